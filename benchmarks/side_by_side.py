@@ -31,7 +31,7 @@ from sce_video.data_tools.repack.plan import Settings
 from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
 from sce_video.datasets.readers import AvReader, av_file
 from sce_video.datasets.readers import av_reader as av_frames
-from sce_video.datasets.readers.av_file import open_video
+from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.errors import FrameCountError
 from sce_video.datasets.transforms import lazy_view
 from sce_video.utils.files import write_json
@@ -178,7 +178,7 @@ def with_repacked(videos: list[Video], folder: str | None) -> Iterator[None]:
 @functools.cache
 def _packets(path: str) -> list[tuple[int, bool]]:
     """(pts, is_keyframe) in decoding order; read before the time is measured."""
-    with open_video(path) as container:
+    with open_container(path) as container:
         stream = container.streams.best("video")
         return [(p.pts, p.is_keyframe) for p in container.demux(stream) if p.size]
 
@@ -208,7 +208,7 @@ def decode_only(path: str, indices: np.ndarray) -> None:
     frames are skipped, and no frame is converted: an upper bound for a reader based on FFmpeg.
     """
     found = 0
-    with open_video(path) as container:
+    with open_container(path) as container:
         stream = container.streams.best("video")
         codec = stream.codec_context
         codec.thread_count = 1

@@ -22,7 +22,7 @@ except ImportError as error:
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
-    "EmbedOptions": "inference.embed_options",
+    "EmbedOptions": "inference.views",
     "FileRows": "inference.embed",
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",

@@ -85,7 +85,7 @@ def find_videos(given: list[str]) -> list[str]:
     Raises:
         FileNotFoundError: there is no file, folder, object or row of that name.
         ValueError: a folder holds no video.
-        StorageError, TableError: a store or a table cannot be read.
+        ObjectStoreError, TableError: a store or a table cannot be read.
     """
     from sce_video.datasets import list_videos, video_exists
 

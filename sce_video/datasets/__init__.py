@@ -10,14 +10,13 @@ if TYPE_CHECKING:
     from sce_video.datasets.clip_sampling import ClipIndices
     from sce_video.datasets.image_datasets import ImageArrayDataset, ImageDataset
     from sce_video.datasets.lance_video_dataset import LanceVideoDataset
-    from sce_video.datasets.loading.collate import collate_boxes, collate_views
+    from sce_video.datasets.loading.batches import collate_boxes, collate_views
     from sce_video.datasets.loading.failures import (
         BadFileReport,
         WorkerCrashError,
         batches_without_crashes,
         report_worker_crashes,
     )
-    from sce_video.datasets.pipeline import run_pipeline
     from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
     from sce_video.datasets.readers.errors import (
         FrameCountError,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         open_video,
         video_exists,
     )
-    from sce_video.datasets.video_dataset import VideoDataset
+    from sce_video.datasets.video_dataset import VideoDataset, run_pipeline
     from sce_video.datasets.video_list import (
         IMAGE_EXTENSIONS,
         VIDEO_EXTENSIONS,

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.pipeline import Transform
-from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_dataset import Transform, VideoDataset
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
 from sce_video.utils.json_files import parse_json, read_json

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.pipeline import Transform
-from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_dataset import Transform, VideoDataset
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
 from sce_video.utils.plain_pickle import load_plain_pickle
@@ -87,25 +87,16 @@ class ImageArrays:
 
     def names(self) -> list[str]:
         """FILE#NUMBER of every image, the number from 0 within its file."""
-        return [
-            f"{file}#{number}"
-            for file, part in zip(self.files, self.parts, strict=True)
-            for number in range(len(part))
-        ]
+        each = zip(self.files, self.parts, strict=True)
+        return [f"{file}#{number}" for file, part in each for number in range(len(part))]
 
 
-def check_split(split: str, splits: Sequence[str], name: str) -> None:
-    """Raise ValueError unless the set has this split."""
+def _find_set(
+    name: str, split: str, splits: Collection[str], root: str, folder: str, archive: str
+) -> str:
+    """``root/folder``, or ``root`` itself if that is the folder, of a set with this split."""
     if split not in splits:
         raise ValueError(f"split of {name} must be one of {', '.join(splits)}, got {split!r}")
-
-
-def find_set_folder(root: str, folder: str, archive: str) -> str:
-    """``root/folder``, or ``root`` itself if that is the folder.
-
-    Raises:
-        ValueError: There is neither; the message names the archive that holds it.
-    """
     root = os.path.expanduser(root)
     if os.path.basename(os.path.normpath(root)) == folder and os.path.isdir(root):
         return root
@@ -115,8 +106,13 @@ def find_set_folder(root: str, folder: str, archive: str) -> str:
     return path
 
 
-def check_labels_of(labels: np.ndarray, num_images: int, num_classes: int, path: str) -> None:
-    """Raise ValueError unless each image has a label from 0 to ``num_classes - 1``."""
+def _existing(path: str, archive: str) -> str:
+    if not os.path.isfile(path):
+        raise ValueError(f"there is no file {path!r}: unpack {archive} again")
+    return path
+
+
+def _check_labels(labels: np.ndarray, num_images: int, num_classes: int, path: str) -> None:
     if len(labels) != num_images:
         raise ValueError(f"{path} has {len(labels)} labels for {num_images} images")
     wrong = labels[(labels < 0) | (labels >= num_classes)]
@@ -126,14 +122,10 @@ def check_labels_of(labels: np.ndarray, num_images: int, num_classes: int, path:
         )
 
 
-def check_published(labels: np.ndarray, published: int, num_classes: int, what: str) -> None:
+def _check_published(labels: np.ndarray, published: int, num_classes: int, what: str) -> None:
     """Raise ValueError unless there are as many images as published, and of each class as many.
 
-    Args:
-        labels: (N,), -1 for images without a label, whose classes are not counted.
-        published: N.
-        num_classes: Of the labels; the published sets have equally many images of each.
-        what: Name of set and split, for messages.
+    ``what`` names set and split; an image without a label, -1, is of no class.
     """
     advice = "unpack the official archive again (check_counts=False accepts other counts)"
     if len(labels) != published:
@@ -156,76 +148,37 @@ CIFAR_PUBLISHED = {"train": 50_000, "test": 10_000}
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """Names of files and keys of one of the two sets.
+    """Names of files and keys of one of the two sets."""
 
-    Attributes:
-        name: Of the set, in messages.
-        folder: That the archive unpacks to.
-        archive: Name of the official archive.
-        batches: Files of each split.
-        label_key: Key of the labels in a batch.
-        meta: File of the class names.
-        names_key: Key of the class names in it.
-        num_classes: Their number.
-    """
-
-    name: str
-    folder: str
+    name: str  # of the set, in messages
+    folder: str  # that the archive unpacks to
     archive: str
-    batches: dict[str, tuple[str, ...]]
-    label_key: str
-    meta: str
-    names_key: str
+    batches: dict[str, tuple[str, ...]]  # files of each split
+    label_key: str  # of the labels in a batch
+    meta: str  # file of the class names
+    names_key: str  # of the class names in it
     num_classes: int
 
 
 CIFAR10 = CifarFiles(
-    name="CIFAR10",
-    folder="cifar-10-batches-py",
-    archive="cifar-10-python.tar.gz",
-    batches={
-        "train": tuple(f"data_batch_{number}" for number in range(1, 6)),
-        "test": ("test_batch",),
-    },
-    label_key="labels",
-    meta="batches.meta",
-    names_key="label_names",
-    num_classes=10,
-)
+    "CIFAR10", "cifar-10-batches-py", "cifar-10-python.tar.gz",
+    {"train": tuple(f"data_batch_{n}" for n in range(1, 6)), "test": ("test_batch",)},
+    "labels", "batches.meta", "label_names", 10,
+)  # fmt: skip
 CIFAR100 = CifarFiles(
-    name="CIFAR100",
-    folder="cifar-100-python",
-    archive="cifar-100-python.tar.gz",
-    batches={"train": ("train",), "test": ("test",)},
-    label_key="fine_labels",
-    meta="meta",
-    names_key="fine_label_names",
-    num_classes=100,
-)
+    "CIFAR100", "cifar-100-python", "cifar-100-python.tar.gz",
+    {"train": ("train",), "test": ("test",)},
+    "fine_labels", "meta", "fine_label_names", 100,
+)  # fmt: skip
 
 
-def read_cifar10(root: str, split: str = "train", check_counts: bool = True) -> ImageArrays:
-    """CIFAR10: 50,000 (``train``) or 10,000 (``test``) images of 32 x 32, 10 classes.
-
-    Args:
-        root: Folder of ``cifar-10-batches-py``.
-        split: ``train`` or ``test``.
-        check_counts: Refuse other numbers of images than the published ones.
+def _read_cifar(files: CifarFiles, root: str, split: str, check_counts: bool) -> ImageArrays:
+    """50,000 (``train``) or 10,000 (``test``) images of 32 x 32; of CIFAR100 its fine labels.
 
     Raises:
         ValueError: A file is missing, damaged, no pickle of plain data, or has other counts.
     """
-    return _read(CIFAR10, root, split, check_counts)
-
-
-def read_cifar100(root: str, split: str = "train", check_counts: bool = True) -> ImageArrays:
-    """CIFAR100 with its 100 fine labels, as :func:`read_cifar10`; folder ``cifar-100-python``."""
-    return _read(CIFAR100, root, split, check_counts)
-
-
-def _read(files: CifarFiles, root: str, split: str, check_counts: bool) -> ImageArrays:
-    check_split(split, tuple(files.batches), files.name)
-    folder = find_set_folder(root, files.folder, files.archive)
+    folder = _find_set(files.name, split, files.batches, root, files.folder, files.archive)
     meta = _load(os.path.join(folder, files.meta), files)
     classes = meta.get(files.names_key)
     if not isinstance(classes, list) or len(classes) != files.num_classes:
@@ -237,7 +190,7 @@ def _read(files: CifarFiles, root: str, split: str, check_counts: bool) -> Image
     labels = np.concatenate([labels for _, labels in batches])
     if check_counts:
         what = f"the {split} split of {files.name} in {folder}"
-        check_published(labels, CIFAR_PUBLISHED[split], files.num_classes, what)
+        _check_published(labels, CIFAR_PUBLISHED[split], files.num_classes, what)
     return ImageArrays(
         parts=tuple(images for images, _ in batches),
         labels=labels,
@@ -254,27 +207,22 @@ def _read_batch(path: str, files: CifarFiles) -> tuple[np.ndarray, np.ndarray]:
     batch = _load(path, files)
     data = batch.get("data")
     labels = batch.get(files.label_key)
+    values = 3 * CIFAR_SIZE * CIFAR_SIZE
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
-        raise ValueError(
-            f"{path} must hold an array 'data' (n, {3 * CIFAR_SIZE * CIFAR_SIZE}) of uint8"
-        )
-    if data.shape[1] != 3 * CIFAR_SIZE * CIFAR_SIZE:
-        raise ValueError(
-            f"{path}: 'data' has shape {data.shape}, not (n, {3 * CIFAR_SIZE * CIFAR_SIZE})"
-        )
+        raise ValueError(f"{path} must hold an array 'data' (n, {values}) of uint8")
+    if data.shape[1] != values:
+        raise ValueError(f"{path}: 'data' has shape {data.shape}, not (n, {values})")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
     found = np.array(labels, dtype=np.int64)
-    check_labels_of(found, len(data), files.num_classes, path)
+    _check_labels(found, len(data), files.num_classes, path)
     images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), found
 
 
 def _load(path: str, files: CifarFiles) -> dict[str, Any]:
     """The dict of a pickle; nothing that the file names is called."""
-    if not os.path.isfile(path):
-        raise ValueError(f"there is no file {path!r}: unpack {files.archive} again")
-    loaded = load_plain_pickle(Path(path))
+    loaded = load_plain_pickle(Path(_existing(path, files.archive)))
     if not isinstance(loaded, dict):
         raise ValueError(f"{path} must hold a dict, not a {type(loaded).__name__}")
     return loaded
@@ -289,25 +237,21 @@ STL10_PUBLISHED = {"train": 5_000, "test": 8_000, "unlabeled": 100_000}
 SPLITS = {**{part: (part,) for part in STL10_PUBLISHED}, "train+unlabeled": ("train", "unlabeled")}
 
 
-def read_stl10(root: str, split: str = "unlabeled", check_counts: bool = True) -> ImageArrays:
+def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
     """STL10, images of 96 x 96, mapped into memory: all processes share the system's file cache.
 
-    Args:
-        root: Folder of ``stl10_binary``.
-        split: ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) or ``train+unlabeled``.
-        check_counts: Refuse other numbers of images than the published ones.
+    Splits are ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) and ``train+unlabeled``.
 
     Raises:
         ValueError: A file is missing, of a wrong size, or has other counts.
     """
-    check_split(split, tuple(SPLITS), "STL10")
-    folder = find_set_folder(root, FOLDER, ARCHIVE)
+    folder = _find_set("STL10", split, SPLITS, root, FOLDER, ARCHIVE)
     parts, labels = [], []
     for part in SPLITS[split]:
         images = _map_images(os.path.join(folder, f"{part}_X.bin"))
         found = _read_labels(folder, part, len(images))
         if check_counts:
-            check_published(found, STL10_PUBLISHED[part], NUM_CLASSES, f"{part}_X.bin in {folder}")
+            _check_published(found, STL10_PUBLISHED[part], NUM_CLASSES, f"{part}_X.bin in {folder}")
         parts.append(images)
         labels.append(found)
     return ImageArrays(
@@ -320,52 +264,40 @@ def read_stl10(root: str, split: str = "unlabeled", check_counts: bool = True) -
 
 def _map_images(path: str) -> np.ndarray:
     """(n, 96, 96, 3) uint8, a view of the file: a plane per colour, each column by column."""
-    size, each = _file_size(path), 3 * STL10_SIZE * STL10_SIZE
+    size, each = os.path.getsize(_existing(path, ARCHIVE)), 3 * STL10_SIZE * STL10_SIZE
     if size == 0 or size % each:
         raise ValueError(
             f"{path} has {size:,} bytes, no multiple of the {each:,} of an image: unpack "
             f"{ARCHIVE} again"
         )
-    stored = np.memmap(
-        path, dtype=np.uint8, mode="r", shape=(size // each, 3, STL10_SIZE, STL10_SIZE)
-    )
-    return stored.transpose(0, 3, 2, 1)
+    shape = (size // each, 3, STL10_SIZE, STL10_SIZE)
+    return np.memmap(path, dtype=np.uint8, mode="r", shape=shape).transpose(0, 3, 2, 1)
 
 
 def _read_labels(folder: str, part: str, num_images: int) -> np.ndarray:
     """(n,) int64: the bytes of PART_y.bin, 1 to 10, minus one; -1 for the unlabelled part."""
     if part == "unlabeled":
         return np.full(num_images, -1, dtype=np.int64)
-    path = os.path.join(folder, f"{part}_y.bin")
-    _file_size(path)
+    path = _existing(os.path.join(folder, f"{part}_y.bin"), ARCHIVE)
     labels = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1
-    check_labels_of(labels, num_images, NUM_CLASSES, path)
+    _check_labels(labels, num_images, NUM_CLASSES, path)
     return labels
 
 
 def _read_classes(path: str) -> tuple[str, ...]:
-    _file_size(path)
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(_existing(path, ARCHIVE), encoding="utf-8", errors="replace") as file:
         names = tuple(line.strip() for line in file if line.strip())
     if len(names) != NUM_CLASSES or len(set(names)) != NUM_CLASSES:
         raise ValueError(f"{path} must name {NUM_CLASSES} classes, one per line")
     return names
 
 
-def _file_size(path: str) -> int:
-    if not os.path.isfile(path):
-        raise ValueError(f"there is no file {path!r}: unpack {ARCHIVE} again")
-    return os.path.getsize(path)
-
-
 #: Reader of each set by name: (root, split, whether to check counts) -> images.
 ARRAY_SETS: dict[str, Callable[[str, str, bool], ImageArrays]] = {
-    "cifar10": read_cifar10,
-    "cifar100": read_cifar100,
-    "stl10": read_stl10,
+    "cifar10": partial(_read_cifar, CIFAR10),
+    "cifar100": partial(_read_cifar, CIFAR100),
+    "stl10": _read_stl10,
 }
-
-__all__ = ["ARRAY_SETS", "ImageArrays", "read_cifar10", "read_cifar100", "read_stl10"]
 
 
 @DATASETS.register_module()

@@ -36,7 +36,7 @@ def check_same_classes(
         )
 
 
-def check_labels(dataset: Any, num_classes: int) -> None:
+def check_dataset_labels(dataset: Any, num_classes: int) -> None:
     """Raise ValueError unless every sample has a label in ``[0, num_classes)``.
 
     Args:

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.pipeline import Transform, run_pipeline
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits, LimitExceededError
-from sce_video.datasets.samplers import SampleRequest, following_request, mix_seed
+from sce_video.datasets.readers.limits import LimitExceededError
+from sce_video.datasets.samplers import SampleRequest
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote
 from sce_video.datasets.tables.table_reader import TableReader
 from sce_video.datasets.tables.table_rows import ReadAhead, Rows, TableRows
-from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_dataset import Transform, VideoDataset, run_pipeline
 from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.registry import DATASETS
 
@@ -116,7 +115,7 @@ class LanceVideoDataset(VideoDataset):
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
         """The samples of one batch; see :class:`VideoDataset`."""
-        self._ahead = self._read_ahead([_with_seed(request) for request in requests])
+        self._ahead = self._read_ahead([SampleRequest.of(request) for request in requests])
         try:
             return super().__getitems__(requests)
         finally:
@@ -125,21 +124,8 @@ class LanceVideoDataset(VideoDataset):
     def _inputs(self, index: int, seed: int) -> dict[str, Any]:
         return {**super()._inputs(index, seed), "open": partial(self._open, index, self._ahead)}
 
-    def _open(
-        self,
-        index: int,
-        ahead: Rows,
-        path: str,
-        *,
-        num_threads: int = 1,
-        correction: np.ndarray | None = None,
-        deadline: float | None = None,
-        limits: DecodeLimits | None = None,
-    ) -> TableReader:
-        """The reader of a video; called by ``OpenVideo``."""
-        options: dict[str, Any] = dict(
-            num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
-        )
+    def _open(self, index: int, ahead: Rows, path: str, **options: Any) -> TableReader:
+        """The reader of a video; called by ``OpenVideo`` with the options of a reader."""
         row = int(self._rows[index])
         return self._source.open(row, path, ahead.get(row), options)
 
@@ -158,7 +144,8 @@ class LanceVideoDataset(VideoDataset):
 
     def _read_ahead(self, requests: Sequence[SampleRequest]) -> Rows:
         """What the samples of a batch need, by row; what is missing is read for its sample."""
-        following = [r for r in map(following_request, requests) if r is not None]
+        later = [getattr(request, "following", None) for request in requests]
+        following = [request for request in later if request is not None]
         found: Rows = {}
 
         def work() -> None:
@@ -208,10 +195,3 @@ class LanceVideoDataset(VideoDataset):
             frames += [clip.partners for clip in clips if clip.partners is not None]
             needed.setdefault(row, []).append(index.packets_for(np.unique(np.concatenate(frames))))
         return {row: np.unique(np.concatenate(parts)) for row, parts in needed.items()}
-
-
-def _with_seed(request: int | SampleRequest) -> SampleRequest:
-    """A request as ``VideoDataset`` understands a plain index."""
-    if isinstance(request, SampleRequest):
-        return request
-    return SampleRequest(int(request), mix_seed(0, 0, int(request)))

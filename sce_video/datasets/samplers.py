@@ -29,29 +29,22 @@ class SampleRequest(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
     seed: int
 
+    @classmethod
+    def of(cls, request: int | SampleRequest) -> SampleRequest:
+        """The request itself; of a plain index, the one with a seed derived from it."""
+        if isinstance(request, SampleRequest):
+            return request
+        return cls(int(request), mix_seed(0, 0, int(request)))
+
 
 class FollowedRequest(SampleRequest):
     """A request that also tells which one the same loader worker gets a batch later.
 
-    Equal to the plain request of the same index and seed.
-
-    Attributes:
-        following: The later request.
+    Equal to the plain request of the same index and seed. ``following`` is None where it is not
+    known.
     """
 
     following: SampleRequest | None = None
-
-    @classmethod
-    def make(cls, request: SampleRequest, following: SampleRequest | None) -> FollowedRequest:
-        """A request with the later one."""
-        made = cls(*request)
-        made.following = following
-        return made
-
-
-def following_request(request: SampleRequest) -> SampleRequest | None:
-    """What the loader worker of a request gets a batch later; None if that is not known."""
-    return getattr(request, "following", None)
 
 
 def _scramble(value: int) -> int:
@@ -139,9 +132,13 @@ class ResumableSampler(Sampler):
         start, self._start = self._start, 0
         order = self._order()[start:]
         if not self.distance:
-            return self._requests(order)
+            yield from self._requests(order)
+            return
         later = chain(self._requests(order[self.distance :]), repeat(None))
-        return map(FollowedRequest.make, self._requests(order), later)
+        for request, following in zip(self._requests(order), later, strict=False):
+            followed = FollowedRequest(*request)
+            followed.following = following
+            yield followed
 
     def _requests(self, order: Tensor) -> Iterator[SampleRequest]:
         seed, epoch, size = self.seed, self.epoch, len(self.dataset)

@@ -17,11 +17,11 @@ import numpy as np
 from sce_video.datasets.readers import VideoReader, open_reader
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.tables.named_rows import named_rows
 from sce_video.datasets.tables.table import is_remote
+from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
-from sce_video.utils.storage import StorageError, exists, is_url
+from sce_video.utils.storage import ObjectStoreError, exists, is_url
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
 _TABLE = re.compile(r".*\.lance/*", re.S)
@@ -85,7 +85,7 @@ def video_exists(path: str | os.PathLike[str]) -> bool:
     """Whether there is such a file, object or row.
 
     Raises:
-        StorageError, TableError: The store or the table cannot be asked.
+        ObjectStoreError, TableError: The store or the table cannot be asked.
     """
     name = os.fspath(path)
     row = split_row_path(name)
@@ -119,5 +119,5 @@ def _local_file(path: str) -> str:
         return path
     try:
         return str(local_copy(path))
-    except (FileNotFoundError, StorageError) as error:
+    except (FileNotFoundError, ObjectStoreError) as error:
         raise VideoDecodeError(path, str(error), False) from error

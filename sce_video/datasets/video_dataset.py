@@ -6,9 +6,9 @@ import copy
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import av
@@ -18,9 +18,8 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
+from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
 from sce_video.datasets.loading.failures import CurrentFiles
-from sce_video.datasets.loading.shared_memory import Shapes, SharedBatchBuffer, shapes_of
-from sce_video.datasets.pipeline import Transform, run_pipeline
 from sce_video.datasets.readers.errors import (
     FrameCountError,
     TooManyBadFilesError,
@@ -58,34 +57,6 @@ class SampleOrigin:
     crops: list[float] = field(default_factory=list)
 
 
-class OriginNotes:
-    """Steps that change nothing, and note what a pipeline draws for a sample."""
-
-    def __init__(self) -> None:
-        self._origin = SampleOrigin()
-
-    def clips(self, results: dict[str, Any]) -> dict[str, Any]:
-        """The step behind the one that samples clips."""
-        if results.get("clips"):
-            reader = results["reader"]
-            clips = list(results["clips"])
-            self._origin = SampleOrigin(clips, reader.timestamps, reader.duration)
-        return results
-
-    def crops(self, results: dict[str, Any]) -> dict[str, Any]:
-        """The step before the last one, which computes the views."""
-        views = results.get("views", [])
-        if results.get("clips"):  # where frames repeat, decoding changes them
-            self._origin = replace(self._origin, clips=list(results["clips"]))
-        if all(isinstance(view, LazyView) for view in views):
-            self._origin = replace(self._origin, crops=[_shown_area(view) for view in views])
-        return results
-
-    def origin(self) -> SampleOrigin:
-        """What the last pipeline with these steps has drawn."""
-        return self._origin
-
-
 def _shown_area(view: LazyView) -> float:
     """Share of the frame that is left after all crops."""
     size, share = view.frames.size, 1.0
@@ -93,6 +64,27 @@ def _shown_area(view: LazyView) -> float:
         share *= height * width / (size[0] * size[1])
         size = resized
     return min(share, 1.0)
+
+
+Transform = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def run_pipeline(pipeline: Iterable[Transform], results: dict[str, Any]) -> dict[str, Any]:
+    """Apply transforms in order; returns what the last one returns.
+
+    Files that a transform enters into ``results["exit_stack"]`` stay open until the last transform
+    has returned or one has raised; then all of them are closed.
+
+    Args:
+        pipeline: Built transforms.
+        results: What the first transform reads; not modified.
+    """
+    with ExitStack() as stack:
+        results = {**results, "exit_stack": stack}
+        for transform in pipeline:
+            results = transform(results)
+        results.pop("exit_stack", None)  # a transform that builds a new dict has left it out
+        return results
 
 
 _ON_ERROR = ("replace", "raise", "skip")
@@ -122,7 +114,7 @@ class VideoDataset(Dataset):
         ann_file: Annotation list, see :func:`read_annotation_list`; a URL, or a path searched as
             given, then in ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
         pipeline: Transforms, built or as configs, see
-            :func:`~sce_video.datasets.pipeline.run_pipeline`. They get ``path, label, index, seed,
+            :func:`~sce_video.datasets.run_pipeline`. They get ``path, label, index, seed,
             rng`` (and ``deadline``, ``correction`` to open, ``targets`` to pack) and return the
             sample.
         on_error: ``replace``, ``raise`` or ``skip``.
@@ -161,8 +153,9 @@ class VideoDataset(Dataset):
         self.class_file = None if class_file is None else self._find_list(class_file)
         self.videos = self._list_videos(extensions)
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
-        sampling = [i for i, t in enumerate(self.pipeline) if _makes_views(t)]
-        self._sampling = sampling[0] if sampling else None
+        # The step that decides the number of views: it samples the clips, or loads an image.
+        found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
+        self._sampling = next(found, None)
         self.on_error = on_error
         self.timeout = timeout
         self.max_tries = max_tries
@@ -172,7 +165,7 @@ class VideoDataset(Dataset):
         self._known_bad: dict[int, str] = {}
         self._bad_paths: dict[str, str] = {}
         self._view_shapes: Shapes | None = None
-        self._batch_buffer = SharedBatchBuffer(1, None)
+        self._batch_buffer = SharedBatchBuffer()
         self._prepared_pid = 0
 
     def _find_list(self, ann_file: str) -> str:
@@ -247,38 +240,35 @@ class VideoDataset(Dataset):
             return f"{self.path(index)!r}"
         return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
 
-    def clips(self, request: SampleRequest) -> list[ClipIndices] | None:
-        """The clips that the views of a sample show; None where no step samples clips (images).
-
-        Raises:
-            VideoDecodeError: The file cannot be opened.
-        """
-        if self._sampling is None:
-            return None
-        inputs = {**self._inputs(*request), "path": self.path(request.index)}
-        return run_pipeline(self.pipeline[: self._sampling + 1], inputs).get("clips")
-
     def origin(self, request: SampleRequest) -> SampleOrigin:
         """The clips and crops of the views of a sample, which is made for it once more.
-
-        Unlike :meth:`clips` also where a file has fewer frames than its header states.
 
         Raises:
             VideoDecodeError: A bad file; it is not replaced.
         """
-        notes, behind = OriginNotes(), 1 + (self._sampling or 0)
+        drawn: dict[str, Any] = {}
+
+        def note(results: dict[str, Any]) -> dict[str, Any]:
+            """A step that changes nothing: behind the sampling of clips, and before the last."""
+            if results.get("clips"):  # where frames repeat, decoding changes them
+                drawn["clips"] = list(results["clips"])
+                if "reader" in results:
+                    drawn["timestamps"] = results["reader"].timestamps
+                    drawn["duration"] = results["reader"].duration
+            views = results.get("views", [])
+            known = all(isinstance(view, LazyView) for view in views)
+            drawn["crops"] = [_shown_area(view) for view in views] if known else []
+            return results
+
+        behind = 1 + (self._sampling or 0)
         watched = copy.copy(self)
         watched.pipeline = [
-            *self.pipeline[:behind],
-            notes.clips,
-            *self.pipeline[behind:-1],
-            notes.crops,
-            *self.pipeline[-1:],
-        ]
+            *self.pipeline[:behind], note, *self.pipeline[behind:-1], note, *self.pipeline[-1:]
+        ]  # fmt: skip
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         given = {"path": self.path(request.index), "deadline": deadline, "targets": None}
         watched._run_pipeline(*request, given)
-        return notes.origin()
+        return SampleOrigin(**drawn)
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -295,10 +285,7 @@ class VideoDataset(Dataset):
             VideoDecodeError: A bad file, under ``on_error="raise"``.
             TooManyBadFilesError: ``max_tries`` replacements were bad files too.
         """
-        if not isinstance(request, SampleRequest):
-            index = int(request)
-            request = SampleRequest(index, mix_seed(0, 0, index))
-        (sample,) = self._make_each([request], self._make_sample)
+        (sample,) = self._make_each([SampleRequest.of(request)], self._make_sample)
         return sample
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
@@ -311,7 +298,7 @@ class VideoDataset(Dataset):
         try:
             return self._make_each(requests, self._make_slot)
         finally:
-            self._batch_buffer = SharedBatchBuffer(1, None)
+            self._batch_buffer = SharedBatchBuffer()
 
     def _make_each(
         self, requests: Sequence[Any], make: Callable[[Any], dict[str, Any]]
@@ -355,7 +342,11 @@ class VideoDataset(Dataset):
             except VideoDecodeError as error:
                 failures.append((error.path, error.reason))
                 if self.on_error == "raise":
-                    raise self._explained(error) from error
+                    reason = (
+                        f"{error.reason}. Repair or remove the file, or set on_error='skip' (leave "
+                        f"it out) or on_error='replace' (take another {self.kind}) in the data set"
+                    )
+                    raise VideoDecodeError(error.path, reason, error.permanent) from error
                 if self.on_error == "skip":
                     return {"inputs": None, "failures": failures}
                 index = mix_seed(request.seed, attempt) % len(self)
@@ -377,13 +368,6 @@ class VideoDataset(Dataset):
         """
         self._bad_paths[path] = reason
 
-    def _explained(self, error: VideoDecodeError) -> VideoDecodeError:
-        reason = (
-            f"{error.reason}. Repair or remove the file, or set on_error='skip' (leave it out) or "
-            f"on_error='replace' (take another {self.kind}) in the data set"
-        )
-        return VideoDecodeError(error.path, reason, error.permanent)
-
     def _sample(self, index: int, seed: int) -> dict[str, Any]:
         """The sample of this video; VideoDecodeError if it is a bad file."""
         path = self.path(index)
@@ -393,8 +377,15 @@ class VideoDataset(Dataset):
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         given = {"path": path, "deadline": deadline, "targets": self._batch_buffer.next_slot()}
         try:
-            with self._limit(index), self.current_files.reading(path):
-                return self._run_pipeline(index, seed, given)
+            if self.timeout is not None:  # in a thread that exceeded it before, AbandonedError
+                self._reading = index
+                self._caller.restart(self.timeout + _GRACE)
+            try:
+                with self.current_files.reading(path):
+                    return self._run_pipeline(index, seed, given)
+            finally:  # before the error is noted: not by a thread that exceeded its limit
+                if self.timeout is not None:
+                    self._caller.restart(math.inf)
         except (TimeoutError, VideoTimeoutError):
             reason = f"timed out after {self.timeout:g} s"
             self._known_bad[index] = reason
@@ -403,19 +394,6 @@ class VideoDataset(Dataset):
             if error.permanent:
                 self._known_bad[index] = error.reason
             raise
-
-    @contextmanager
-    def _limit(self, index: int) -> Iterator[None]:
-        """The time limit of reading a file; in a thread that exceeded it, AbandonedError."""
-        if self.timeout is None:
-            yield
-            return
-        self._reading = index
-        self._caller.restart(self.timeout + _GRACE)
-        try:
-            yield
-        finally:
-            self._caller.restart(math.inf)
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -453,8 +431,3 @@ class VideoDataset(Dataset):
             cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
             if get_worker_info() is not None:
                 cv2.setNumThreads(0)
-
-
-def _makes_views(step: Transform) -> bool:
-    """Whether a transform decides the number of views: it samples the clips, or loads an image."""
-    return hasattr(step, "num_views") or hasattr(step, "num_clips")

@@ -122,7 +122,7 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
 
     Raises:
         FileNotFoundError: no such file, or a folder without checkpoints.
-        StorageError: a store cannot be read.
+        ObjectStoreError: a store cannot be read.
         ValueError: the file is damaged, cannot be read, or holds other objects than plain data.
     """
     path = path if is_url(path) else newest_checkpoint(path)

@@ -14,7 +14,7 @@ from mmengine.dist import get_world_size
 from mmengine.hooks import CheckpointHook
 from torch import nn
 
-from sce_video.datasets.labels import check_labels
+from sce_video.datasets.labels import check_dataset_labels
 from sce_video.engine.alarms import Alarm
 from sce_video.engine.restarts import device_name
 from sce_video.registry import DATASETS
@@ -43,7 +43,7 @@ def check_training(loop: Any) -> None:
         )
     head = getattr(model, "cls_head", None)
     if head is not None:
-        check_labels(loader.dataset, head.num_classes)
+        check_dataset_labels(loader.dataset, head.num_classes)
     _check_batch(loader, model)
     _check_views(loader.dataset, model)
     _check_checkpoints(loop)

@@ -1,6 +1,5 @@
 """Evaluation: rows of a data set, metrics, and the loops and the hook that compute them."""
 
-from sce_video.evaluation.collecting import collect_rows
 from sce_video.evaluation.extraction import FeatureExtractionLoop
 from sce_video.evaluation.features import extract_features, load_features, save_features
 from sce_video.evaluation.functional.accuracy import group_ids, mean_class_accuracy, top_k_accuracy
@@ -29,7 +28,7 @@ from sce_video.evaluation.metrics import (
 from sce_video.evaluation.metrics.features import retrieve
 from sce_video.evaluation.multi_view import central_view, view_chunks
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
-from sce_video.evaluation.rows import Rows
+from sce_video.evaluation.rows import Rows, collect_rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
 
 __all__ = [

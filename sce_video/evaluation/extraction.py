@@ -1,4 +1,8 @@
-"""Extract the features of a data set into one file: processes, ranks, with resume."""
+"""Extract the features of a data set into a file, in processes on one machine or many, with resume.
+
+A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch; its
+records are kept beside the file until it is written.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,16 +29,17 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation.collecting import (
+from sce_video.evaluation.features import write_features
+from sce_video.evaluation.multi_view import mean_representation
+from sce_video.evaluation.provenance import describe_run
+from sce_video.evaluation.rows import (
     PartialRows,
     build_eval_dataloader,
     complete,
     evaluating,
+    rows_of_batch,
     sample_paths,
 )
-from sce_video.evaluation.features import write_features
-from sce_video.evaluation.multi_view import mean_representation
-from sce_video.evaluation.provenance import describe_run
 from sce_video.jobs import (
     BatchJob,
     Facts,
@@ -46,6 +50,7 @@ from sce_video.jobs import (
     State,
     Workers,
     file_state,
+    is_current,
     run_job,
     usable_cores,
 )
@@ -67,17 +72,6 @@ def modules_of(parts: Iterable[object]) -> list[str]:
     """The modules that define the classes of some objects, and register them when imported."""
     names = {type(part).__module__ for part in parts}
     return sorted(name for name in names if not name.startswith(("__", "builtins", "torch.")))
-
-
-def prepare_process(modules: Iterable[str]) -> None:
-    """Import modules, and compute with one thread, in a process of its own.
-
-    A sum over a whole tensor depends on the number of threads, and a feature must not.
-    """
-    for name in modules:
-        importlib.import_module(name)
-    torch.set_num_threads(1)
-    cv2.setNumThreads(0)
 
 
 def device_of_process(device: str) -> torch.device:
@@ -103,40 +97,63 @@ def explain_network_error(error: Exception, files: str) -> str:
     return text if isinstance(error, ValueError) else f"the network fails for {files}: {text}"
 
 
-@dataclass(frozen=True)
-class Origin:
-    """From what a process builds the data set and the network.
+class NetworkJob(BatchJob):
+    """A batch job whose processes each have a network, as extraction and indexes.
 
-    Attributes:
-        dataset: Config of the data set.
-        model: Config of the network.
-        weights: File of its state dict, which :meth:`ExtractionJob.save_weights` writes.
-        imports: Modules to import first.
-        scope: Default scope of the registries.
+    Args:
+        network: That of this process; it is not sent to the others.
+        parts: Objects whose classes the others must import, to register them.
+        device: Of the processes, see :func:`device_of_process`.
     """
 
-    dataset: dict[str, Any]
-    model: dict[str, Any]
-    weights: Path
-    imports: tuple[str, ...]
-    scope: str
+    def __init__(self, network: Any, parts: Iterable[object], device: str) -> None:
+        self.network: Any = network
+        self._modules = modules_of(parts)
+        self._device = device
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "network": None}
+
+    def build(self, device: torch.device) -> Any:
+        """The network, in a process that has none."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        """Build the network, unless this is the process that has it."""
+        if self.network is not None:
+            return
+        for name in self._modules:
+            importlib.import_module(name)
+        # A sum over a whole tensor depends on the number of threads, and a feature must not.
+        torch.set_num_threads(1)
+        cv2.setNumThreads(0)
+        self.network = self.build(device_of_process(self._device))
+
+    def run_network(self, function: Callable[[], Any], files: str) -> Any:
+        """What a function of the network gives; an error would be one of all items: RunError."""
+        try:
+            with torch.no_grad():
+                return function()
+        except Exception as error:
+            raise RunError(explain_network_error(error, files)) from error
 
 
-class ExtractionJob(BatchJob):
+class ExtractionJob(NetworkJob):
     """Gives the mean representations of consecutive samples.
 
     A video is an item of its own. Samples whose views are cut by the loader, such as images, share
     the forward passes of a batch, and an item is a batch.
 
     Args:
-        dataset: The data set; it is not sent to the processes.
+        loader: Of the data set, which is not sent to the processes.
         model: The network in eval mode, likewise.
-        origin: Replaces both in the processes.
-        collate: Makes a batch of a list of samples.
-        batch_size: Samples of a batch.
+        configs: What the processes build instead: ``dataset``, ``model``, and the default ``scope``
+            of the registries.
+        weights: File of the network's state dict, which :meth:`save_weights` writes.
         max_views: Views of a video per forward pass.
         fingerprint: Of all that the features depend on.
         device: Device of the processes, see :func:`device_of_process`.
+        imports: Further modules to import.
         gpus: Part of a GPU that a process takes of a Ray cluster.
     """
 
@@ -144,46 +161,40 @@ class ExtractionJob(BatchJob):
 
     def __init__(
         self,
-        dataset: Any,
+        loader: DataLoader,
         model: nn.Module,
-        origin: Origin,
-        collate: Callable[[list[Any]], dict[str, Any]],
-        batch_size: int,
+        configs: dict[str, Any],
+        weights: Path,
         max_views: int,
         *,
         fingerprint: str,
         device: str,
+        imports: Iterable[str] = (),
         gpus: float = 0,
     ) -> None:
+        dataset: Any = loader.dataset
+        pipeline: Any = getattr(dataset, "pipeline", ())
+        super().__init__(model, [*model.modules(), dataset, *pipeline], device)
+        self._modules = [*imports, *self._modules]
         self.settings = {"fingerprint": fingerprint}
         self.gpus = gpus
-        pipeline: Any = getattr(dataset, "pipeline", ())
         of_views = len(pipeline) > 0 and isinstance(pipeline[-1], PackVideo)
-        self.item_size = 1 if of_views else batch_size
+        self.item_size = 1 if of_views else loader.batch_size or 1
         self.unit = "videos" if of_views else "batches"
         self._dataset: Any = dataset
-        self._model: nn.Module | None = model
-        self._origin = origin
-        self._collate = collate
-        self._max_views = max_views
-        self._device = device
-        self._modules = [*origin.imports, *modules_of([*model.modules(), dataset, *pipeline])]
+        self._collate: Any = loader.collate_fn
+        self._configs, self._weights, self._max_views = configs, weights, max_views
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_dataset": None, "_model": None}
+        return {**super().__getstate__(), "_dataset": None}
 
-    def ranges(self, rank: int = 0, ranks: int = 1) -> list[range]:
-        """Indices of the items of a rank: every n-th item, so that all ranks have as many."""
+    def ranges(self) -> list[range]:
+        """Indices of the samples of each item."""
         size, count = self.item_size, len(self._dataset)
-        starts = range(0, count, size)[rank::ranks]
-        return [range(start, min(start + size, count)) for start in starts]
-
-    def rank_of(self, key: str, ranks: int) -> int:
-        """The rank that an item belongs to."""
-        return int(key.partition("-")[0]) // self.item_size % ranks
+        return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
     def item(self, indices: range) -> Item:
-        """The item of these samples."""
+        """The item of these samples; keys are in the order of the data set."""
         return Item(key_of(indices), self._state(indices), indices)
 
     def _state(self, indices: range) -> State:
@@ -205,39 +216,30 @@ class ExtractionJob(BatchJob):
 
     def save_weights(self) -> None:
         """Write the file of weights that the processes read."""
-        assert self._model is not None
-        save_checkpoint_file(self._model.state_dict(), self._origin.weights)
+        save_checkpoint_file(self.network.state_dict(), self._weights)
 
-    def setup(self) -> None:
-        """Build data set and network, unless this is the process that has them."""
-        if self._model is not None:
-            return
-        prepare_process(self._modules)
-        init_default_scope(self._origin.scope)
-        model = MODELS.build(self._origin.model)
-        weights = torch.load(self._origin.weights, map_location="cpu", weights_only=True)
+    def build(self, device: torch.device) -> nn.Module:
+        """The network; the data set, too."""
+        init_default_scope(self._configs["scope"])
+        model = MODELS.build(self._configs["model"])
+        weights = torch.load(self._weights, map_location="cpu", weights_only=True)
         model.load_state_dict(weights)
-        self._model = model.to(device_of_process(self._device)).eval().requires_grad_(False)
-        self._dataset = DATASETS.build(self._origin.dataset)
+        self._dataset = DATASETS.build(self._configs["dataset"])
+        return model.to(device).eval().requires_grad_(False)
 
     def process(self, item: Item) -> Facts:
         """Rows as data; views, indices, labels and unreadable files as values."""
         batch = self._collate(self._samples(item.argument))
-        indices = [int(index) for index in batch["index"]]
+        name = sample_paths(self._dataset, [item.argument[0]])[0]
+        function = mean_representation(self._max_views)
+        part = self.run_network(lambda: rows_of_batch(self.network, batch, function), name)
         facts = {
-            "indices": indices,
-            "labels": [int(label) for label in batch["label"]],
-            "failures": [[str(path), str(why)] for path, why in batch.get("failures", [])],
+            "indices": part.indices,
+            "labels": part.labels,
+            "failures": [list(failure) for failure in part.failures],
+            "views": part.num_views,
         }
-        if not indices:  # all samples were skipped
-            return Facts({**facts, "views": 0}, b"")
-        try:
-            with torch.no_grad():
-                rows = mean_representation(self._max_views)(self._model, batch)
-        except Exception as error:  # of the network, which would fail for all samples
-            name = self._name(item.argument[0])
-            raise RunError(explain_network_error(error, name)) from error
-        return Facts({**facts, "views": rows.num_views}, rows.values.numpy().tobytes())
+        return Facts(facts, b"".join(values.numpy().tobytes() for values in part.values))
 
     def _samples(self, indices: range) -> list[Any]:
         try:
@@ -247,14 +249,11 @@ class ExtractionJob(BatchJob):
         except VideoDecodeError as error:  # under on_error="raise"
             raise RunError(str(error)) from error
 
-    def _name(self, index: int) -> str:
-        (name,) = sample_paths(self._dataset, [index])
-        return name
-
     def samples(self, indices: range, record: Record) -> PartialRows:
         """The samples of an item without their features; of one that failed as unreadable."""
         if not record.done:
-            return PartialRows(failures=[(self._name(i), failure_of(record)) for i in indices])
+            why, paths = failure_of(record), sample_paths(self._dataset, list(indices))
+            return PartialRows(failures=[(path, why) for path in paths])
         facts = record.facts
         return PartialRows(
             labels=facts["labels"],
@@ -264,7 +263,7 @@ class ExtractionJob(BatchJob):
         )
 
 
-def features_of(record: Record) -> np.ndarray:
+def recorded_features(record: Record) -> np.ndarray:
     """(n, C) float32, the features of the readable samples of an item; (0, 0) without any."""
     if not record.done or not record.data:
         return np.empty((0, 0), dtype=np.float32)
@@ -290,8 +289,8 @@ class FeatureExtractionLoop(BaseLoop):
 
     It is a batch job (docs/jobs.md): processes decode and embed, and every feature is saved at once
     to records in ``<out>.parts/``, from which an interrupted run resumes, also with another number
-    of processes or ranks. Each rank has its items and its records; the first one writes the file
-    and removes the folder, which is on shared storage where there are several machines.
+    of processes or ranks. Each rank embeds a part; the first one writes the file and removes the
+    folder, which is on shared storage where there are several machines.
 
     Args:
         runner: The runner; its model gives representations (``mode="tensor"``).
@@ -328,15 +327,14 @@ class FeatureExtractionLoop(BaseLoop):
             raise ValueError(f"features are saved as .npz, got {out}")
         if processes_per_gpu < 1:
             raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
+        if get_world_size() > 1 and ray is not None:
+            raise ValueError("--ray is for runs without --launcher: ranks have their own parts")
         self.cfg = dict(dataloader) if isinstance(dataloader, dict) else None
         unused = {**dataloader, "num_workers": 0} if isinstance(dataloader, dict) else dataloader
         super().__init__(runner, build_eval_dataloader(unused, runner.seed))
         self.path = Path(runner.work_dir) / out
         self.parts = self.path.with_name(self.path.name + ".parts")
-        self.records = self.parts / "records.sqlite"
         self.max_views = max_views
-        if get_world_size() > 1 and ray is not None:
-            raise ValueError("--ray is for runs without --launcher, whose ranks share the work")
         self.workers = self._workers(workers, ray)
         self.gpu_share = 1 / processes_per_gpu
 
@@ -353,137 +351,137 @@ class FeatureExtractionLoop(BaseLoop):
         return Workers(count, time_limit(decoding and decoding * batch), ray)
 
     def run(self) -> dict[str, float]:
-        """Embed the videos that are due, and write the file.
+        """Embed the samples that are due, each on one rank, and write the file.
 
         Returns:
             ``videos`` and ``failures`` of the file.
         """
         provenance = describe_run(self.runner, self.dataloader.dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
-        run_on_main_rank(self._check_unused)
         job = self._job(fingerprint(provenance, self.dataloader.dataset))
-        rank, ranks = get_rank(), get_world_size()
-        run_on_main_rank(lambda: self._gather(job))  # what an earlier run has left
+        due = run_on_main_rank(lambda: self._due(job))
+        own = due[get_rank() :: get_world_size()]
+        name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"
         with all_or_none("extracting features"), evaluating(self.runner.model):
-            own = self.records if ranks == 1 else self.parts / f"rank-{rank}.sqlite"
-            with RecordStore(own, job.name) as store:
-                if ranks > 1:
-                    store.absorb(self.records, lambda r: job.rank_of(r.key, ranks) == rank)
-                self._embed(job, store, job.ranges(rank, ranks))
-        return run_on_main_rank(lambda: self._finish(job, provenance))
-
-    def _gather(self, job: ExtractionJob) -> None:
-        """Add the records of all ranks to the common ones; none of them runs now."""
-        with RecordStore(self.records, job.name) as store:
-            for path in sorted(self.parts.glob("rank-*.sqlite")):
-                store.absorb(path)
-            self._check_store(store, job)
-
-    def _finish(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
-        self._gather(job)
-        with RecordStore(self.records, job.name) as store:
-            found = self._write(job, store, provenance)
-        shutil.rmtree(self.parts, ignore_errors=True)
-        return found
-
-    def _check_unused(self) -> None:
-        if self.path.exists():
-            raise ValueError(f"{self.path} exists: remove it, or give another --out")
-
-    def _check_store(self, store: RecordStore, job: ExtractionJob) -> None:
-        if any(settings != job.settings for settings in store.settings()):
-            raise ValueError(
-                f"{self.parts} is of another checkpoint, data set or pipeline: give another --out, "
-                f"or remove {self.parts}"
-            )
+            with RecordStore(self.parts / name, job.name) as store:
+                self._embed(job, store, own, len(job.ranges()) - len(due))
+        return run_on_main_rank(lambda: self._write(job, provenance))
 
     def _job(self, digest: str) -> ExtractionJob:
-        runner, loader = self.runner, self.dataloader
-        dataset, model = loader.dataset, unwrap_model(runner.model)
-        cfg = runner.cfg
+        runner, cfg = self.runner, self.runner.cfg
+        model = unwrap_model(runner.model)
         described = {} if self.cfg is None else dict(self.cfg["dataset"])
         if "on_error" in described:
-            described["on_error"] = dataset.on_error
+            described["on_error"] = self.dataloader.dataset.on_error
         device = next(model.parameters()).device
         if self.workers.ray is not None or get_world_size() == 1:
             device = device.type  # the processes are spread over the GPUs
-        origin = Origin(
-            dataset=described,
-            model=dict(cfg.model),
-            weights=self.parts / f"weights-{get_rank()}.pth",
-            imports=tuple((cfg.get("custom_imports") or {}).get("imports", ())),
-            scope=cfg.get("default_scope") or "sce_video",
-        )
         return ExtractionJob(
-            dataset,
+            self.dataloader,
             model,
-            origin,
-            loader.collate_fn,
-            loader.batch_size or 1,
+            {
+                "dataset": described,
+                "model": dict(cfg.model),
+                "scope": cfg.get("default_scope") or "sce_video",
+            },
+            self.parts / "weights.pth",
             self.max_views,
             fingerprint=digest,
             device=str(device),
+            imports=(cfg.get("custom_imports") or {}).get("imports", ()),
             gpus=self.gpu_share if self.workers.ray and str(device) == "cuda" else 0,
         )
 
-    def _embed(self, job: ExtractionJob, store: RecordStore, items: list[range]) -> None:
-        """Embed what is due; then the samples of items that failed, one by one."""
-        known = sum(store.get(key_of(item)) is not None for item in items)
+    def _records_of_all(self, job: ExtractionJob) -> RecordStore:
+        """The records of all ranks of this run and of earlier ones, which had others."""
+        store = RecordStore(self.parts / "records.sqlite", job.name)
+        try:
+            for path in sorted(self.parts.glob("rank-*.sqlite")):
+                store.absorb(path)
+            if any(settings != job.settings for settings in store.settings()):
+                raise ValueError(
+                    f"{self.parts} is of another checkpoint, data set or pipeline: give another "
+                    f"--out, or remove {self.parts}"
+                )
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _due(self, job: ExtractionJob) -> list[range]:
+        """The items to embed, after a check that the file and the records are of this run."""
+        if self.path.exists():
+            raise ValueError(f"{self.path} exists: remove it, or give another --out")
+        with self._records_of_all(job) as store:
+            items = (job.item(indices) for indices, _ in self._records(job, store))
+            due = [item.argument for item in items if not is_current(job, item, store)]
+            known = len(store)
         if known:
             self.runner.logger.info(
-                f"resuming: {known} {job.unit} were embedded before, {len(items) - known} are left"
+                f"resuming: {known} {job.unit} were embedded before, {len(due)} are left"
             )
         if self.workers.count != 0:
             job.save_weights()
-        progress = Progress(len(items), "embedding", begin=known, unit=job.unit)
+        return due
+
+    def _embed(self, job: ExtractionJob, store: RecordStore, due: list[range], known: int) -> None:
+        """Embed items; then the samples of batches that failed, one by one."""
+        progress = Progress(known + len(due), "embedding", begin=known, unit=job.unit)
 
         def report(item: Item, record: Record | None) -> None:
-            failed = record is None or not record.done or bool(record.facts["failures"])
             if is_main_process():
-                progress.advance(failed)
+                progress.advance(
+                    record is None or not record.done or bool(record.facts["failures"])
+                )
 
-        workers = self.workers.at_most(len(items))
-        run_job(job, map(job.item, items), store, workers, report)
-        if job.item_size > 1:  # of batches that ended their process, the samples one by one
-            records = self._recorded(items, store)
-            single = [one for one, record in records if record is None or not record.done]
+        workers = self.workers.at_most(len(due))
+        run_job(job, map(job.item, due), store, workers, report)
+        failed = (indices for indices in due if len(indices) > 1 and not _is_done(store, indices))
+        single = [range(index, index + 1) for indices in failed for index in indices]
+        if single:
             run_job(job, map(job.item, single), store, workers)
         if is_main_process():
             progress.finish()
 
-    @staticmethod
-    def _recorded(items: list[range], store: RecordStore) -> Iterator[tuple[range, Record | None]]:
+    def _records(
+        self, job: ExtractionJob, store: RecordStore
+    ) -> Iterator[tuple[range, Record | None]]:
         """Indices and record of every item; of a batch that failed those of its samples."""
-        for indices in items:
+        for indices in job.ranges():
             record = store.get(key_of(indices))
-            if len(indices) == 1 or (record is not None and record.done):
+            if record is None or record.done or len(indices) == 1:
                 yield indices, record
                 continue
             for index in indices:
                 one = range(index, index + 1)
                 yield one, store.get(key_of(one))
 
-    def _write(
-        self, job: ExtractionJob, store: RecordStore, provenance: dict[str, Any]
-    ) -> dict[str, float]:
+    def _write(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
         """Write the file, with the features of one block in memory at a time."""
-        joined, size = PartialRows(), 0
-        for indices, record in self._recorded(job.ranges(), store):
-            assert record is not None
-            joined.add(job.samples(indices, record))
-            size = size or features_of(record).shape[1]
-        samples = complete(joined, self.dataloader.dataset)
-        assert samples.indices.tolist() == joined.indices, "items in the order of the data set"
-        values = (
-            row
-            for _, record in self._recorded(job.ranges(), store)
-            for row in features_of(cast(Record, record))
-        )
-        described = {**provenance, "views": samples.num_views, "videos": len(samples)}
-        write_features(self.path, samples, values, size, described)
+        with self._records_of_all(job) as store:
+            joined, size = PartialRows(), 0
+            for indices, record in self._records(job, store):
+                assert record is not None
+                joined.add(job.samples(indices, record))
+                size = size or recorded_features(record).shape[1]
+            samples = complete(joined, self.dataloader.dataset)
+            assert samples.indices.tolist() == joined.indices, "items in the order of the data set"
+            values = (
+                row
+                for _, record in self._records(job, store)
+                for row in recorded_features(cast(Record, record))
+            )
+            described = {**provenance, "views": samples.num_views, "videos": len(samples)}
+            write_features(self.path, samples, values, size, described)
+        shutil.rmtree(self.parts, ignore_errors=True)
         self.runner.logger.info(
             f"{len(samples)} videos of {size} features each in {self.path}; "
             f"{len(samples.failures)} could not be decoded"
             + "".join(f"\n  {path}: {why}" for path, why in samples.failures)
         )
         return {"videos": float(len(samples)), "failures": float(len(samples.failures))}
+
+
+def _is_done(store: RecordStore, indices: range) -> bool:
+    record = store.get(key_of(indices))
+    return record is not None and record.done

@@ -1,11 +1,17 @@
-"""Features of a data set: extraction with a frozen network, and .npz files."""
+"""The .npz files of features and scores: written atomically, memory-mapped, without pickle."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Iterable
+import struct
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,23 +20,291 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.evaluation.altered_clips import ALTERATIONS
-from sce_video.evaluation.collecting import collect_rows
 from sce_video.evaluation.functional.neighbours import count_not_finite
-from sce_video.evaluation.multi_view import mean_representation
-from sce_video.evaluation.npz_files import (
-    RowStream,
-    as_integers,
-    as_matrix,
-    as_strings,
-    read_failures,
-    read_npz,
-    text_stream,
-    write_npz,
-)
+from sce_video.evaluation.multi_view import ALTERATIONS, mean_representation
 from sce_video.evaluation.origin import TRANSFER
-from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+from sce_video.evaluation.rows import Rows, check_labelled, check_same_size, collect_rows
+from sce_video.utils.files import atomic_file
 from sce_video.utils.progress import Progress
+
+#: Array data starts at a multiple of this many bytes, so that it can be memory-mapped.
+_ALIGNMENT = 64
+#: Smaller members are read: mapping them saves nothing.
+_MAPPED_BYTES = 1 << 20
+#: Bytes of the fixed part of a zip member's header, and of its record of 64-bit sizes.
+_LOCAL_HEADER, _ZIP64_RECORD = 30, 20
+#: Id of the zip extra field for padding, the same as of Android's zipalign.
+_PADDING_FIELD = 0xD935
+#: A compressed file that becomes more than this many times as large is no file of arrays.
+_MAX_EXPANSION, _SMALL_BYTES = 100, 1 << 26
+_MAX_MEMBERS, _MAX_SIDE = 1000, 2**40
+#: Bytes of an array that are in memory at once where it is written from an iterator.
+BLOCK_BYTES = 8 << 20
+_READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """An array that is written row by row, so that memory never holds all of it.
+
+    Attributes:
+        shape: Of the array, the number of rows first.
+        dtype: Of its numbers or text.
+        rows: All rows in order; consumed when the array is written.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    rows: Iterable[Any]
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Consecutive rows as arrays of at most :data:`BLOCK_BYTES`.
+
+        Raises:
+            ValueError: there are more or fewer rows than ``shape`` says, or one has another shape.
+        """
+        row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+        count = max(1, BLOCK_BYTES // max(1, row_bytes))
+        rows, written = iter(self.rows), 0
+        while some := list(islice(rows, count)):
+            block = np.empty((len(some), *self.shape[1:]), self.dtype)
+            for slot, row in zip(block, some, strict=True) if block.ndim > 1 else ():
+                if np.shape(row) != slot.shape:  # it would be broadcast
+                    raise ValueError(f"a row of shape {np.shape(row)} in an array {self.shape}")
+                slot[...] = row
+            if block.ndim == 1:
+                block[:] = some
+            written += len(block)
+            yield block
+        if written != self.shape[0]:
+            raise ValueError(f"{written} rows of an array of {self.shape[0]}")
+
+
+def text_stream(texts: Sequence[str]) -> RowStream:
+    """Text as a column of the width of the longest; an array of it takes four bytes a character."""
+    width = max(map(len, texts), default=0)
+    return RowStream((len(texts),), np.dtype(f"<U{max(1, width)}"), texts)
+
+
+def write_npz(
+    path: str | Path, arrays: Mapping[str, np.ndarray | RowStream], provenance: dict
+) -> None:
+    """Write arrays and, as JSON text under ``protocol``, their provenance; ``np.load`` reads it.
+
+    The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map
+    the arrays. They are written in their order, each from the first row to the last.
+
+    Raises:
+        ValueError: the name does not end in .npz, or an array holds Python objects.
+    """
+    if Path(path).suffix != ".npz":
+        raise ValueError(f"arrays are saved as .npz, got {path}")
+    members = {**arrays, "protocol": np.array(json.dumps(provenance))}
+    with atomic_file(path) as unfinished:
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in members.items():
+                info = zipfile.ZipInfo(f"{name}.npy")
+                info.extra = _padding(archive.start_dir, info.filename)
+                with archive.open(info, "w", force_zip64=True) as member:
+                    if isinstance(array, RowStream):
+                        _write_stream(member, array)
+                    else:
+                        np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+def _write_stream(member: IO[bytes], array: RowStream) -> None:
+    """What ``np.lib.format.write_array`` writes of the whole array."""
+    descr = np.lib.format.dtype_to_descr(array.dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(member, header)
+    for block in array.blocks():
+        member.write(block.tobytes())
+
+
+def _padding(start: int, name: str) -> bytes:
+    """A zip extra field that aligns the data of a member whose header is at ``start``."""
+    before = start + _LOCAL_HEADER + len(name.encode()) + _ZIP64_RECORD
+    length = -(before + 4) % _ALIGNMENT  # a field: its id, its length, its bytes
+    return struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
+
+
+def read_npz(
+    path: str | Path, what: str, required: Sequence[str] = ()
+) -> tuple[dict[str, np.ndarray], dict]:
+    """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
+
+    A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages are read
+    when they are used, and writing to the array does not change the file. All other arrays are
+    read into memory, from compressed files too.
+
+    Args:
+        path: The file.
+        what: The expected kind of file, for messages: "a feature file".
+        required: Arrays that it must have.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not an .npz file, a member that is no array, has not the size that it states or
+            holds Python objects (they are never unpickled), a ``protocol`` that is not a JSON
+            object, a required array missing.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("not an .npz archive, or truncated")
+        with np.load(path, allow_pickle=False) as stored:
+            _check_expansion(stored.zip, os.path.getsize(path))
+            for info in stored.zip.infolist():
+                name = info.filename.removesuffix(".npy")
+                _check_member(stored.zip, info, name)
+                mapped = _mapped(path, info)
+                arrays[name] = stored[name] if mapped is None else mapped
+        provenance = _parse_provenance(arrays.pop("protocol", None))
+        for name in required:
+            if name not in arrays:
+                raise ValueError(f"no {name!r} in it, only {sorted(arrays)}")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no file at {path}, expected {what}") from None
+    except Exception as error:  # a damaged file can raise anything: struct.error, MemoryError, ...
+        raise ValueError(
+            f"{path} is not {what}: {str(error)[:500] or type(error).__name__}"
+        ) from error
+    return arrays, provenance
+
+
+def _check_expansion(archive: zipfile.ZipFile, size: int) -> None:
+    """Raise ValueError for an archive whose members are far larger than the file."""
+    members = archive.infolist()
+    total = sum(info.file_size for info in members)
+    if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
+        raise ValueError(
+            f"its {len(members)} members become {total:,} bytes, the file has {size:,}: that is "
+            "no file of arrays"
+        )
+
+
+def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
+    """Raise ValueError unless a member is an array as long as its shape and type say.
+
+    numpy allocates the shape before it reads the values.
+    """
+    with archive.open(info) as member:
+        try:
+            version = np.lib.format.read_magic(member)
+        except ValueError:
+            raise ValueError(f"{name!r} is not an array") from None
+        if version not in _READ_HEADER:
+            raise ValueError(f"{name!r} is an array of a kind that is not read here")
+        shape, _, dtype = _READ_HEADER[version](member)
+        stored = info.file_size - member.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds Python objects: object arrays are never unpickled")
+    if not all(0 <= side <= _MAX_SIDE for side in shape):
+        raise ValueError(f"{name!r} has the impossible shape {shape}")
+    size = math.prod(shape) * dtype.itemsize
+    empty_rows = size == 0 and shape[:1] != (0,)
+    if size != stored or empty_rows:
+        raise ValueError(
+            f"{name!r} of shape {shape} and type {dtype} takes {size:,} bytes, not {stored:,}"
+        )
+
+
+def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
+    """The memory-mapped array of a member; None if it has to be read."""
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size < _MAPPED_BYTES:
+        return None
+    with open(path, "rb") as file:
+        file.seek(info.header_offset)
+        # Lengths of name and extra field may differ from those in the archive's directory.
+        name_length, extra_length = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])
+        file.seek(name_length, os.SEEK_CUR)
+        # Only files of write_npz are mapped: other programs may change a file in place.
+        if struct.pack("<H", _PADDING_FIELD) not in file.read(extra_length):
+            return None
+        if np.lib.format.read_magic(file) != (1, 0):
+            return None
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        offset = file.tell()
+    if dtype.hasobject or offset % _ALIGNMENT:
+        return None
+    return np.memmap(path, dtype, "c", offset, shape, "F" if fortran else "C")
+
+
+def _parse_provenance(stored: np.ndarray | None) -> dict:
+    if stored is None:
+        return {}
+    provenance = json.loads(str(stored))
+    if not isinstance(provenance, dict):
+        raise ValueError(f"its 'protocol' must be a JSON object, got {stored!s:.60}")
+    return provenance
+
+
+def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
+    """``array`` as a contiguous float32 matrix (N, C), without a copy if it is one already.
+
+    Raises:
+        ValueError: not a matrix of numbers.
+    """
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise ValueError(
+            f"{path}: {name!r} must be a matrix of numbers, got shape {array.shape} of "
+            f"{array.dtype}"
+        )
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> np.ndarray:
+    """``array`` as (count,) int64.
+
+    Raises:
+        ValueError: another length, not integers, or one of 2**63 or more.
+    """
+    _check_length(path, array, name, count)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{path}: {name!r} must hold integers, got {array.dtype}")
+    if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
+        raise ValueError(f"{path}: {name!r} holds {array.max()}, more than 64-bit integers can")
+    return np.array(array, dtype=np.int64)
+
+
+def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> list[str]:
+    """``array`` as a list of ``count`` strings.
+
+    Raises:
+        ValueError: another length, or not text.
+    """
+    _check_length(path, array, name, count)
+    try:
+        if array.dtype.kind == "S":
+            array = np.char.decode(array, "utf-8")
+        if array.dtype.kind != "U":
+            raise ValueError(f"got {array.dtype}")
+        return [str(text) for text in array.tolist()]
+    except ValueError as error:  # also bytes that are no UTF-8, and numbers that are no characters
+        raise ValueError(f"{path}: {name!r} must hold text, {error}") from error
+
+
+def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) -> None:
+    if array.shape != (count,):
+        raise ValueError(f"{path}: {count} rows do not match {name!r} of shape {array.shape}")
+
+
+def read_failures(path: str | Path, provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Failures listed in the provenance: files that could not be decoded, with the error.
+
+    Raises:
+        ValueError: not a list of pairs.
+    """
+    failures = provenance.get("failures") or []
+    if not isinstance(failures, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in failures
+    ):
+        raise ValueError(f"{path}: 'failures' in its protocol must be pairs of file and error")
+    return [(str(file), str(why)) for file, why in failures]
 
 
 def extract_features(
@@ -43,7 +317,7 @@ def extract_features(
     """The mean representation over the views of every video of a data set, (N, C).
 
     ``model(inputs=[view], mode="tensor")[0]`` is the representation (n, C) of a view. See
-    :func:`~sce_video.evaluation.collecting.collect_rows` for several ranks and for errors.
+    :func:`~sce_video.evaluation.rows.collect_rows` for several ranks and for errors.
 
     Args:
         model: A model of this package, bare or wrapped; its train or eval mode is restored.

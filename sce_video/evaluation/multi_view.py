@@ -1,15 +1,20 @@
-"""Cut many views of a video on the device, from frames transferred once."""
+"""Row functions: views of videos, cut on the device, to a row of each; also of altered clips."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
+from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
+from sce_video.datasets.samplers import mix_seed
 from sce_video.datasets.transforms import crop_sides, cut_views
+from sce_video.evaluation.rows import BatchRows, RowFunction, Rows
 from sce_video.utils.distributed import unwrap_model
 
 # malloc returns larger blocks to the system after each use, and the system zeroes every page again:
@@ -117,26 +122,6 @@ PRECISIONS = {
 }
 
 
-class BatchRows(NamedTuple):
-    """Rows of the samples of one batch, on the CPU.
-
-    Attributes:
-        values: (n, C) float32; with ``counts`` (sum of counts, C).
-        num_views: Views (clips x crops) of a sample.
-        central: (n, C) float32 of the central view alone; None if not kept.
-        counts: Number of rows of each sample; None where each sample has one row.
-    """
-
-    values: Tensor
-    num_views: int
-    central: Tensor | None = None
-    counts: list[int] | None = None
-
-
-#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
-RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
-
-
 def row_function(
     model: Any, max_views: int = 30, precision: str = "float32"
 ) -> tuple[str, RowFunction]:
@@ -231,3 +216,118 @@ def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
         return BatchRows(scores.float().cpu(), 1, counts=counts)
 
     return function
+
+
+#: What can be done to a clip. "still" repeats its middle frame.
+ALTERATIONS = ("shuffled", "reversed", "still")
+
+
+def check_alterations(alterations: tuple[str, ...]) -> None:
+    """Raise ValueError unless these are different entries of :data:`ALTERATIONS`, at least one."""
+    unknown = sorted(set(alterations) - set(ALTERATIONS))
+    if unknown or not alterations or len(set(alterations)) < len(alterations):
+        raise ValueError(
+            f"alterations must be different ones of {', '.join(ALTERATIONS)}, got {alterations}"
+        )
+
+
+def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> np.ndarray:
+    """Indices of the frames of a clip in the order in which the altered clip shows them.
+
+    A shuffled clip has an order drawn uniformly from all but the original one. It depends on the
+    arguments alone, so on no batch, rank or number of workers.
+
+    Args:
+        alteration: One of :data:`ALTERATIONS`.
+        num_frames: T, at least 2.
+        seed: Seed of the sample.
+        clip: Number of the clip in the sample; each has an order of its own.
+
+    Returns:
+        (T,) int64.
+
+    Raises:
+        ValueError: a clip of one frame, an unknown alteration.
+    """
+    check_alterations((alteration,))
+    if num_frames < 2:
+        raise ValueError(
+            f"clips of {num_frames} frame have no order to change: the sense of time needs clips "
+            "of 2 frames or more (num_frames of the step that samples the clips)"
+        )
+    frames = np.arange(num_frames)
+    if alteration == "reversed":
+        return frames[::-1].copy()
+    if alteration == "still":
+        return np.full(num_frames, num_frames // 2)
+    generator = np.random.default_rng(mix_seed(seed, clip))
+    order = frames
+    while np.array_equal(order, frames):
+        order = generator.permutation(num_frames)
+    return order
+
+
+def needed_alterations(metrics: Iterable[BaseMetric]) -> tuple[str, ...]:
+    """The alterations that metrics need (``alterations`` of each), each once."""
+    return tuple(
+        dict.fromkeys(name for metric in metrics for name in getattr(metric, "alterations", ()))
+    )
+
+
+def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
+    """A batch of :func:`sce_video.collate_views` whose clips show their frames in another order.
+
+    Of samples with ``videos`` only the positions of the frames change, no frame is copied. The
+    order of clip k of a sample is that of the sample's seed and k, see
+    :func:`~sce_video.evaluation.multi_view.frame_order`.
+
+    Raises:
+        ValueError: clips of one frame.
+    """
+    seeds = [int(seed) for seed in batch["seed"]]
+    if "videos" in batch:
+        videos = []
+        for video, seed in zip(batch["videos"], seeds, strict=True):
+            clips, frames = video["positions"].shape
+            shuffled = np.stack([frame_order(alteration, frames, seed, k) for k in range(clips)])
+            shown = video["positions"].gather(1, torch.from_numpy(shuffled))
+            videos.append({**video, "positions": shown})
+        return {**batch, "videos": videos}
+    views = []
+    for number, view in enumerate(batch["inputs"]):
+        orders = [frame_order(alteration, view.shape[1], seed, number) for seed in seeds]
+        pairs = zip(view, orders, strict=True)
+        views.append(torch.stack([clip[torch.from_numpy(order)] for clip, order in pairs]))
+    return {**batch, "inputs": views}
+
+
+def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFunction:
+    """A row function whose rows are those of the unaltered and of all altered clips, side by side.
+
+    Args:
+        function: Rows (n, C) of a batch, one for each sample.
+        alterations: A of them.
+
+    Returns:
+        A function whose rows are (n, (1 + A) * C); :func:`split_alterations` takes them apart.
+    """
+
+    def joined(model: Any, batch: dict[str, Any]) -> BatchRows:
+        altered = (alter_batch(batch, name) for name in alterations)
+        parts = [function(model, one) for one in (batch, *altered)]
+        central = [part.central for part in parts if part.central is not None]
+        return BatchRows(
+            torch.cat([part.values for part in parts], dim=1),
+            parts[0].num_views,
+            torch.cat(central, dim=1) if central else None,
+        )
+
+    return joined
+
+
+def split_alterations(rows: Rows, alterations: Sequence[str]) -> Rows:
+    """Rows of :func:`with_alterations` as unaltered values and ``altered`` ones by name."""
+    first, *others = rows.values.chunk(1 + len(alterations), dim=1)
+    central = None if rows.central is None else rows.central[:, : first.shape[1]]
+    altered = dict(zip(alterations, others, strict=True))
+    return replace(rows, values=first.contiguous(), central=central, altered=altered)

@@ -1,12 +1,22 @@
-"""The rows that metrics are computed from: one entry per sample of a data set."""
+"""The rows that metrics are computed from, one per sample: from a data set, on all ranks."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from mmengine.dist import all_gather, all_gather_object, get_world_size
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from sce_video.datasets import batches_without_crashes
+from sce_video.engine.runner import VideoRunner
+from sce_video.utils.distributed import all_or_none, unwrap_model
+from sce_video.utils.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -27,8 +37,8 @@ class Rows:
         groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
         columns: Further data of the samples from the data set: name to N entries.
         altered: Values of altered clips of the same samples, see
-            :mod:`~sce_video.evaluation.altered_clips`: alteration to a matrix of the shape
-            of ``values``.
+            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`: alteration to a matrix of the
+            shape of ``values``.
 
     Raises:
         ValueError: ``values`` is no matrix, or lengths differ.
@@ -51,26 +61,27 @@ class Rows:
         if self.values.ndim != 2:
             raise ValueError(f"{self.name} must be (N, C), got shape {tuple(self.values.shape)}")
         count = len(self.values) if self.counts is None else len(self.counts)
-        sizes = {
-            "labels": len(self.labels),
-            "indices": len(self.indices),
-            "paths": len(self.paths),
-            **({} if self.groups is None else {"groups": len(self.groups)}),
-            **{name: len(column) for name, column in self.columns.items()},
+        columns: dict[str, Any] = {
+            "labels": self.labels,
+            "indices": self.indices,
+            "paths": self.paths,
         }
-        wrong = [f"{size} {name}" for name, size in sizes.items() if size != count]
+        columns |= {} if self.groups is None else {"groups": self.groups}
+        columns |= self.columns
+        wrong = [f"{len(one)} {name}" for name, one in columns.items() if len(one) != count]
         if wrong:
             raise ValueError(f"{self.name}: {count} rows do not match {', '.join(wrong)}")
-        if self.central is not None and self.central.shape != self.values.shape:
+        shape = tuple(self.values.shape)
+        if self.central is not None and tuple(self.central.shape) != shape:
             raise ValueError(
-                f"{self.name} of shape {tuple(self.values.shape)} do not match values of the "
-                f"central view of shape {tuple(self.central.shape)}"
+                f"{self.name} of shape {shape} do not match values of the central view of shape "
+                f"{tuple(self.central.shape)}"
             )
         for name, values in self.altered.items():
-            if values.shape != self.values.shape:
+            if tuple(values.shape) != shape:
                 raise ValueError(
                     f"{self.name}: values of {name} clips of shape {tuple(values.shape)} are not "
-                    f"of the same samples as those of shape {tuple(self.values.shape)}"
+                    f"of the same samples as those of shape {shape}"
                 )
 
     def __len__(self) -> int:
@@ -148,3 +159,277 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
             f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
             f"{sizes[1]} in {gallery.source or 'the gallery'}; they must come from the same network"
         )
+
+
+class BatchRows(NamedTuple):
+    """Rows of the samples of one batch, on the CPU.
+
+    Attributes:
+        values: (n, C) float32; with ``counts`` (sum of counts, C).
+        num_views: Views (clips x crops) of a sample.
+        central: (n, C) float32 of the central view alone; None if not kept.
+        counts: Number of rows of each sample; None where each sample has one row.
+    """
+
+    values: Tensor
+    num_views: int
+    central: Tensor | None = None
+    counts: list[int] | None = None
+
+
+#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
+RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
+
+
+@dataclass
+class PartialRows:
+    """Rows of some batches, in the order in which they were computed.
+
+    Attributes:
+        values: Matrices (n, C) float32, one per batch.
+        central: Matrices (n, C) for the central view alone; empty if not kept.
+        counts: Number of rows of each sample; None where each sample has one row.
+        labels: Label of each sample.
+        indices: Index of each sample in the data set.
+        failures: Files that could not be decoded, with the error.
+        num_views: Views (clips x crops) of a sample.
+    """
+
+    values: list[Tensor] = field(default_factory=list)
+    central: list[Tensor] = field(default_factory=list)
+    counts: list[int] | None = None
+    labels: list[int] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    num_views: int = 0
+
+    def add(self, other: PartialRows) -> None:
+        """Append the rows of another part."""
+        self.values += other.values
+        self.central += other.central
+        if other.counts is not None:
+            self.counts = [*(self.counts or []), *other.counts]
+        self.labels += other.labels
+        self.indices += other.indices
+        self.failures += other.failures
+        self.num_views = max(self.num_views, other.num_views)
+
+
+def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
+    """The rows of one batch of :func:`sce_video.collate_views`.
+
+    Every way from videos to features computes them here.
+
+    Args:
+        model: In eval mode, without a wrapper.
+        batch: Samples that could not be decoded are in its ``failures`` alone.
+        function: See :data:`RowFunction`.
+    """
+    part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
+    if len(batch["index"]) > 0:  # else all samples of the batch were skipped
+        values, part.num_views, central, part.counts = function(model, batch)
+        part.values = [values] if len(values) else []
+        part.central = [central] if central is not None else []
+        part.labels = [int(label) for label in batch["label"]]
+        part.indices = [int(index) for index in batch["index"]]
+    return part
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[Any]:
+    """Context in eval mode without gradients; restores the mode of every module afterwards.
+
+    The mode is restored module by module, since a frozen layer may be in eval mode while the rest
+    of the network is in training mode. Yields the module inside a DistributedDataParallel wrapper:
+    an evaluation forward communicates with no other rank, and ranks may differ in their number of
+    batches.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    inner = unwrap_model(model)
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield inner
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def collect_rows(
+    model: nn.Module,
+    dataloader: DataLoader,
+    function: RowFunction,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+) -> Rows:
+    """The rows of a whole data set, computed in eval mode.
+
+    Each rank processes the samples that its sampler gives it; every rank returns the rows of the
+    whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
+
+    Args:
+        model: Bare or wrapped; its train or eval mode is restored.
+        dataloader: Gives batches as made by :func:`sce_video.collate_views`.
+        function: See :data:`RowFunction`.
+        device: The model is moved there first; None leaves it where it is.
+        progress: Over the samples of all ranks.
+
+    Returns:
+        Rows in the order of the data set.
+
+    Raises:
+        RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
+            failure was reported, for example because the sampler or loader drops the last ones.
+        ValueError: the data set is empty.
+    """
+    if device is not None:
+        model.to(device)
+    if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
+        raise ValueError("the data set to evaluate is empty")
+    own, ranks = PartialRows(), get_world_size()
+    with all_or_none("evaluating the data set"), evaluating(model) as inner:
+        for batch in batches_without_crashes(dataloader):
+            part = rows_of_batch(inner, batch, function)
+            own.add(part)
+            if progress is not None:
+                count = ranks * (len(part.indices) + len(part.failures))
+                left = progress.total - progress.count  # a sampler may pad
+                progress.advance(ranks * len(part.failures), min(count, left))
+        if progress is not None:
+            progress.finish()
+    return complete(_gather(own), dataloader.dataset)
+
+
+def _gather(own: PartialRows) -> PartialRows:
+    """The rows of all ranks, concatenated in rank order, on every rank."""
+    if get_world_size() == 1:
+        return own
+    merged = PartialRows()
+    for part in all_gather_object(replace(own, values=[], central=[])):
+        merged.add(part)
+    merged.values, merged.central = _gather_matrix(own.values), _gather_matrix(own.central)
+    return merged
+
+
+def _gather_matrix(parts: list[Tensor]) -> list[Tensor]:
+    """The rows of all ranks, one matrix (n, C) per rank that has rows."""
+    own = torch.cat(parts) if parts else torch.empty(0, 0)
+    shapes = all_gather_object(tuple(own.shape))
+    rows, width = (max(shape[i] for shape in shapes) for i in (0, 1))
+    # Tensors padded to one shape: pickled values would need several times the memory.
+    padded = torch.zeros(rows, width)
+    padded[: len(own), : own.shape[1]] = own
+    gathered = all_gather(padded)
+    return [part[: shape[0]] for part, shape in zip(gathered, shapes, strict=True) if shape[0]]
+
+
+def complete(partial: PartialRows, dataset: Any) -> Rows:
+    """Rows sorted by index without repeated samples, after a check that no sample is missing.
+
+    Args:
+        partial: Rows in any order; of a repeated index the first is kept. Without ``values`` the
+            rows have size 0.
+        dataset: Its length and, where it has them, its ``path`` and ``row_columns``.
+
+    Raises:
+        RuntimeError: some samples have no row and were not reported as unreadable.
+    """
+    first: dict[int, int] = {}
+    for slot, index in enumerate(partial.indices):
+        first.setdefault(index, slot)
+    indices = sorted(first)
+    failures = list(dict.fromkeys(partial.failures))
+    _check_complete(indices, failures, dataset)
+    order = torch.tensor([first[i] for i in indices], dtype=torch.long)
+    counts, slots = None, order
+    if partial.counts is not None:
+        ends = list(itertools.accumulate(partial.counts))
+        ranges = [range(ends[i] - partial.counts[i], ends[i]) for i in order.tolist()]
+        counts = torch.tensor([len(one) for one in ranges], dtype=torch.long)
+        slots = torch.tensor([row for one in ranges for row in one], dtype=torch.long)
+    values = torch.cat(partial.values) if partial.values else torch.empty(len(partial.indices), 0)
+    return Rows(
+        values=values[slots],
+        labels=torch.tensor(partial.labels, dtype=torch.long)[order],
+        indices=torch.tensor(indices, dtype=torch.long),
+        paths=sample_paths(dataset, indices),
+        failures=failures,
+        num_views=partial.num_views,
+        central=torch.cat(partial.central)[slots] if partial.central else None,
+        counts=counts,
+        columns=dataset.row_columns(indices) if hasattr(dataset, "row_columns") else {},
+    )
+
+
+def _check_complete(indices: list[int], failures: list[tuple[str, str]], dataset: Any) -> None:
+    missing = sorted(set(range(len(dataset))) - set(indices))
+    unreadable = {path for path, _ in failures}
+    if hasattr(dataset, "path"):  # one unreadable file may hold several samples
+        lost = sum(str(dataset.path(i)) not in unreadable for i in missing)
+    else:
+        lost = len(missing) - len(unreadable)
+    if lost > 0 or not indices:
+        raise RuntimeError(
+            f"{len(indices)} of {len(dataset)} videos were evaluated and {len(failures)} reported "
+            "as unreadable: the rest is missing. Is drop_last set, or does the sampler skip some?"
+        )
+
+
+def sample_paths(dataset: Any, indices: list[int]) -> list[str]:
+    """``dataset.path(i)`` of the samples, or ``#i`` if the data set has no such method."""
+    if hasattr(dataset, "path"):
+        return [str(dataset.path(i)) for i in indices]
+    return [f"#{i}" for i in indices]
+
+
+def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> DataLoader:
+    """A loader that gives every video once, in order, split over all ranks.
+
+    Defaults for what the config leaves out: the sampler
+    ``dict(type="DefaultSampler", shuffle=False, round_up=False)``, which repeats no sample and may
+    give a rank no video at all; the collate function ``sce_video.collate_views``; and
+    ``on_error="raise"`` for a :class:`~sce_video.datasets.VideoDataset`.
+
+    Args:
+        cfg: A dataloader config as for mmengine's Runner, or a built loader, which is returned.
+        seed: Seed of the sampler and the workers.
+
+    Raises:
+        ValueError: the data set would replace unreadable files by other videos.
+    """
+    if isinstance(cfg, DataLoader):
+        return cfg
+    cfg = {
+        "sampler": {"type": "DefaultSampler", "shuffle": False, "round_up": False},
+        "collate_fn": {"type": "sce_video.collate_views"},
+        **cfg,
+    }
+    loader = VideoRunner.build_dataloader(cfg, seed=seed)
+    dataset: Any = loader.dataset
+    if getattr(dataset, "on_error", None) == "replace":
+        if not isinstance(cfg["dataset"], dict) or "on_error" in cfg["dataset"]:
+            raise ValueError(
+                "on_error='replace' would evaluate another video instead of an unreadable file: "
+                "set on_error='raise' or 'skip' in the data set"
+            )
+        dataset.on_error = "raise"
+    return loader
+
+
+def different_steps(first: Any, second: Any) -> list[str]:
+    """Messages that name the steps in which the pipelines of two loader configs differ.
+
+    Empty if they are equal or if one of the loaders is built already.
+    """
+    pipelines = []
+    for loader in (first, second):
+        dataset = loader.get("dataset") if isinstance(loader, dict) else None
+        pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
+        if pipeline is None:
+            return []
+        pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
+    return [
+        f"step {number}: {one} and {other}"
+        for number, (one, other) in enumerate(itertools.zip_longest(*pipelines))
+        if one != other
+    ]

@@ -11,9 +11,7 @@ import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
-from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.metrics.base import RowMetric
-from sce_video.evaluation.npz_files import (
+from sce_video.evaluation.features import (
     as_integers,
     as_matrix,
     as_strings,
@@ -21,6 +19,8 @@ from sce_video.evaluation.npz_files import (
     read_npz,
     write_npz,
 )
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 
 #: Largest difference from 1 of the sum of a video's probabilities (allows half precision).

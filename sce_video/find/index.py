@@ -37,8 +37,7 @@ from sce_video.find.index_files import (
 from sce_video.find.store import IndexStore, NpzStore, choose_store, find_store, remove_stores
 from sce_video.find.table_store import TableFeatures, TableRecords
 from sce_video.find.whitening import FEWEST_ROWS, Whitening, fit_whitening
-from sce_video.inference.embed import EmbedOptions
-from sce_video.inference.embed_job import EmbedJob, feature_of, windows_of
+from sce_video.inference.embed import EmbedJob, EmbedOptions, feature_of, windows_of
 from sce_video.inference.model import VideoModel
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 from sce_video.utils.storage import STORES, trusted_stores

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from sce_video.datasets.windows import Windows
-from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.evaluation.npz_files import (
+from sce_video.evaluation.features import (
     RowStream,
     as_integers,
     as_matrix,
@@ -23,6 +22,7 @@ from sce_video.evaluation.npz_files import (
     text_stream,
     write_npz,
 )
+from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.utils.files import write_json
 
 FEATURES, DESCRIPTION = "features.npz", "index.json"

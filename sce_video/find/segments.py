@@ -13,7 +13,7 @@ from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.windows import Query, Windows
 from sce_video.find.index import VideoIndex
 from sce_video.find.query import Match, cosine
-from sce_video.inference.embed_options import EmbedOptions, VideoNetwork
+from sce_video.inference.views import EmbedOptions, VideoNetwork
 from sce_video.inference.windows import WindowFeatures, open_patiently, windows_of_reader
 
 #: Moments that are refined unless another number is given, and the most that are refined twice.

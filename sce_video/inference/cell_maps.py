@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,15 @@ from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms import (
-    CenterSegmentClip,
-    DecodeSharedFrames,
     OpenVideo,
-    UniformClips,
     cut_views,
 )
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.embed import VideoFiles
-from sce_video.inference.embed_options import ArrayReader, OneClip
 from sce_video.inference.model import VideoModel
-from sce_video.inference.model_settings import ModelSettings, pack_step, resize_steps
+from sce_video.inference.model_settings import ModelSettings
+from sce_video.inference.views import ArrayReader, view_steps
 from sce_video.utils.files import local_copy
-
-_Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +94,10 @@ def read_clips(
         raise ValueError("this network sees a whole video as one clip: no clip can be chosen")
     if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
         return [_image_clip(settings, os.fspath(local_copy(path)))]
-    noted = _ClipTimes()
-    steps: list[_Transform] = [OpenVideo(), _clip_step(settings, num_clips, at), noted]
-    sample = VideoFiles([path], [*steps, *_crop_steps(settings)], timeout)[0]
+    noted, (clips, *crops) = _ClipTimes(), view_steps(settings, num_clips, 1)
+    if at is not None and settings.clip_duration is not None:
+        clips = _ClipAt(settings.clip_duration, settings.num_frames, at)
+    sample = VideoFiles([path], [OpenVideo(), clips, noted, *crops], timeout)[0]
     if sample.get("frames") is None:
         raise VideoDecodeError(path, "; ".join(reason for _, reason in sample["failures"]))
     if at is not None and not 0 <= at <= noted.duration:
@@ -155,18 +151,6 @@ class _ClipAt:
         return results
 
 
-def _clip_step(settings: ModelSettings, num_clips: int, at: float | None) -> _Transform:
-    if settings.clip_duration is None:
-        return CenterSegmentClip(settings.num_frames)
-    if at is not None:
-        return _ClipAt(settings.clip_duration, settings.num_frames, at)
-    return UniformClips(settings.clip_duration, settings.num_frames, num_clips)
-
-
-def _crop_steps(settings: ModelSettings) -> list[_Transform]:
-    return [DecodeSharedFrames(), *resize_steps(settings, 1), pack_step(settings, 1)]
-
-
 def _image_clip(settings: ModelSettings, path: str) -> SeenClip:
     image = read_image(path, DecodeLimits())
     results: dict[str, Any] = {
@@ -174,7 +158,7 @@ def _image_clip(settings: ModelSettings, path: str) -> SeenClip:
         "rng": np.random.default_rng(0),
         **dict(label=-1, index=0, seed=0),
     }
-    packed = run_pipeline([OneClip(settings.num_frames), *_crop_steps(settings)], results)
+    packed = run_pipeline(view_steps(settings, 1, 1, one_clip=True), results)
     return SeenClip(path, cut_views(packed).numpy()[0], None)
 
 

@@ -1,6 +1,6 @@
 """Embeds videos and arrays of frames: one feature per video.
 
-A network here is a :class:`~sce_video.inference.embed_options.VideoNetwork`: the encoder of
+A network here is a :class:`~sce_video.inference.views.VideoNetwork`: the encoder of
 :func:`~sce_video.inference.model.load_model` gives features, the classifier of
 :func:`~sce_video.inference.classifier.load_classifier` class probabilities, from the same views.
 """
@@ -8,11 +8,12 @@ A network here is a :class:`~sce_video.inference.embed_options.VideoNetwork`: th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
@@ -23,32 +24,27 @@ from sce_video.datasets import (
     is_elsewhere,
     open_video,
     run_pipeline,
-    video_exists,
 )
-from sce_video.datasets.transforms import (
-    CenterSegmentClip,
-    DecodeSharedFrames,
-    OpenVideo,
-    UniformClips,
-)
+from sce_video.datasets.sources import is_table
+from sce_video.datasets.tables.table import TableError
+from sce_video.datasets.transforms import OpenVideo
 from sce_video.datasets.windows import Windows
-from sce_video.inference.embed_options import (
+from sce_video.evaluation.extraction import NetworkJob, explain_network_error
+from sce_video.inference.model import VideoModel, build_model, check_model
+from sce_video.inference.views import (
     ArrayReader,
     EmbedOptions,
-    OneClip,
+    Transform,
     Video,
     VideoNetwork,
-    as_list,
-    checked_frames,
+    check_files,
     embed_sample,
-    is_path,
+    split_videos,
+    view_steps,
 )
-from sce_video.inference.model import VideoModel, check_model
-from sce_video.inference.model_settings import pack_step, resize_steps
-from sce_video.inference.windows import WindowFeatures, windows_of_videos
+from sce_video.inference.windows import WindowFeatures, embed_windows, windows_of_videos
+from sce_video.jobs import Facts, Item, ItemError, Record, RunError, State, file_state
 from sce_video.utils.errors import UserError
-
-_Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,21 +184,23 @@ def rows_of_videos(
     fps: float | None = None,
 ) -> np.ndarray:
     """The row of every video, (N, D) float32; arguments and errors as of :func:`embed`."""
-    items = as_list(videos)
-    arrays = {i: checked_frames(item, i) for i, item in enumerate(items) if not is_path(item)}
-    paths = {i: os.fspath(item) for i, item in enumerate(items) if is_path(item)}
+    count, arrays, paths = split_videos(videos)
     if fps is not None and not (arrays and 0 < fps < float("inf")):
         raise ValueError(
             f"fps must be positive frames per second, got {fps}"
             if arrays
             else "fps is for arrays: files contain the time stamps of their frames"
         )
-    for i, path in paths.items():
-        if not video_exists(path):
-            raise FileNotFoundError(f"no video at {path} (position {i})")
-    rows = np.empty((len(items), network.row_size), dtype=np.float32)
+    check_files(paths)
+    rows = np.empty((count, network.row_size), dtype=np.float32)
+    steps = view_steps(network.settings, options.num_clips, options.num_crops, fps is None)
     for i, array in arrays.items():
-        rows[i] = _embed_array(network, array, fps, options, f"video {i}")
+        results: dict[str, Any] = {
+            "reader": ArrayReader(array, fps or 1.0),
+            "rng": np.random.default_rng(0),
+            **dict(label=-1, index=0, seed=0),
+        }
+        rows[i] = embed_sample(network, run_pipeline(steps, results), options, f"video {i}")
     positions = list(paths)
     for result in iterate_embeddings(network, list(paths.values()), options):
         i = positions[result.index]
@@ -249,9 +247,11 @@ def iterate_embeddings(
     """
     if not paths:
         return
-    dataset = VideoFiles(paths, [OpenVideo(), *_view_transforms(model, options)], options.timeout)
     loader = DataLoader(
-        dataset, batch_size=None, num_workers=options.num_workers, collate_fn=_unchanged
+        file_reader(model, options, paths),
+        batch_size=None,
+        num_workers=options.num_workers,
+        collate_fn=_unchanged,
     )
     for index, sample in enumerate(batches_without_crashes(loader)):
         if sample.get("frames") is None:
@@ -265,9 +265,12 @@ def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
     return 1 if model.settings.clip_duration is None else options.num_clips
 
 
-def file_reader(model: VideoNetwork, options: EmbedOptions) -> VideoFiles:
-    """A data set whose ``read`` gives the packed views of one file after the other."""
-    return VideoFiles((), [OpenVideo(), *_view_transforms(model, options)], options.timeout)
+def file_reader(
+    model: VideoNetwork, options: EmbedOptions, paths: Sequence[str] = ()
+) -> VideoFiles:
+    """A data set of the packed views of files; its ``read`` gives those of any other, too."""
+    steps = view_steps(model.settings, options.num_clips, options.num_crops)
+    return VideoFiles(paths, [OpenVideo(), *steps], options.timeout)
 
 
 class VideoFiles(VideoDataset):
@@ -280,7 +283,7 @@ class VideoFiles(VideoDataset):
     """
 
     def __init__(
-        self, paths: Sequence[str], pipeline: Sequence[_Transform], timeout: float | None
+        self, paths: Sequence[str], pipeline: Sequence[Transform], timeout: float | None
     ) -> None:
         self._files = VideoList.from_paths(paths, [-1] * len(paths))
         super().__init__(pipeline=pipeline, on_error="skip", timeout=timeout)
@@ -307,34 +310,127 @@ class VideoFiles(VideoDataset):
             raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error
 
 
-def _view_transforms(
-    model: VideoNetwork, options: EmbedOptions, one_clip: bool = False
-) -> list[_Transform]:
-    """Transforms from an open reader to packed views: sample, decode, resize, crop."""
-    settings = model.settings
-    clips: _Transform
-    if settings.clip_duration is None:
-        clips = CenterSegmentClip(settings.num_frames)
-    elif one_clip:
-        clips = OneClip(settings.num_frames)
-    else:
-        clips = UniformClips(settings.clip_duration, settings.num_frames, options.num_clips)
-    crops = options.num_crops
-    resize: list[_Transform] = resize_steps(settings, crops)
-    return [clips, DecodeSharedFrames(), *resize, pack_step(settings, crops)]
-
-
-def _embed_array(
-    model: VideoNetwork, frames: np.ndarray, fps: float | None, options: EmbedOptions, name: str
-) -> np.ndarray:
-    results: dict[str, Any] = {
-        "reader": ArrayReader(frames, fps or 1.0),
-        "rng": np.random.default_rng(0),
-        **dict(label=-1, index=0, seed=0),
-    }
-    results = run_pipeline(_view_transforms(model, options, one_clip=fps is None), results)
-    return embed_sample(model, results, options, name)
-
-
-def _unchanged(sample: Any) -> Any:
+def _unchanged(sample: Any) -> Any:  # pickled for the workers
     return sample
+
+
+class EmbedJob(NetworkJob):
+    """Gives the feature of one video.
+
+    The processes build the network from its settings and its checkpoint. They compute with one
+    thread each on a CPU, so a feature does not depend on their number.
+
+    Args:
+        model: The network; it is not sent to the processes.
+        root: Folder or table that the keys of the items are relative to.
+        options: Views of a video.
+        retry_failed: Files that could not be decoded are due again.
+        ray: Whether the processes are those of a Ray cluster, which gives them their GPUs.
+        processes_per_gpu: Processes that share a GPU of the cluster.
+        windows: Give the features of the windows of each video; None for one of all of it.
+    """
+
+    name = "embed"
+
+    def __init__(
+        self,
+        model: VideoModel,
+        root: str,
+        options: EmbedOptions,
+        *,
+        retry_failed: bool = False,
+        ray: bool = False,
+        processes_per_gpu: int = 4,
+        windows: Windows | None = None,
+    ) -> None:
+        if processes_per_gpu < 1:
+            raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
+        device = model.device.type if ray else str(model.device)
+        super().__init__(model, model.encoder.modules(), device)
+        self.settings = {
+            "root": root,
+            "checkpoint": model.checkpoint_sha256,
+            "settings": {
+                "model": model.settings.to_dict(),
+                "num_clips": count_clips(model, options),
+                "num_crops": options.num_crops,
+                **({} if windows is None else {"windows": windows.to_dict()}),
+            },
+        }
+        self.windows = windows
+        self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
+        self.root = root
+        self._options = options
+        self._retry_failed = retry_failed
+        self._checkpoint, self._settings = model.checkpoint, model.settings
+
+    def item(self, path: str, state: tuple[int, int]) -> Item:
+        """The item of a file with size and modification time, negative if there is no file."""
+        size, mtime = state
+        return Item(path, {"size": size, "mtime_ns": mtime} if size >= 0 else None)
+
+    def build(self, device: torch.device) -> VideoModel:
+        """The network, which has the weights that the run began with."""
+        model = build_model(self._settings, self._checkpoint, device)
+        if model.checkpoint_sha256 != self.settings["checkpoint"]:
+            raise RunError(f"{self._checkpoint} has changed since the run began")
+        return model
+
+    def setup(self) -> None:
+        """Build the network, and what reads files for it."""
+        super().setup()
+        self._files = file_reader(self.network, self._options)
+
+    def process(self, item: Item) -> Facts:
+        """The feature as data; of windows their features behind their spans."""
+        path = os.path.join(self.root, item.key)
+        if self.windows is not None:
+            return self._process_windows(path, self.windows)
+        sample = self._files.read(path)
+        if sample.get("frames") is None:
+            raise ItemError("bad", "; ".join(reason for _, reason in sample["failures"]))
+        options = self._options
+        row = self.run_network(lambda: embed_sample(self.network, sample, options, path), path)
+        return Facts({}, row.tobytes())
+
+    def _process_windows(self, path: str, windows: Windows) -> Facts:
+        # Decoding and the network take turns, so their errors are told apart by type.
+        try:
+            found = embed_windows(self.network, path, windows, self._options)
+        except (VideoDecodeError, TableError) as error:
+            raise ItemError("bad", getattr(error, "reason", str(error))) from error
+        except MemoryError as error:
+            raise ItemError("bad", f"{type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise RunError(explain_network_error(error, path)) from error
+        facts = {"windows": len(found), "reason": found.reason}
+        return Facts(facts, found.spans.tobytes() + found.features.tobytes())
+
+    def source(self, item: Item) -> State:
+        """Size and modification time; rows of a table do not change during a run."""
+        if is_table(self.root):
+            return item.source
+        return file_state(os.path.join(self.root, item.key))
+
+    def holds(self, item: Item, record: Record) -> bool:
+        """Whether the file has a feature, or could not be decoded and is not to be tried again."""
+        return self.stands(record.done)
+
+    def stands(self, done: bool) -> bool:
+        """Whether a result stands as long as its file does not change."""
+        return done or not self._retry_failed
+
+
+def feature_of(record: Record) -> np.ndarray:
+    """(D,) float32 of a finished record."""
+    assert record.data is not None
+    return np.frombuffer(record.data, dtype=np.float32)
+
+
+def windows_of(record: Record) -> tuple[np.ndarray, np.ndarray, str]:
+    """Features (W, D), spans (W, 2), and why windows are missing, of a finished record."""
+    assert record.data is not None
+    count = int(record.facts["windows"])
+    spans = np.frombuffer(record.data, dtype=np.float64, count=2 * count).reshape(count, 2)
+    features = np.frombuffer(record.data, dtype=np.float32, offset=spans.nbytes)
+    return features.reshape(count, -1), spans, str(record.facts["reason"])

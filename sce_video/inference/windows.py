@@ -18,23 +18,24 @@ import numpy as np
 
 from sce_video.datasets import VideoDecodeError, VideoReader, open_video
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
+from sce_video.datasets.readers.base import ArrayFrames
 from sce_video.datasets.sources import is_table, list_videos, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.windows import Windows, clips_of_span, find_cuts, window_spans
-from sce_video.evaluation.npz_files import write_npz
-from sce_video.inference.embed_options import (
+from sce_video.evaluation.features import write_npz
+from sce_video.inference.model import VideoModel
+from sce_video.inference.model_settings import ModelSettings
+from sce_video.inference.views import (
     ArrayReader,
     EmbedOptions,
     Video,
     VideoNetwork,
-    as_list,
-    checked_frames,
+    check_files,
     embed_sample,
-    is_path,
+    pack_step,
+    resize_steps,
+    split_videos,
 )
-from sce_video.inference.model import VideoModel
-from sce_video.inference.model_settings import pack_step, resize_steps
 
 #: Of the frames of a window, those that must exist; the others of a damaged file are replaced by
 #: the nearest.
@@ -68,27 +69,6 @@ class WindowFeatures:
         return np.stack([self.starts, self.ends], axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class WindowFeature:
-    """Feature (D,) float32 of one window, and its start and end in seconds."""
-
-    feature: np.ndarray
-    start: float
-    end: float
-
-
-def gather_windows(rows: Sequence[WindowFeature], size: int, reason: str = "") -> WindowFeatures:
-    """The features of windows, of ``size`` numbers each, as arrays."""
-    return WindowFeatures(
-        features=np.stack([row.feature for row in rows])
-        if rows
-        else np.empty((0, size), dtype=np.float32),
-        starts=np.array([row.start for row in rows], dtype=np.float64),
-        ends=np.array([row.end for row in rows], dtype=np.float64),
-        reason=reason,
-    )
-
-
 def embed_windows(
     network: VideoNetwork, path: str | os.PathLike, windows: Windows, options: EmbedOptions
 ) -> WindowFeatures:
@@ -104,14 +84,8 @@ def embed_windows(
     name = os.fspath(path)
     cuts = find_cuts(name, options.timeout) if windows.shots else None
     with open_patiently(name, options) as reader:
-        return windows_of_reader(network, reader, window_spans_of(reader, windows, cuts), options)
-
-
-def window_spans_of(
-    reader: VideoReader, windows: Windows, cuts: np.ndarray | None = None
-) -> np.ndarray:
-    """(W, 2), see :func:`window_spans`."""
-    return window_spans(reader.duration, windows, cuts)
+        spans = window_spans(reader.duration, windows, cuts)
+        return windows_of_reader(network, reader, spans, options)
 
 
 def embed_span(
@@ -135,8 +109,6 @@ def embed_span(
 
 def open_patiently(path: str, options: EmbedOptions) -> VideoReader:
     """A reader whose time limit is that of opening alone."""
-    import time
-
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     return open_video(path, deadline=deadline)
 
@@ -186,9 +158,10 @@ def pack_windows(
         for start, end in spans.tolist()
     ]
     wanted = [np.unique([clip.frames for clip in clips]) for clips in plans]
-    resized = small_frames(reader, np.unique(np.concatenate(wanted)), network, options)
+    # Of a frame that this window does not need, one further on may.
     earliest = np.minimum.accumulate([w[0] for w in wanted[::-1]])[::-1].tolist()
-    packer = WindowPacker(network, options)
+    resized = _resized_frames(reader, np.unique(np.concatenate(wanted)), settings, options)
+    pack = pack_step(settings, options.num_crops)
     held: dict[int, np.ndarray] = {}
     ahead = next(resized, None)
     for clips, needed, first in zip(plans, wanted, earliest, strict=True):
@@ -196,73 +169,45 @@ def pack_windows(
             held[ahead[0]] = ahead[1]
             ahead = next(resized, None)
         held = {number: frame for number, frame in held.items() if number >= first}
-        yield packer.pack(held, needed, clips)
+        views = window_views(held, needed, clips)
+        yield None if views is None else pack(views)
 
 
-def small_frames(
-    reader: VideoReader, indices: np.ndarray, network: VideoNetwork, options: EmbedOptions
+def _resized_frames(
+    reader: VideoReader, indices: np.ndarray, settings: ModelSettings, options: EmbedOptions
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Number and frame, resized for the network, of those of ``indices`` that exist."""
-    resize = ResizeFrames(network, options)
+    """Number and frame, resized as for a video of one clip, of those of ``indices`` that exist."""
+    steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
     for numbers, frames in reader.stream(indices, options.timeout):
-        yield from zip(numbers.tolist(), resize(frames), strict=True)
-
-
-class ResizeFrames:
-    """Resizes frames as they are for a video of one clip.
-
-    Args:
-        network: What they are resized for.
-        options: Crops.
-    """
-
-    def __init__(self, network: VideoNetwork, options: EmbedOptions) -> None:
-        self._steps = resize_steps(network.settings, options.num_crops)
-        self._rng = np.random.default_rng(0)
-
-    def __call__(self, frames: DecodedFrames) -> np.ndarray:
-        """(n, h, w, 3) uint8."""
-        views = [LazyView(frames, np.arange(len(frames)))]
-        results: dict[str, Any] = {"views": views, "rng": self._rng}
-        for step in self._steps:
+        view = LazyView(frames, np.arange(len(frames)))
+        results: dict[str, Any] = {"views": [view], "rng": rng}
+        for step in steps:
             results = step(results)
-        return np.asarray(results["views"][0])
+        yield from zip(numbers.tolist(), np.asarray(results["views"][0]), strict=True)
 
 
-class WindowPacker:
-    """Packs the clips of a window as ``PackVideo`` packs those of a video.
+def window_views(
+    held: dict[int, np.ndarray], needed: np.ndarray, clips: Sequence[ClipIndices]
+) -> dict[str, Any] | None:
+    """The frames of a window as ``DecodeSharedFrames`` gives those of a video, to be packed.
 
     Args:
-        network: What it is packed for.
-        options: Crops.
+        held: Resized frames by their number.
+        needed: Numbers of all frames of the clips, ascending.
+        clips: Frames by their number.
+
+    Returns:
+        Results of a pipeline; None where too many frames are missing.
     """
-
-    def __init__(self, network: VideoNetwork, options: EmbedOptions) -> None:
-        self._pack = pack_step(network.settings, options.num_crops)
-
-    def pack(
-        self, held: dict[int, np.ndarray], needed: np.ndarray, clips: Sequence[ClipIndices]
-    ) -> dict[str, Any] | None:
-        """Views of a window.
-
-        Args:
-            held: Resized frames by their number.
-            needed: Numbers of all frames of the clips, ascending.
-            clips: Frames by their number.
-
-        Returns:
-            As of ``PackVideo``; None where too many frames are missing.
-        """
-        known = np.array([number in held for number in needed.tolist()])
-        if known.sum() < max(1.0, _FRACTION_NEEDED * len(needed)):
-            return None
-        there = needed[known]
-        nearest = there[np.abs(there[None] - needed[:, None]).argmin(axis=1)]
-        frames = np.stack([held[number] for number in nearest.tolist()])
-        positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
-        view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
-        facts = {"label": -1, "index": 0, "seed": 0}
-        return self._pack({"views": [view], "positions": positions, **facts})
+    known = np.array([number in held for number in needed.tolist()])
+    if known.sum() < max(1.0, _FRACTION_NEEDED * len(needed)):
+        return None
+    there = needed[known]
+    nearest = there[np.abs(there[None] - needed[:, None]).argmin(axis=1)]
+    frames = np.stack([held[number] for number in nearest.tolist()])
+    positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
+    view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
+    return {"views": [view], "positions": positions, "label": -1, "index": 0, "seed": 0}
 
 
 def windows_of_videos(
@@ -273,26 +218,24 @@ def windows_of_videos(
     fps: float | None = None,
 ) -> list[WindowFeatures]:
     """The windows of every video; arguments and errors as of :func:`~sce_video.inference.embed`."""
-    items = as_list(videos)
-    arrays = {i: checked_frames(item, i) for i, item in enumerate(items) if not is_path(item)}
+    count, arrays, paths = split_videos(videos)
     if arrays and not (fps is not None and 0 < fps < float("inf")):
         raise ValueError(f"windows of arrays need their positive frames per second, got fps={fps}")
     if arrays and windows.shots:
         raise ValueError("shots are found in files: give windows of arrays without shots")
-    for i, item in enumerate(items):
-        if is_path(item) and not video_exists(item):
-            raise FileNotFoundError(f"no video at {os.fspath(item)} (position {i})")
+    check_files(paths)
     found = []
-    for i, item in enumerate(items):
-        if i in arrays:
-            reader = ArrayReader(arrays[i], fps or 1.0)
-            spans = window_spans_of(reader, windows)
-            found.append(windows_of_reader(network, reader, spans, options))
+    for i in range(count):
+        if i in paths:
+            found.append(embed_windows(network, paths[i], windows, options))
         else:
-            found.append(embed_windows(network, item, windows, options))
+            reader = ArrayReader(arrays[i], fps or 1.0)
+            spans = window_spans(reader.duration, windows, None)
+            found.append(windows_of_reader(network, reader, spans, options))
     return found
 
 
+#: Between two writes of the file of windows.
 _SAVE_SECONDS = 60.0
 
 
@@ -320,59 +263,40 @@ def embed_to_file(
     Raises:
         ValueError, FileNotFoundError: There is no such video, or no frame of it was embedded.
     """
+    if os.path.isdir(videos) or is_table(videos):
+        found = list_videos(videos)
+        names = [found.path(i) for i in range(len(found))]
+        files = [os.path.join(videos, name) for name in names]
+    elif video_exists(videos):
+        names = files = [videos]
+    else:
+        raise FileNotFoundError(f"no video or folder at {videos}")
     paths: list[str] = []
-    rows: list[WindowFeature] = []
+    parts: list[WindowFeatures] = []
     problems: list[str] = []
-
-    def save() -> None:
-        if rows:
-            _write(Path(out), model, windows, options, paths, rows, problems)
-
     saved = time.monotonic()
     try:
-        for path, row in _windows(model, videos, windows, options, problems):
-            paths.append(path)
-            rows.append(row)
+        for name, file in zip(names, files, strict=True):
+            try:
+                part = embed_windows(model, file, windows, options)
+            except VideoDecodeError as error:
+                problems.append(f"{name}: {error.reason}")
+                continue
+            if part.reason:
+                problems.append(f"{name}: {part.reason}")
+            parts.append(part)
+            paths += [name] * len(part)
             if time.monotonic() - saved > _SAVE_SECONDS:
-                save()
+                _write(Path(out), model, windows, options, paths, parts, problems)
                 saved = time.monotonic()
     except KeyboardInterrupt:
         problems.append("interrupted: the windows until then are in the file")
     finally:
-        save()
-    if not rows:
+        if paths:
+            _write(Path(out), model, windows, options, paths, parts, problems)
+    if not paths:
         raise ValueError(f"no window was embedded: {'; '.join(problems[:3]) or videos}")
-    return len(rows), problems
-
-
-def _windows(
-    model: VideoModel,
-    videos: str,
-    windows: Windows,
-    options: EmbedOptions,
-    problems: list[str],
-) -> Iterator[tuple[str, WindowFeature]]:
-    """Path and window of everything that can be embedded; ``problems`` collects the rest."""
-    for path in _list(videos):
-        file = path if path == videos else os.path.join(videos, path)
-        try:
-            found = embed_windows(model, file, windows, options)
-        except VideoDecodeError as error:
-            problems.append(f"{path}: {error.reason}")
-            continue
-        if found.reason:
-            problems.append(f"{path}: {found.reason}")
-        for feature, start, end in zip(found.features, found.starts, found.ends, strict=True):
-            yield path, WindowFeature(feature, float(start), float(end))
-
-
-def _list(videos: str) -> list[str]:
-    if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos)
-        return [found.path(i) for i in range(len(found))]
-    if not video_exists(videos):
-        raise FileNotFoundError(f"no video or folder at {videos}")
-    return [videos]
+    return len(paths), problems
 
 
 def _write(
@@ -381,10 +305,9 @@ def _write(
     windows: Windows,
     options: EmbedOptions,
     paths: list[str],
-    rows: list[WindowFeature],
+    parts: list[WindowFeatures],
     problems: list[str],
 ) -> None:
-    found = gather_windows(rows, model.row_size)
     provenance = {
         "checkpoint": {"path": model.checkpoint, "sha256": model.checkpoint_sha256},
         "clips": options.num_clips,
@@ -397,10 +320,10 @@ def _write(
         "problems": list(problems),
     }
     arrays = {
-        "features": found.features,
+        "features": np.concatenate([part.features for part in parts]),
         "paths": np.array(paths, dtype=np.str_),
-        "labels": np.full(len(rows), -1, dtype=np.int64),
-        "starts": found.starts,
-        "ends": found.ends,
+        "labels": np.full(len(paths), -1, dtype=np.int64),
+        "starts": np.concatenate([part.starts for part in parts]),
+        "ends": np.concatenate([part.ends for part in parts]),
     }
     write_npz(out, arrays, provenance)

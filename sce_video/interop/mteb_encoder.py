@@ -13,8 +13,8 @@ from torch.nn.functional import normalize
 
 from sce_video.datasets import VideoDecodeError
 from sce_video.inference.embed import embed
-from sce_video.inference.embed_options import EmbedOptions
 from sce_video.inference.model import VideoModel, check_model
+from sce_video.inference.views import EmbedOptions
 from sce_video.utils.files import write_bytes
 
 _COLUMN = "video"

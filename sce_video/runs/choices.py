@@ -69,7 +69,7 @@ def this_machine() -> Machine:
 
 #: Optimiser steps below which a small network has learnt little (docs/results.md).
 _STEPS = 2000
-#: Videos from which a CPU trains a network twice as wide, in as much time (docs/choices.md).
+#: Videos from which a CPU trains a network twice as wide, in as much time (docs/results.md).
 _WIDE_VIDEOS, _WIDE_STEPS = 100, 1540
 _MAX_QUEUE = {"cpu": 256, "gpu": 4096}
 _MAX_WORKERS = 16
@@ -310,7 +310,7 @@ def choose_warmup(epochs: int) -> Choice:
 def choose_momentum(steps: int) -> Choice:
     """Where the momentum of the target starts: the fewer steps, the quicker the target.
 
-    At 2000 steps 0.9 and 0.97 were compared on three kinds of videos (docs/choices.md); the other
+    At 2000 steps 0.9 and 0.97 were compared on three kinds of videos (docs/results.md); the other
     limits are not measured.
     """
     for most, value in ((5000, 0.9), (20_000, 0.97), (math.inf, 0.99)):

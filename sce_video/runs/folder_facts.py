@@ -14,9 +14,9 @@ from sce_video.datasets import list_videos, open_video
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.sources import is_table
-from sce_video.datasets.tables.named_rows import named_rows
 from sce_video.datasets.tables.rows import FrameIndex
 from sce_video.datasets.tables.table import is_remote
+from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.transforms.lazy_view import is_repeat
 
 #: Files or rows that are opened, at equal steps over the sorted list.

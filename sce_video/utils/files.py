@@ -17,7 +17,7 @@ from typing import Any
 
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import (
-    StorageError,
+    ObjectStoreError,
     find,
     get_file,
     is_url,
@@ -125,7 +125,7 @@ def _atomic_object(url: str) -> Iterator[Path]:
         raise write_error(url, error) from error
     try:
         put_file(temporary, url)
-    except StorageError as error:
+    except ObjectStoreError as error:
         raise WriteError(f"{error}; the complete file is {temporary}") from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -210,7 +210,7 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
 
     Raises:
         FileNotFoundError: no such object.
-        StorageError: the store cannot be read.
+        ObjectStoreError: the store cannot be read.
         WriteError: the copy cannot be written.
     """
     if not is_url(path):
@@ -225,7 +225,7 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(
+            raise ObjectStoreError(
                 f"{url} cannot be kept in {folder}: {error.strerror}; SCE_VIDEO_CACHE names "
                 "another folder"
             ) from error
@@ -248,7 +248,7 @@ def output_file(path: str | Path) -> Iterator[Path]:
     be resumed. After a failed upload the file stays there.
 
     Raises:
-        StorageError: no such bucket, or the store cannot be read; before the block.
+        ObjectStoreError: no such bucket, or the store cannot be read; before the block.
         WriteError: the upload has failed; names the local file.
     """
     if not is_url(path):
@@ -261,7 +261,7 @@ def output_file(path: str | Path) -> Iterator[Path]:
     yield local
     try:
         put_file(local, url)
-    except StorageError as error:
+    except ObjectStoreError as error:
         raise WriteError(f"{error}; the complete file is {local}") from error
     local.unlink()
 

@@ -68,7 +68,7 @@ def stored_checkpoints(url: str) -> list[StoredFile]:
     """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first.
 
     Raises:
-        StorageError: no such bucket, or the store cannot be read.
+        ObjectStoreError: no such bucket, or the store cannot be read.
     """
     matches = [(file, _CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
     # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
@@ -84,7 +84,7 @@ def newest_checkpoint(path: str | Path) -> str:
 
     Raises:
         FileNotFoundError: the folder has no checkpoint.
-        StorageError: a store cannot be read.
+        ObjectStoreError: a store cannot be read.
     """
     if is_url(path):
         if str(path).endswith((".pth", ".safetensors")):

@@ -39,7 +39,7 @@ STORES = "SCE_VIDEO_STORES"
 _uploads: set[Future] = set()  # in progress
 
 
-class StorageError(UserError, OSError):
+class ObjectStoreError(UserError, OSError):
     """An object store does not do what was asked: credentials, bucket or network; says which."""
 
 
@@ -107,7 +107,7 @@ def exists(path: str | Path) -> bool:
     """Whether there is such a file or object.
 
     Raises:
-        StorageError: the store cannot be asked.
+        ObjectStoreError: the store cannot be asked.
     """
     if not is_url(path):
         return os.path.isfile(path)
@@ -123,7 +123,7 @@ def size(path: str | Path) -> int:
 
     Raises:
         FileNotFoundError: there is none.
-        StorageError: the store cannot be asked.
+        ObjectStoreError: the store cannot be asked.
     """
     return find(str(path)).size if is_url(path) else os.path.getsize(path)
 
@@ -133,7 +133,7 @@ def find(url: str) -> StoredFile:
 
     Raises:
         FileNotFoundError: no such object; the message lists the objects below a folder.
-        StorageError: no such bucket, or the store cannot be asked.
+        ObjectStoreError: no such bucket, or the store cannot be asked.
     """
     with _explained("read", url):
         files = _filesystem(url)
@@ -152,7 +152,7 @@ def list_files(url: str) -> list[StoredFile]:
     """The objects directly below a folder, by name; none if there is no such folder.
 
     Raises:
-        StorageError: no such bucket, or the store cannot be asked.
+        ObjectStoreError: no such bucket, or the store cannot be asked.
     """
     with _explained("read", url):
         files = _filesystem(url)
@@ -171,8 +171,8 @@ def get_file(url: str, path: str | Path) -> None:
 
     Raises:
         FileNotFoundError: no such object.
-        StorageError: no such bucket, or the store cannot be read, or has sent something else than
-            the object: fewer bytes, or others than those of the checksum that S3 keeps.
+        ObjectStoreError: no such bucket, or the store cannot be read, or has sent something else:
+            fewer bytes than the object has, or others than those of the checksum that S3 keeps.
     """
     expected = size(url)
     # Ranges of an object, which are read at a time by default, have no checksum.
@@ -180,7 +180,7 @@ def get_file(url: str, path: str | Path) -> None:
     with _explained("read", url):
         _filesystem(url).get_file(url, os.fspath(path), **options)
     if os.path.getsize(path) != expected:
-        raise StorageError(
+        raise ObjectStoreError(
             f"{url} was read in part: {os.path.getsize(path)} of {expected} bytes; try again"
         )
 
@@ -190,7 +190,7 @@ def put_file(path: str | Path, url: str) -> None:
 
     Raises:
         FileNotFoundError: no such file.
-        StorageError: no such bucket, or the store cannot be written.
+        ObjectStoreError: no such bucket, or the store cannot be written.
     """
     os.stat(path)
     with _explained("written", url):
@@ -200,7 +200,7 @@ def put_file(path: str | Path, url: str) -> None:
         try:
             upload.result()
         except FileNotFoundError as error:
-            raise StorageError(f"{url} cannot be written: {_text(error)}") from error
+            raise ObjectStoreError(f"{url} cannot be written: {_text(error)}") from error
         except (KeyboardInterrupt, SystemExit, CancelledError):
             upload.cancel()
             if url.startswith("s3:"):
@@ -213,7 +213,7 @@ def put_file(path: str | Path, url: str) -> None:
 
 
 def cancel_uploads() -> None:
-    """End the uploads in progress in other threads: their calls raise a StorageError."""
+    """End the uploads in progress in other threads: their calls raise a ObjectStoreError."""
     for upload in list(_uploads):
         upload.cancel()
 
@@ -231,7 +231,7 @@ def remove(url: str) -> None:
     """Remove an object, if there is one.
 
     Raises:
-        StorageError: the store cannot be written.
+        ObjectStoreError: the store cannot be written.
     """
     with _explained("removed", url):
         try:
@@ -285,19 +285,19 @@ def _stored(info: dict[str, Any]) -> StoredFile:
 
 @contextmanager
 def _explained(done: str, url: str) -> Iterator[None]:
-    """Raise errors of the client, which may be of any type, as a StorageError of one sentence."""
+    """Raise errors of the client, which may be of any type, as an ObjectStoreError."""
     try:
         yield
     except (UserError, FileNotFoundError, ValueError):
         raise
     except Exception as error:
-        raise StorageError(f"{url} cannot be {done}: {_reason(error)}") from error
+        raise ObjectStoreError(f"{url} cannot be {done}: {_reason(error)}") from error
 
 
 def _check_bucket(error: FileNotFoundError, done: str, url: str) -> None:
-    """Raise StorageError where the bucket is missing, and not only an object."""
+    """Raise ObjectStoreError where the bucket is missing, and not only an object."""
     if _response(error)[0] == "NoSuchBucket":
-        raise StorageError(f"{url} cannot be {done}: {_text(error)}") from error
+        raise ObjectStoreError(f"{url} cannot be {done}: {_text(error)}") from error
 
 
 def _response(error: BaseException) -> tuple[str, int]:

@@ -24,11 +24,6 @@ HEADER = 64
 MAKER, RECEIVER = 0, 1
 
 
-def allocate(size: int) -> Tensor:
-    """New memory of some bytes, (size,) uint8."""
-    return torch.empty(size, dtype=torch.uint8)
-
-
 class ReusedMemory:
     """The memory of tensors of a process; safe to use from several threads.
 
@@ -36,7 +31,7 @@ class ReusedMemory:
         new: Makes memory of some bytes, (size,) uint8.
     """
 
-    def __init__(self, new: Callable[[int], Tensor] = allocate) -> None:
+    def __init__(self, new: Callable[[int], Tensor]) -> None:
         self._new = new
         self._blocks: list[Tensor] = []  # the one that was used last at the end
         self._pid = os.getpid()
@@ -90,16 +85,16 @@ def shown(
     """
     end = offset + math.prod(shape) * dtype.itemsize
     array = block.numpy()[offset:end]
-    weakref.finalize(array, _clear, block, user, os.getpid()).atexit = False
+
+    def clear(pid: int) -> None:
+        if os.getpid() == pid:  # not where a forked process drops its copy
+            flags(block)[user] = 0
+
+    weakref.finalize(array, clear, os.getpid()).atexit = False
     return torch.from_numpy(array).view(dtype).view(tuple(shape))
 
 
-def _clear(block: Tensor, user: int, pid: int) -> None:
-    if os.getpid() == pid:  # not where a forked process drops its copy
-        flags(block)[user] = 0
-
-
-_memory = ReusedMemory()
+_memory = ReusedMemory(lambda size: torch.empty(size, dtype=torch.uint8))
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -113,9 +108,7 @@ class HostValue:
     It takes the place of a scalar tensor among the values that a method logs. Reading it waits for
     the device, so the engine does it only when it logs.
 
-    Args:
-        tensor: On the device.
-        compute: Takes the tensor on the CPU.
+    It is the result of ``compute`` of the tensor on the CPU.
     """
 
     def __init__(self, tensor: Tensor, compute: Callable[[Tensor], Tensor]) -> None:

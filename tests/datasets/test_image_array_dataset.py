@@ -183,7 +183,7 @@ def test_counts_are_checked_unless_told_not_to(roots, name):
 def test_classes_of_unequal_size(tree, monkeypatch):
     from sce_video.datasets import image_datasets as cifar
 
-    monkeypatch.setitem(cifar.PUBLISHED, "test", 20)
+    monkeypatch.setitem(cifar.CIFAR_PUBLISHED, "test", 20)
     root = tree("cifar10")
     assert len(ImageArrayDataset("cifar10", str(root), "test")) == 20
     path = root / "cifar-10-batches-py/test_batch"

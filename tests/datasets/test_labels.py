@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoDataset
-from sce_video.datasets.labels import check_labels, check_same_classes
+from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 
 
 class Labelled:
@@ -19,10 +19,10 @@ def test_labels_of_a_list_name_the_line(tmp_path):
     (tmp_path / "a.mp4").touch()
     (tmp_path / "list.txt").write_text("a.mp4 0\n\na.mp4 3\na.mp4 5\n")
     dataset = VideoDataset(str(tmp_path), str(tmp_path / "list.txt"))
-    check_labels(dataset, 6)
+    check_dataset_labels(dataset, 6)
     message = r"list\.txt, line 3: 'a\.mp4' has label 3, .* 3 classes, 0 to 2 \(2 of 3 labels"
     with pytest.raises(ValueError, match=message):
-        check_labels(dataset, 3)
+        check_dataset_labels(dataset, 3)
 
 
 def test_labels_of_a_folder_name_the_file(tmp_path):
@@ -30,14 +30,14 @@ def test_labels_of_a_folder_name_the_file(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"b\.mp4' has no label \(1 of 2 samples .*sub-folder"):
-        check_labels(VideoDataset(str(tmp_path)), 1)
+        check_dataset_labels(VideoDataset(str(tmp_path)), 1)
 
 
 def test_any_data_set_with_labels_is_checked():
-    check_labels(object(), 1)
-    check_labels(Labelled(0, 1), 2)
+    check_dataset_labels(object(), 1)
+    check_dataset_labels(Labelled(0, 1), 2)
     with pytest.raises(ValueError, match="sample 1 has label 2, the classifier has 2 classes"):
-        check_labels(Labelled(0, 2), 2)
+        check_dataset_labels(Labelled(0, 2), 2)
 
 
 def test_class_folders_must_be_the_same():

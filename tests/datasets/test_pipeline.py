@@ -7,7 +7,6 @@ import pytest
 
 from sce_video.datasets import run_pipeline
 from sce_video.datasets.clip_sampling import make_clip
-from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers.base import VideoReader
 from sce_video.datasets.transforms import DecodeClips, DecodeSharedFrames, PackClips, PackVideo
 from sce_video.datasets.transforms import decoding as frame_folder_module
@@ -40,7 +39,8 @@ class Open:
 
     def __call__(self, results):
         results["reader"] = self.reader
-        keep_open(results, self.reader)
+        if "exit_stack" in results:
+            results["exit_stack"].enter_context(self.reader)
         return results
 
 

@@ -17,7 +17,7 @@ from sce_video.datasets import (
 )
 from sce_video.datasets.sources import is_table, split_row_path
 from sce_video.datasets.tables.table import TableError
-from sce_video.utils.storage import StorageError
+from sce_video.utils.storage import ObjectStoreError
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_an_object_is_downloaded_once(tmp_path, bucket, monkeypatch):
         open_video(bucket.url("videos/other.mp4"))
     with pytest.raises(VideoDecodeError, match="bucket does not exist"):
         open_video("s3://there-is-no-such-bucket/v.mp4")
-    with pytest.raises(StorageError, match="bucket does not exist"):
+    with pytest.raises(ObjectStoreError, match="bucket does not exist"):
         video_exists("s3://there-is-no-such-bucket/v.mp4")

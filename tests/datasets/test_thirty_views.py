@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from sce_video.datasets import VideoReader
 from sce_video.datasets.transforms import (
     CenterSegmentClip,
     DecodeSharedFrames,
@@ -17,13 +18,13 @@ from sce_video.evaluation import central_view, view_chunks
 from sce_video.evaluation.multi_view import _cut_on_device
 
 
-class Reader:
+class Reader(VideoReader):
     """Frame i of a video of constant rate is filled with i in red; columns and rows in the rest."""
 
     def __init__(self, frames: int, fps: float, height: int = 8, width: int = 11) -> None:
         self.timestamps = np.arange(frames) / fps
         self.duration = frames / fps
-        self.size = height, width
+        self.path, self.size = "numbers", (height, width)
         self.reads: list[list[int]] = []
 
     def read(self, indices):
@@ -34,6 +35,9 @@ class Reader:
         frames[..., 1] = np.arange(height, dtype=np.uint8)[:, None]
         frames[..., 2] = np.arange(width, dtype=np.uint8)
         return frames
+
+    def close(self):
+        pass
 
 
 def packed(reader, sampler, crop_size=8, num_crops=3):

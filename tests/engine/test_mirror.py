@@ -18,7 +18,7 @@ from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.hooks import checkpoint as hook_module
 from sce_video.engine.hooks.checkpoint import add_mirror, claim_mirror, mirror_of, restore_run
 from sce_video.utils import storage
-from sce_video.utils.storage import StorageError
+from sce_video.utils.storage import ObjectStoreError
 
 EPOCHS = {"type": "CheckpointHook", "interval": 1, "by_epoch": True, "max_keep_ckpts": 2}
 
@@ -101,7 +101,7 @@ def test_a_failed_upload_is_repeated(videos, tmp_path, bucket, monkeypatch):
         calls.append(path.name)
         if calls.count("epoch_2.pth") == 1 and path.name == "epoch_2.pth":
             assert "run/epoch_1.pth" in bucket.keys()
-            raise StorageError(f"{url} cannot be written: the network is busy")
+            raise ObjectStoreError(f"{url} cannot be written: the network is busy")
         storage.put_file(path, url)
 
     monkeypatch.setattr(hook_module, "put_file", unreliable)
@@ -138,7 +138,7 @@ def test_an_interrupt_of_the_last_upload_ends_it(tmp_path, monkeypatch):
 def test_outdated_copies_stay_until_newer_ones_have_arrived(videos, tmp_path, bucket, monkeypatch):
     def only_first(path, url):
         if path.name in ("epoch_2.pth", "epoch_3.pth"):
-            raise StorageError("the network is down")
+            raise ObjectStoreError("the network is down")
         storage.put_file(path, url)
 
     monkeypatch.setattr(hook_module, "put_file", only_first)
@@ -205,7 +205,7 @@ def test_a_newer_folder_is_kept(bucket, tmp_path):
 def test_there_is_nothing_to_restore(bucket, tmp_path):
     restore_run(bucket.url("run"), tmp_path / "run")
     assert find_checkpoints(tmp_path / "run") == []
-    with pytest.raises(StorageError, match="bucket does not exist"):
+    with pytest.raises(ObjectStoreError, match="bucket does not exist"):
         restore_run("s3://there-is-no-such-bucket/run", tmp_path / "run")
 
 

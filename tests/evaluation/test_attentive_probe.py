@@ -12,7 +12,7 @@ from helpers.recognition import small_options
 from helpers.training import REPO
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.evaluation.probe_grid import point_rows, select_point
+from sce_video.evaluation.loop import point_rows, select_point
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.classifier import load_classifier
 from sce_video.models.heads import GridPoint

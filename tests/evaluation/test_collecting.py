@@ -5,7 +5,7 @@ import torch
 from helpers.evaluation_fakes import BoxFrames, box_loader, box_rows
 
 from sce_video.evaluation import collect_rows
-from sce_video.evaluation.collecting import PartialRows, complete
+from sce_video.evaluation.rows import PartialRows, complete
 
 
 class Numbered:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import Rows, load_features, npz_files, save_features
-from sce_video.evaluation.features import write_features
-from sce_video.evaluation.npz_files import read_npz, write_npz
+from sce_video.evaluation import Rows, load_features, save_features
+from sce_video.evaluation import features as npz_files
+from sce_video.evaluation.features import read_npz, write_features, write_npz
 from sce_video.evaluation.rows import check_labelled, check_same_size
 from sce_video.find.index_files import FileRecord, write_records
 

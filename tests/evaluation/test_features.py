@@ -9,7 +9,7 @@ from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 from torch import nn
 
 from sce_video.evaluation import Rows, extract_features, load_features, save_features
-from sce_video.evaluation.collecting import evaluating
+from sce_video.evaluation.rows import evaluating
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import nn
 
 from sce_video import published
 from sce_video.datasets import VideoDataset, VideoDecodeError
-from sce_video.datasets.labels import check_labels
+from sce_video.datasets.labels import check_dataset_labels
 from sce_video.datasets.transforms import cut_views
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
@@ -221,9 +221,9 @@ def test_missing_labels_raise(videos, finetuned, tmp_path):
             videos, finetuned, tmp_path, test_dataloader__dataset__ann_file=tmp_path / "list.txt"
         )
     folder = VideoDataset(str(videos))
-    check_labels(folder, 2)
+    check_dataset_labels(folder, 2)
     with pytest.raises(ValueError, match=r"v01\.mp4' has label 1, the classifier has 1 classes"):
-        check_labels(folder, 1)
+        check_dataset_labels(folder, 1)
 
 
 def save(weights, path):

@@ -26,8 +26,8 @@ from sce_video.evaluation import (
     group_ids,
     load_features,
 )
-from sce_video.evaluation.collecting import build_eval_dataloader, different_steps
 from sce_video.evaluation.provenance import describe_dataset
+from sce_video.evaluation.rows import build_eval_dataloader, different_steps
 from sce_video.evaluation.tables import format_table
 from sce_video.registry import DATASETS
 

@@ -15,7 +15,7 @@ from mmengine.config import Config
 
 from sce_video.commands import evaluate
 from sce_video.data_tools.generated import CLASSES, render_toy_action
-from sce_video.datasets.loading.collate import collate_views
+from sce_video.datasets.loading.batches import collate_views
 from sce_video.datasets.transforms import cut_views
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
@@ -27,14 +27,14 @@ from sce_video.evaluation import (
     load_features,
     save_features,
 )
-from sce_video.evaluation.altered_clips import (
+from sce_video.evaluation.multi_view import (
     ALTERATIONS,
     alter_batch,
     frame_order,
+    mean_representation,
     split_alterations,
     with_alterations,
 )
-from sce_video.evaluation.multi_view import mean_representation
 from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
 
 

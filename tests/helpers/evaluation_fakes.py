@@ -7,7 +7,7 @@ from mmengine.model import BaseDataPreprocessor, BaseModel
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from sce_video.evaluation.multi_view import BatchRows
+from sce_video.evaluation.rows import BatchRows
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 
 

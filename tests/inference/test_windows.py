@@ -12,12 +12,13 @@ from helpers.videos import remux
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
-from sce_video.evaluation.npz_files import read_npz, write_npz
+from sce_video.evaluation.features import read_npz, write_npz
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_feature, query_index, rows_of_query
+from sce_video.inference import windows as windows_module
 from sce_video.inference.embed import EmbedOptions, embed
-from sce_video.inference.embed_options import ArrayReader
-from sce_video.inference.windows import WindowPacker, pack_windows, windows_of_reader
+from sce_video.inference.views import ArrayReader
+from sce_video.inference.windows import pack_windows, windows_of_reader
 
 OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
 
@@ -63,13 +64,13 @@ def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
 
 def test_every_frame_is_decoded_once_without_a_seek(model, long_video, monkeypatch):
     opened, seeks = [], []
-    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_stream.AvStream._seek"
+    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_file.AvStream._seek"
 
     def noting(self, *args, **kwargs):
         init(self, *args, **kwargs)
         opened.append(self)
 
-    from sce_video.datasets.readers.av_stream import AvStream
+    from sce_video.datasets.readers.av_file import AvStream
 
     own = AvStream._seek
     monkeypatch.setattr(AvReader, "__init__", noting)
@@ -82,11 +83,11 @@ def test_every_frame_is_decoded_once_without_a_seek(model, long_video, monkeypat
 
 def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
     """Of 3000 frames those of a window and of the part that is being read are held."""
-    held, pack = [], WindowPacker.pack
+    held, views = [], windows_module.window_views
     monkeypatch.setattr(
-        WindowPacker,
-        "pack",
-        lambda self, frames, *rest: (held.append(len(frames)), pack(self, frames, *rest))[1],
+        windows_module,
+        "window_views",
+        lambda frames, *rest: (held.append(len(frames)), views(frames, *rest))[1],
     )
     reader = ArrayReader(np.zeros((3000, 32, 32, 3), dtype=np.uint8), FPS)
     spans = window_spans(reader.duration, WINDOWS)

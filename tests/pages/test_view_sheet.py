@@ -80,7 +80,8 @@ def test_spans_are_those_that_are_sampled_and_frames_lie_in_them(folder, clips):
     for seed in range(3):
         part = view_sheet(cfg, num=3, seed=seed)
         drawn, uris = spans(part.html), data_uris(part.html)
-        want = [c for i in range(3) for c in dataset.clips(SampleRequest(i, mix_seed(seed, i)))]
+        requests = [SampleRequest(i, mix_seed(seed, i)) for i in range(3)]
+        want = [clip for request in requests for clip in dataset.origin(request).clips]
         assert len(drawn) == len(uris) == len(want)
         for (start, end, times, backwards), uri, clip in zip(drawn, uris, want, strict=True):
             assert start == pytest.approx(clip.start, abs=1e-6)

@@ -14,7 +14,7 @@ from sce_video.datasets import (
     VideoDecodeError,
     WorkerCrashError,
 )
-from sce_video.datasets.loading.shared_memory import SharedMemoryError
+from sce_video.datasets.loading.batches import SharedMemoryError
 from sce_video.datasets.readers.errors import VideoTimeoutError
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file

@@ -10,6 +10,11 @@ import torch
 
 from sce_video.utils.tensors import HEADER, ReusedMemory
 
+
+def allocate(size):
+    return torch.empty(size, dtype=torch.uint8)
+
+
 U8 = torch.uint8
 
 
@@ -22,7 +27,7 @@ def address(tensor):
 
 
 def test_memory_is_used_again_when_the_batch_is_gone():
-    memory = ReusedMemory()
+    memory = ReusedMemory(allocate)
     first = tensor(memory, (4, 10), U8)
     second = tensor(memory, (4, 10), U8)
     places = {address(first), address(second)}
@@ -44,7 +49,7 @@ def test_memory_is_used_again_when_the_batch_is_gone():
     ],
 )
 def test_memory_that_anything_shows_is_not_used(show):
-    memory = ReusedMemory()
+    memory = ReusedMemory(allocate)
     batch = tensor(memory, (4, 10), U8)
     place = address(batch)
     shown = show(batch)
@@ -57,7 +62,7 @@ def test_memory_that_anything_shows_is_not_used(show):
 
 
 def test_a_thread_that_still_writes_keeps_the_memory():
-    memory, leave, inside = ReusedMemory(), threading.Event(), threading.Event()
+    memory, leave, inside = ReusedMemory(allocate), threading.Event(), threading.Event()
 
     def write(target):
         inside.set()
@@ -77,7 +82,7 @@ def test_a_thread_that_still_writes_keeps_the_memory():
 
 
 def test_dtypes_and_sizes():
-    memory = ReusedMemory()
+    memory = ReusedMemory(allocate)
     floats = tensor(memory, (3, 5), torch.float32)
     floats.copy_(torch.arange(15.0).view(3, 5))
     assert floats.dtype == torch.float32 and floats.sum() == 105
@@ -90,14 +95,14 @@ def test_dtypes_and_sizes():
 
 def test_memory_of_other_sizes_is_given_back():
     """Free memory beside the batch takes no more than the batch."""
-    memory = ReusedMemory()
+    memory = ReusedMemory(allocate)
     for size in (1000, 3000, 9000, 27000, 300):
         tensor(memory, (size,), U8)
         assert sum(len(block) for block in memory._blocks) <= 2 * (size + HEADER)
 
 
 def test_a_forked_process_has_memory_of_its_own():
-    memory = ReusedMemory()
+    memory = ReusedMemory(allocate)
     batch = tensor(memory, (64,), U8).fill_(1)
     kept = [batch[:3]]
     pid = os.fork()

@@ -26,7 +26,7 @@ from sce_video.utils.files import (
     write_json,
     write_text,
 )
-from sce_video.utils.storage import StorageError
+from sce_video.utils.storage import ObjectStoreError as StoreError
 
 #: Seconds in which every error below is raised.
 _BOUND = 30
@@ -107,7 +107,7 @@ def test_a_failed_upload_in_parts_is_aborted(bucket, tmp_path, monkeypatch):
         raise OSError("the connection was cut")
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_upload_file_part_concurrent", fails)
-    with pytest.raises(StorageError, match=r"large cannot be written: the connection was cut"):
+    with pytest.raises(StoreError, match=r"large cannot be written: the connection was cut"):
         storage.put_file(tmp_path / "large", bucket.url("large"))
     assert bucket.unfinished_uploads() == [] and bucket.get("large") == b"old"
 
@@ -177,7 +177,7 @@ def test_a_store_that_stays_busy_is_asked_for_over_a_minute(bucket, waits, monke
         lambda: write_text(bucket.url("x"), ""),
     ):
         waits.clear()
-        with pytest.raises((StorageError, WriteError), match="is too busy, for over a minute"):
+        with pytest.raises((StoreError, WriteError), match="is too busy, for over a minute"):
             action()
         assert sum(waits) > 60 and max(waits) <= 10 and len(waits) == 15
         found.append(list(waits))
@@ -199,7 +199,7 @@ def test_a_flipped_byte_is_told_as_what_it_is(bucket, monkeypatch, block):
     monkeypatch.setattr(s3fs.S3FileSystem, "default_block_size", block)
     url = bucket.put("run/config.py", b"good" * 100)
     change_answers(monkeypatch, flip)
-    with pytest.raises(StorageError) as caught:
+    with pytest.raises(StoreError) as caught:
         local_copy(url)
     message = str(caught.value)
     assert message.startswith(
@@ -281,10 +281,10 @@ def assert_refused(action, error, *words):
 
 def test_a_bucket_that_does_not_exist(bucket, tmp_path):
     url = "s3://there-is-no-such-bucket/run/list.txt"
-    assert_refused(lambda: local_copy(url), StorageError, url, "bucket does not exist")
-    assert_refused(lambda: storage.exists(url), StorageError, "bucket does not exist")
-    assert_refused(lambda: storage.exists("s3://no_name!/x"), StorageError, "Invalid bucket name")
-    assert_refused(lambda: storage.list_files(url), StorageError, "bucket does not exist")
+    assert_refused(lambda: local_copy(url), StoreError, url, "bucket does not exist")
+    assert_refused(lambda: storage.exists(url), StoreError, "bucket does not exist")
+    assert_refused(lambda: storage.exists("s3://no_name!/x"), StoreError, "Invalid bucket name")
+    assert_refused(lambda: storage.list_files(url), StoreError, "bucket does not exist")
     assert_refused(
         lambda: write_text(url, "a"), WriteError, url, "bucket does not exist", "file is"
     )
@@ -305,7 +305,7 @@ def test_no_credentials(bucket, monkeypatch, tmp_path):
     forget_sessions()
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    assert_refused(lambda: local_copy(url), StorageError, url, "AWS_ACCESS_KEY_ID")
+    assert_refused(lambda: local_copy(url), StoreError, url, "AWS_ACCESS_KEY_ID")
     assert_refused(lambda: write_text(url, "a"), WriteError, url, "AWS_ACCESS_KEY_ID")
 
 
@@ -313,7 +313,7 @@ def test_wrong_credentials(bucket):
     url = bucket.put("x", b"")
     bucket.check_credentials_after(0)
     try:
-        assert_refused(lambda: local_copy(url), StorageError, url, "access denied", "credentials")
+        assert_refused(lambda: local_copy(url), StoreError, url, "access denied", "credentials")
         assert_refused(lambda: write_text(url, "a"), WriteError, url, "access denied")
     finally:
         bucket.check_credentials_after(float("inf"))
@@ -322,7 +322,7 @@ def test_wrong_credentials(bucket):
 def test_a_profile_that_does_not_exist(bucket, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     forget_sessions()
-    assert_refused(lambda: storage.exists(bucket.url("x")), StorageError, "nobody", "profile")
+    assert_refused(lambda: storage.exists(bucket.url("x")), StoreError, "nobody", "profile")
 
 
 def test_nobody_listens(bucket, monkeypatch):
@@ -331,7 +331,7 @@ def test_nobody_listens(bucket, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
         forget_sessions()
         url = bucket.url("x")
-        assert_refused(lambda: local_copy(url), StorageError, "does not answer", "AWS_ENDPOINT_URL")
+        assert_refused(lambda: local_copy(url), StoreError, "does not answer", "AWS_ENDPOINT_URL")
         assert_refused(lambda: write_text(url, "a"), WriteError, "does not answer")
 
 
@@ -339,7 +339,7 @@ def test_a_server_that_never_answers(bucket, monkeypatch):
     monkeypatch.setattr(storage, "_READ", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert_refused(lambda: storage.exists(bucket.url("x")), StorageError, "does not answer")
+        assert_refused(lambda: storage.exists(bucket.url("x")), StoreError, "does not answer")
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs")])

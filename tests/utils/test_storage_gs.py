@@ -13,7 +13,7 @@ import pytest
 
 from sce_video.utils import storage
 from sce_video.utils.files import WriteError, atomic_file, local_copy, write_bytes, write_text
-from sce_video.utils.storage import StorageError
+from sce_video.utils.storage import ObjectStoreError
 
 
 @pytest.fixture(scope="module")
@@ -104,5 +104,5 @@ def test_nobody_listens(store, monkeypatch):
     sleep = asyncio.sleep
     monkeypatch.setattr(asyncio, "sleep", lambda seconds, *result: sleep(0))  # half a minute
     gcsfs.GCSFileSystem.clear_instance_cache()
-    with pytest.raises(StorageError, match="the store does not answer"):
+    with pytest.raises(ObjectStoreError, match="the store does not answer"):
         storage.exists("gs://b/x.txt")

@@ -36,7 +36,7 @@ from sce_video.data_tools.prepare.lists import (
 )
 from sce_video.data_tools.prepare.official import first_existing, relative_to_root
 from sce_video.datasets.ava import Action, format_actions
-from sce_video.datasets.readers.av_file import decoder_options, open_video
+from sce_video.datasets.readers.av_file import decoder_options, open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
@@ -172,7 +172,7 @@ def probe_video(path: str) -> float | str | None:
     """
     bound = decoder_options(DecodeLimits())
     try:
-        with open_video(path, decoder_options=bound) as container:
+        with open_container(path, decoder_options=bound) as container:
             stream = container.streams.video[0]
             stream.codec_context.options = bound
             next(container.decode(stream))

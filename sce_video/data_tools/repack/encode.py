@@ -18,7 +18,7 @@ import numpy as np
 
 from sce_video.data_tools.repack.plan import CRF_RANGE, Settings
 from sce_video.data_tools.repack.source import Source, read_source
-from sce_video.datasets.readers.av_file import file_url, open_video
+from sce_video.datasets.readers.av_file import file_url, open_container
 from sce_video.datasets.readers.base import check_regular_file
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
@@ -400,7 +400,7 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
     shown, rate = source.schedule.shown, source.schedule.rate
     compared = number = video_bytes = packets = 0
     try:
-        with open_video(path) as container:
+        with open_container(path) as container:
             stream = container.streams.video[0]
             stream.codec_context.thread_count = 1
             for packet in container.demux(stream):

@@ -13,7 +13,7 @@ from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
 from sce_video.data_tools.repack.plan import Item as PlannedFile
 from sce_video.data_tools.repack.plan import Options, Plan, Settings
 from sce_video.data_tools.repack.report import build_report, result_paths, write_results
-from sce_video.datasets.readers.av_file import open_video
+from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.jobs import (
     BatchJob,
@@ -111,7 +111,7 @@ class RepackJob(BatchJob):
             return True
         assert item.output is not None
         try:
-            with open_video(os.path.join(self.folder, item.output)) as container:
+            with open_container(os.path.join(self.folder, item.output)) as container:
                 return container.metadata.get("comment", "").startswith(COMMENT)
         except VideoDecodeError:
             return False

@@ -17,7 +17,7 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from sce_video.data_tools.repack.plan import Settings
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import decode_packets, decoder_options, open_video
+from sce_video.datasets.readers.av_file import decode_packets, decoder_options, open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import DecodeLimits
 
@@ -82,7 +82,7 @@ def decode_frames(
     Raises:
         VideoDecodeError: The file cannot be opened, or a frame is too large.
     """
-    with open_video(path, decoder_options=decoder_options(limits)) as container:
+    with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream: Any = container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise VideoDecodeError(path, "has no video stream that can be decoded")

@@ -13,7 +13,7 @@ import av.logging
 import numpy as np
 
 from sce_video.datasets.readers import AvReader, VideoReader
-from sce_video.datasets.readers.av_file import decoder_options, open_video
+from sce_video.datasets.readers.av_file import decoder_options, open_container
 from sce_video.datasets.readers.base import check_deadline, check_regular_file
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
@@ -253,7 +253,7 @@ def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> di
 
 def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, Any]:
     frames = refused = damaged = 0
-    with open_video(path, decoder_options=decoder_options(limits)) as container:
+    with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream = container.streams.best("video")
         facts = _header(container, stream)
         stream.codec_context.options = decoder_options(limits)

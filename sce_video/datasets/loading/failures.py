@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from sce_video.datasets.loading.shared_memory import shared_tensor
+from sce_video.datasets.loading.batches import shared_tensor
 from sce_video.datasets.readers.errors import TooManyBadFilesError
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import write_text
@@ -52,9 +52,8 @@ class CurrentFiles:
     """
 
     def __init__(self) -> None:
-        self._table = shared_tensor(
-            (_ROWS, _PID + _WIDTH), torch.uint8, "the names of open files"
-        ).zero_()
+        shape = (_ROWS, _PID + _WIDTH)
+        self._table = shared_tensor(shape, torch.uint8, "the names of open files").zero_()
 
     @contextmanager
     def reading(self, path: str) -> Iterator[None]:
@@ -74,25 +73,15 @@ class CurrentFiles:
             if row[_PID:].tobytes().rstrip(b"\0") == name:
                 row[:_PID] = 0
 
-    def of_ended_processes(self) -> dict[int, str]:
-        """Process id and file of each worker that ended while it was reading a file."""
-        found = {}
-        for row in self._table.numpy():
-            pid = int.from_bytes(row[:_PID].tobytes(), "little")
-            if pid and not _is_running(pid):
-                found[pid] = os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
-        return found
+    def entries(self) -> dict[int, str]:
+        """Process id and file of each worker that is reading one."""
+        rows = {int.from_bytes(row[:_PID].tobytes(), "little"): row for row in self._table.numpy()}
+        rows.pop(0, None)
+        return {p: os.fsdecode(r[_PID:].tobytes().rstrip(b"\0")) for p, r in rows.items()}
 
     def clear(self) -> None:
         """Forget all files: the workers that were reading them have ended, or will be ended."""
         self._table.zero_()
-
-    def of(self, pid: int) -> str | None:
-        """The file that a process is reading; None if it is reading none."""
-        for row in self._table.numpy():
-            if int.from_bytes(row[:_PID].tobytes(), "little") == pid:
-                return os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
-        return None
 
 
 @contextmanager
@@ -110,8 +99,8 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         if found is None:
             raise
         pids = [int(word) for word in re.findall(r"\d+", found.group(1))]
-        tables = [part.current_files for part in _parts(dataloader.dataset)]
-        files = [path for table in tables for path in map(table.of, pids) if path]
+        tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
+        files = [table[pid] for table in tables for pid in pids if pid in table]
         # torch says how a worker ended in the first error, which a second one may have replaced.
         first = _CRASH.search(str(error.__cause__)) or found
         raise _crash_error(pids, files, first.group(2).strip()) from error
@@ -168,7 +157,10 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
                 part.current_files.clear()
                 for path in error.files:
                     part.mark_bad(path, reason)
-        _end_workers(loader)
+        with _child_signals_deferred(deliver=False):  # as the other workers end
+            if loader.persistent_workers:
+                loader._iterator = None
+            gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
         loader = _rest_of(dataloader, delivered)
 
 
@@ -205,14 +197,6 @@ def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
         handler(signal.SIGCHLD, None)
 
 
-def _end_workers(loader: DataLoader) -> None:
-    """End the other workers of a loader, one of which has crashed."""
-    with _child_signals_deferred(deliver=False):
-        if loader.persistent_workers:
-            loader._iterator = None
-        gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
-
-
 def _rest_of(loader: DataLoader, delivered: int) -> DataLoader:
     """A loader of the batches after the first ``delivered`` ones."""
     order: dict[str, Any]
@@ -237,9 +221,9 @@ def _wait_for_ended_workers(dataloader: DataLoader) -> dict[int, str]:
     """Process ids and files of workers that ended while reading; waits up to ``_PATIENCE``."""
     end = time.monotonic() + _PATIENCE
     while True:
-        ended: dict[int, str] = {}
-        for part in _parts(dataloader.dataset):
-            ended |= part.current_files.of_ended_processes()
+        tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
+        reading = {pid: path for table in tables for pid, path in table.items()}
+        ended = {pid: path for pid, path in reading.items() if not _is_running(pid)}
         if ended or time.monotonic() > end:
             return ended
         time.sleep(0.05)
@@ -280,11 +264,7 @@ class BadFileReport:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str] | None,
-        *,
-        num_files: int,
-        max_bad_share: float = 0.05,
+        self, path: str | os.PathLike[str] | None, *, num_files: int, max_bad_share: float = 0.05
     ) -> None:
         if not 0 <= max_bad_share <= 1:
             raise ValueError(f"max_bad_share must lie in [0, 1], got {max_bad_share}")
@@ -295,8 +275,20 @@ class BadFileReport:
         self.max_bad_share = max_bad_share
         self.counts: dict[str, int] = {}
         self.errors: dict[str, str] = {}
-        if self.path is not None and os.path.exists(self.path):
-            self._load()
+        if self.path is None or not os.path.exists(self.path):
+            return
+        damaged = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    entry = json.loads(line)
+                    self.counts[entry["path"]] = int(entry["count"])
+                    self.errors[entry["path"]] = entry["error"]
+                except damaged as error:
+                    raise ValueError(
+                        f"{self.path}, line {number} is no entry of a bad-file report: "
+                        "move the file away or choose another path"
+                    ) from error
 
     def __len__(self) -> int:
         """Number of distinct bad files."""
@@ -315,7 +307,12 @@ class BadFileReport:
         for path, error in failures:
             self.counts[path] = self.counts.get(path, 0) + 1
             self.errors.setdefault(path, error)
-        self._write()
+        if self.path is not None:
+            entries = (
+                {"path": path, "count": self.counts[path], "error": self.errors[path]}
+                for path in sorted(self.counts)
+            )
+            write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in entries))
         self.check()
 
     def check(self) -> None:
@@ -327,32 +324,3 @@ class BadFileReport:
                 f"allowed share of {self.max_bad_share:g} (max_bad_share); report: {self.path}\n"
                 f"{listed}"
             )
-
-    def _write(self) -> None:
-        if self.path is None:
-            return
-        entries = (
-            {"path": path, "count": self.counts[path], "error": self.errors[path]}
-            for path in sorted(self.counts)
-        )
-        write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in entries))
-
-    def _load(self) -> None:
-        assert self.path is not None
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    entry = json.loads(line)
-                    self.counts[entry["path"]] = int(entry["count"])
-                    self.errors[entry["path"]] = entry["error"]
-                except (
-                    ValueError,
-                    LookupError,
-                    TypeError,
-                    ArithmeticError,
-                    RecursionError,
-                ) as error:
-                    raise ValueError(
-                        f"{self.path}, line {number} is no entry of a bad-file report: "
-                        "move the file away or choose another path"
-                    ) from error

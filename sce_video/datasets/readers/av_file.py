@@ -1,17 +1,26 @@
-"""A video file opened with PyAV: its container, best video stream and decoder."""
+"""A video file opened with PyAV: its container, and the table and frames of its best stream."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import av
+import numpy as np
 from av.stream import Discard
 
 from sce_video.datasets.readers.base import check_deadline
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.frame_table import FrameTable
+from sce_video.datasets.readers.frame_table import (
+    FrameTable,
+    TableCache,
+    is_restart_point,
+    table_from_index,
+    table_from_packets,
+)
 from sce_video.datasets.readers.limits import DecodeLimits
 
 #: FFmpeg's names of the containers that are read. Left out are playlists and descriptions that
@@ -22,6 +31,16 @@ CONTAINERS = (
     "av1", "mjpeg", "yuv4mpegpipe", "vc1", "vc1test", "apng",
 )  # fmt: skip
 _OPTIONS = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "file"}
+# Codecs whose parameter sets in the container's header are all that the decoder needs.
+_SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
+_MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
+_MATROSKA = b"\x1a\x45\xdf\xa3"
+# FFmpeg applies this list to its own probing only, not to a decoder that is opened afterwards.
+_NO_PROBING = {"codec_whitelist": "none"}
+# Without an index the packets of a file are read once, and kept in memory up to this size: decoding
+# then starts at any key frame without a seek. Larger files are read again from the key frame on.
+_MAX_HELD_BYTES = 64 * 2**20
+_tables = TableCache(capacity=128)
 
 
 def file_url(path: str | os.PathLike[str]) -> str:
@@ -29,7 +48,7 @@ def file_url(path: str | os.PathLike[str]) -> str:
     return f"file:{os.fspath(path)}"
 
 
-def open_video(
+def open_container(
     path: str | os.PathLike[str],
     *,
     demuxer_options: dict[str, str] | None = None,
@@ -64,12 +83,22 @@ def open_video(
         raise VideoDecodeError(path, f"cannot be opened: {reason}") from error
 
 
-# Codecs whose parameter sets in the container's header are all that the decoder needs.
-_SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
-_MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
-# FFmpeg applies this list to its own probing only, not to a decoder that is opened afterwards.
-_NO_PROBING = {"codec_whitelist": "none"}
-_MATROSKA = b"\x1a\x45\xdf\xa3"
+def decoder_options(limits: DecodeLimits) -> dict[str, str]:
+    """Options with which a decoder refuses frames that are much too large.
+
+    It counts coded pixels, which may be some rows and columns more than are displayed.
+    """
+    return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
+
+
+def can_be_quick(path: str) -> bool:
+    """Whether the first bytes are those of an mp4, mov, Matroska or WebM file."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
+    return head[4:8] in _MP4_BOXES or head[:4] == _MATROSKA
 
 
 class AvFile:
@@ -96,9 +125,9 @@ class AvFile:
         self.quick = quick
         bound = decoder_options(limits)
         if quick:
-            self.container = open_video(path, demuxer_options=_NO_PROBING)
+            self.container = open_container(path, demuxer_options=_NO_PROBING)
         else:
-            self.container = open_video(path, decoder_options=bound)
+            self.container = open_container(path, decoder_options=bound)
         try:
             self._open_decoder(num_threads, bound)
             limits.check_frame(path, *self._frame_size())
@@ -127,14 +156,12 @@ class AvFile:
             raise VideoDecodeError(self.path, f"no decoder: {error.strerror}") from error
 
     def _frame_size(self) -> tuple[int, int]:
-        """Height and width before anything is decoded; 0 where they are not known.
-
-        A decoder that refuses a size while FFmpeg probes leaves none: then it is the header's.
-        """
+        """Height and width before anything is decoded; 0 where they are not known."""
         height, width = self.codec.height or 0, self.codec.width or 0
         if height * width or self.quick:
             return height, width
-        with open_video(self.path, demuxer_options=_NO_PROBING) as container:
+        # A decoder that refuses a size while FFmpeg probes leaves none: then it is the header's.
+        with open_container(self.path, demuxer_options=_NO_PROBING) as container:
             codec = container.streams[self.stream.index].codec_context
             return codec.height or 0, codec.width or 0
 
@@ -162,9 +189,7 @@ class AvFile:
         Without probing, the reorder depth of a stream with B frames must be in the stream's header,
         and the last packet must have a duration.
         """
-        if table.reordered and not self.codec.has_b_frames:
-            return False
-        return table.last_duration > 0
+        return table.last_duration > 0 and not (table.reordered and not self.codec.has_b_frames)
 
     def packets(self, deadline: float | Callable[[], float | None] | None) -> Iterator[av.Packet]:
         """All non-empty packets from the current position, in decoding order.
@@ -192,25 +217,9 @@ class AvFile:
             finally:
                 packets.close()  # PyAV 18 leaks 160 bytes per demuxer that is not exhausted
 
-    def seek(self, pts: int) -> bool:
-        """Seek to the key frame displayed at or before ``pts``; False if the container cannot."""
-        try:
-            self.container.seek(pts, stream=self.stream)
-        except av.FFmpegError:
-            return False
-        return True
-
     def close(self) -> None:
         """Close the container; may be called more than once."""
         self.container.close()
-
-
-def decoder_options(limits: DecodeLimits) -> dict[str, str]:
-    """Options with which a decoder refuses frames that are much too large.
-
-    It counts coded pixels, which may be some rows and columns more than are displayed.
-    """
-    return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
 def decode_packets(
@@ -253,11 +262,207 @@ def _drain(codec: av.VideoCodecContext) -> list[av.VideoFrame]:
     return frames
 
 
-def can_be_quick(path: str) -> bool:
-    """Whether the first bytes are those of an mp4, mov, Matroska or WebM file."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(8)
-    except OSError as error:
-        raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
-    return head[4:8] in _MP4_BOXES or head[:4] == _MATROSKA
+class WrongIndexError(Exception):
+    """A packet is not the one that the file's index lists."""
+
+
+class NoRestartPointError(Exception):
+    """Decoding cannot start at a packet that the file's index flags as a key frame."""
+
+
+class AvStream:
+    """Packets and frames of the best video stream of a file.
+
+    Attributes:
+        file: The open file; another one after :meth:`reopen`.
+        table: See :meth:`read_table`.
+        deadline: Value of ``time.monotonic()`` after which reading raises; may be moved while
+            frames are decoded.
+    """
+
+    def __init__(
+        self, path: str, num_threads: int, deadline: float | None, limits: DecodeLimits
+    ) -> None:
+        self.path = path
+        self._num_threads = num_threads
+        self.deadline = deadline
+        self._limits = limits
+        self._held: list[av.Packet] | None = None
+        self._indexed = False
+        self._checked = False  # whether the keys of an index are known to be restart points
+        self.table = table_from_packets([], [], [], [])
+        self._open(can_be_quick(path))
+
+    def _open(self, quick: bool) -> None:
+        self.file = AvFile(self.path, self._num_threads, quick, self._limits)
+        self.extradata = self.file.codec.extradata or b""
+
+    def reopen(self, quick: bool | None = None) -> None:
+        """Open the file again, from its start and with a new decoder; None keeps ``quick``."""
+        self.file.close()
+        self._open(self.file.quick if quick is None else quick)
+
+    def close(self) -> None:
+        """Close the file; may be called more than once."""
+        self._held = None
+        self.file.close()
+
+    # -- the table of frames ---------------------------------------------------------------
+
+    def read_table(self, use_index: bool) -> bool:
+        """Read :attr:`table`; False (and an empty table) where packets have no time stamps.
+
+        It is read again with FFmpeg's probing where the quick opening was not enough.
+        """
+        if self.file.quick and not self.file.self_describing:
+            self.reopen(quick=False)
+        found = self._read_table(use_index)
+        if found and self.file.quick and not self.file.quick_was_enough(self.table):
+            self.reopen(quick=False)
+            found = self._read_table(use_index)
+        return found
+
+    def _read_table(self, use_index: bool) -> bool:
+        self._held = None
+        table = self._table_of_index() if use_index else None
+        self._indexed = table is not None
+        self._checked = not self._indexed
+        table = table or self._table_of_packets()
+        self.table = table or table_from_packets([], [], [], [])
+        return table is not None
+
+    def _table_of_index(self) -> FrameTable | None:
+        """The table in the file's index, if valid; checked against the first packet."""
+        table = table_from_index(self.path, self.file.stream)
+        if table is None:
+            return None
+        first = next(self._packets(), None)
+        if first is None or first.pts is None or not first.is_keyframe:
+            self.reopen()
+            return None
+        return replace(table, pts=table.pts + (first.pts - table.pts[0]))
+
+    def _table_of_packets(self) -> FrameTable | None:
+        """The table of all packets, kept in memory if small; None if time stamps are missing."""
+        known = _tables.get(self.path)
+        if known is not None:
+            return known
+        held: list[av.Packet] | None = []
+        size, pts, keys, durations, hidden = 0, [], [], [], []
+        false_keys = False
+        for packet in self._packets():
+            pts.append(packet.pts)
+            keys.append(packet.is_keyframe and self._can_start_at(packet))
+            false_keys |= packet.is_keyframe and not keys[-1]
+            durations.append(packet.duration or 0)
+            hidden.append(packet.is_discard)
+            size += packet.size
+            if held is not None:
+                held.append(packet)
+                held = None if size > _MAX_HELD_BYTES else held
+        if all(hidden):
+            raise VideoDecodeError(self.path, "holds no video packets")
+        self._held = held
+        if None in pts:
+            return None
+        table = table_from_packets(pts, keys, durations, hidden, false_keys)
+        if held is None:
+            _tables.put(self.path, table)
+        return table
+
+    def _can_start_at(self, packet: av.Packet) -> bool:
+        return is_restart_point(self.file.codec.name, self.extradata, memoryview(packet))
+
+    def drop_false_keys(self) -> None:
+        """Clear ``table.is_key`` of the packets at which decoding cannot start.
+
+        An index flags key frames without their packets, so these are read here, once.
+        """
+        if self._checked:
+            return
+        is_key = self.table.is_key.copy()
+        for position in np.flatnonzero(is_key).tolist()[1:]:
+            check_deadline(self.path, self.deadline)
+            is_key[position] = self._can_start_at(self.packet(position))
+        dropped = not np.array_equal(is_key, self.table.is_key)
+        self.table = replace(self.table, is_key=is_key, false_keys=dropped)
+        self._checked = True
+
+    # -- packets to frames -----------------------------------------------------------------
+
+    def frames_from(
+        self, first: int, last: int | None = None, wanted: Container[int] | None = None
+    ) -> Iterator[av.VideoFrame]:
+        """Decode packets ``first`` to ``last`` (to the end if None), in display order.
+
+        With ``wanted`` (time stamps), frames that no other frame refers to are decoded only if they
+        are wanted.
+
+        Raises:
+            WrongIndexError: The packets are not those of the table.
+            NoRestartPointError: Decoding cannot start at ``first``; see :meth:`drop_false_keys`.
+        """
+        self.file.codec.flush_buffers()
+        skipping: bool | None = None
+
+        def decoder_for(packet: av.Packet) -> av.VideoCodecContext:
+            nonlocal skipping
+            codec = self.file.codec  # seeking to the start may have opened a new one
+            skip = wanted is not None and packet.pts not in wanted
+            if skip is not skipping:
+                codec.skip_frame = "NONREF" if skip else "DEFAULT"
+                skipping = skip
+            return codec
+
+        for frames in decode_packets(self._packets_between(first, last), decoder_for):
+            yield from frames
+
+    def packet(self, position: int) -> av.Packet:
+        """One packet; VideoDecodeError if it cannot be read any more."""
+        for _, packet in self._packets_from(position):
+            return packet
+        raise VideoDecodeError(self.path, "changed while it was being read")
+
+    def _packets(self) -> Iterator[av.Packet]:
+        return self.file.packets(lambda: self.deadline)
+
+    def _packets_between(self, first: int, last: int | None) -> Iterator[av.Packet]:
+        for position, packet in self._packets_from(first):
+            check_deadline(self.path, self.deadline)
+            if position == first > 0 and not self._checked and not self._can_start_at(packet):
+                raise NoRestartPointError
+            yield packet
+            if position == last:
+                return
+
+    def _packets_from(self, first: int) -> Iterator[tuple[int, av.Packet]]:
+        """(position, packet) from packet ``first`` on, in decoding order."""
+        if self._held is not None:
+            yield from enumerate(self._held[first:], first)
+            return
+        packets = self._seek(first)
+        if packets is None:  # from the start of the file
+            self.reopen()
+            packets = enumerate(self._packets())
+        for position, packet in packets:
+            if self._indexed and packet.pts != self.table.pts[position]:
+                raise WrongIndexError
+            if position >= first:
+                yield position, packet
+
+    def _seek(self, first: int) -> Iterator[tuple[int, av.Packet]] | None:
+        """Seek to packet ``first`` or before it; None if the container cannot."""
+        if first == 0 and not self._indexed:
+            return None  # not every container can seek to its start
+        try:  # to the key frame displayed at this time or before it
+            self.file.container.seek(int(self.table.pts[first]), stream=self.file.stream)
+        except av.FFmpegError:
+            return None
+        packets = self._packets()
+        head = next(packets, None)
+        if head is None:
+            return None
+        position = np.flatnonzero(self.table.pts == head.pts)
+        if len(position) != 1 or position[0] > first or not head.is_keyframe:
+            return None
+        return enumerate(chain([head], packets), int(position[0]))

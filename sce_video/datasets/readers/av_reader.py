@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Container, Iterator
 from typing import Any
@@ -11,21 +10,16 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from sce_video.datasets.readers.av_stream import (
-    AvStream,
-    NoRestartPointError,
-    WrongIndexError,
-    holds_idr,
-)
+from sce_video.datasets.readers.av_file import AvStream, NoRestartPointError, WrongIndexError
 from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
     STREAMED_FRAMES,
     DecodedFrames,
     VideoReader,
     check_regular_file,
-    last_frame_duration,
 )
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.frame_table import holds_idr
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
@@ -35,7 +29,8 @@ class AvFrames(DecodedFrames):
 
     Args:
         frames: Frames of the decoder.
-        size: Height and width as displayed; frames of another size are scaled to it.
+        size: Height and width as displayed; frames of another size are scaled to it. None: that of
+            the first frame.
         num_threads: Threads of the conversion to RGB.
         count: Called at each conversion.
         turns: Quarter turns counter-clockwise; None takes those of each frame's metadata.
@@ -44,17 +39,18 @@ class AvFrames(DecodedFrames):
     def __init__(
         self,
         frames: list[av.VideoFrame],
-        size: tuple[int, int],
+        size: tuple[int, int] | None,
         num_threads: int,
         count: Callable[[], None],
         turns: int | None = None,
     ) -> None:
-        self.size = size
         self._frames = frames
         self._num_threads = num_threads
         self._count = count
         self._turns = turns
         self._reformatter = VideoReformatter()
+        coded = (frames[0].height, frames[0].width)
+        self.size = size or (coded[::-1] if self.turns % 2 else coded)
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -90,25 +86,13 @@ class AvFrames(DecodedFrames):
         return np.ascontiguousarray(np.rot90(array, k=turns)) if turns else array
 
 
-def displayed_size(frame: av.VideoFrame, turns: int | None = None) -> tuple[int, int]:
-    """Height and width of a frame after its quarter turns; None: those of its metadata."""
-    size = (frame.height, frame.width)
-    turns = quarter_turns(frame) if turns is None else turns
-    return size[::-1] if turns % 2 else size
-
-
-def frame_bytes(frame: av.VideoFrame) -> int:
-    """Memory of the pixels of a frame."""
-    return frame.width * frame.height * frame.format.padded_bits_per_pixel // 8
-
-
 def quarter_turns(frame: av.VideoFrame) -> int:
     """Quarter turns counter-clockwise, from the display matrix."""
     return round(frame.rotation / 90) % 4
 
 
 class HeldFrames:
-    """The memory of the frames that one call has decoded and keeps."""
+    """Bounds the memory of the frames that one call has decoded and keeps."""
 
     def __init__(self, path: str, limits: DecodeLimits) -> None:
         self._path = path
@@ -119,7 +103,7 @@ class HeldFrames:
         """The frame; VideoDecodeError if it, or all frames together, are too large."""
         self._limits.check_frame(self._path, frame.height, frame.width)
         self._count += 1
-        self._bytes += frame_bytes(frame)
+        self._bytes += frame.width * frame.height * frame.format.padded_bits_per_pixel // 8
         self._limits.check_held(self._path, self._count, self._bytes)
         return frame
 
@@ -140,8 +124,8 @@ class AvReader(VideoReader):
     without them, and it saves a third of the time on Kinetics files.
 
     Decoding does not start at every packet that the container flags as a key frame, but at those
-    from which on all frames come out the same (see ``restart_points.py``): with intra refresh, at
-    an earlier one.
+    from which on all frames come out the same (:func:`~.frame_table.is_restart_point`): with intra
+    refresh, at an earlier one.
 
     In an AVI file with B frames the demuxer makes up the packets' time stamps, and they do not
     match the frames: such a file is decoded from its start and the frames are counted. The same is
@@ -150,12 +134,7 @@ class AvReader(VideoReader):
     After a packet that the decoder refuses, decoding continues at the next key frame, because the
     frames in between are predicted from missing data.
 
-    Args:
-        path: A regular file.
-        num_threads: Threads of the decoder; one is best when loader workers use all cores.
-        correction: ``FrameCountError.correction`` of an earlier attempt.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large frames may be; None for the defaults of :class:`DecodeLimits`.
+    Args: see :class:`VideoReader`; one thread is best when loader workers use all cores.
 
     Raises:
         VideoDecodeError: The file cannot be opened, has no video frames, or too large ones.
@@ -177,6 +156,7 @@ class AvReader(VideoReader):
         self._closed = False
         self._stream = AvStream(path, num_threads, deadline, self.limits)
         try:
+            # A correction refers to the table of packets, from which the index may differ.
             self._take_table(use_index=correction is None)
             if correction is not None:
                 self._correct(correction)
@@ -187,31 +167,32 @@ class AvReader(VideoReader):
     # -- the table of frames ---------------------------------------------------------------
 
     def _take_table(self, use_index: bool) -> None:
-        """Read the table of time stamps; count the frames where the packets have none.
-
-        A correction refers to the table of packets; the index may differ from it, so it is not used
-        then.
-        """
-        if not self._stream.read_table(use_index):
-            self._by_count = True
-            self._table_from_scan()
-            return
+        """Read the table of time stamps; count the frames where the packets have none."""
+        found = self._stream.read_table(use_index)
         table, file = self._stream.table, self._stream.file
+        rate = file.stream.average_rate or file.stream.guessed_rate
+        fps = float(rate) if rate else FALLBACK_FPS
+        if not found:
+            self._by_count = True
+            count = sum(1 for _ in self._frames_from(0))
+            if count == 0:
+                raise VideoDecodeError(self.path, "no frame can be decoded")
+            self._pts = np.arange(count, dtype=np.int64)
+            self.timestamps = self._pts / fps
+            self.duration = count / fps
+            return
         made_up = file.format == "avi" and file.codec.has_b_frames
         self._order = table.display_order
-        self._shown = table.pts[self._order]
+        self._pts = self._shown = table.pts[self._order]
         self._by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
-        self._set_table(self._shown, table.last_duration)
-
-    def _set_table(self, pts: np.ndarray, last_duration: int) -> None:
-        base = self._stream.file.stream.time_base
+        base = file.stream.time_base
         numerator, denominator = (base.numerator, base.denominator) if base else (1, 1000)
-        self._pts = pts
         # integer * integer / integer: correctly rounded, so frame 64 at 25 fps is exactly 2.56
-        self.timestamps = (pts - pts[0]) * numerator / denominator
-        self.duration = float(self.timestamps[-1]) + last_frame_duration(
-            self.timestamps, last_duration * numerator / denominator, self._rate()
-        )
+        self.timestamps = (self._pts - self._pts[0]) * numerator / denominator
+        last = table.last_duration * numerator / denominator
+        if last <= 0:  # not stated: the median distance of the frames
+            last = float(np.median(np.diff(self.timestamps))) if len(self._pts) > 1 else 1 / fps
+        self.duration = float(self.timestamps[-1]) + last
 
     @property
     def facts(self) -> tuple[str, str, int, float]:
@@ -270,20 +251,6 @@ class AvReader(VideoReader):
         """The codec's header as stored in the container; empty if there is none."""
         return self._stream.extradata
 
-    def _rate(self) -> float | None:
-        rate = self._stream.file.stream.average_rate or self._stream.file.stream.guessed_rate
-        return float(rate) if rate else None
-
-    def _table_from_scan(self) -> None:
-        """For packets without time stamps: decode to count the frames, and space them evenly."""
-        count = sum(1 for _ in self._frames_from(0))
-        if count == 0:
-            raise VideoDecodeError(self.path, "no frame can be decoded")
-        rate = self._rate() or FALLBACK_FPS
-        self._pts = np.arange(count, dtype=np.int64)
-        self.timestamps = self._pts / rate
-        self.duration = count / rate
-
     def _correct(self, correction: np.ndarray) -> None:
         if correction[-1] >= len(self._pts):
             raise VideoDecodeError(self.path, "changed while it was being read")
@@ -296,12 +263,7 @@ class AvReader(VideoReader):
     # -- frames ----------------------------------------------------------------------------
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        decoded = self.decode(indices)
-        self.limits.check_held(self.path, len(decoded), len(decoded) * math.prod(decoded.size) * 3)
-        frames = np.empty((len(decoded), *decoded.size, 3), dtype=np.uint8)
-        for i, frame in enumerate(frames):
-            frame[...] = decoded[i]
-        return frames
+        return self.decode(indices).stacked(self.path, self.limits)
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
         indices = self._check_indices(indices)
@@ -334,9 +296,9 @@ class AvReader(VideoReader):
             yield np.array(numbers), self._lazy_frames(frames)
 
     def _lazy_frames(self, frames: list[av.VideoFrame]) -> AvFrames:
-        if self._size is None:
-            self._size = displayed_size(frames[0])
-        return AvFrames(frames, self._size, self._num_threads, self._count_conversion)
+        found = AvFrames(frames, self._size, self._num_threads, self._count_conversion)
+        self._size = found.size
+        return found
 
     def _in_order(
         self, indices: np.ndarray, patience: float | None
@@ -386,9 +348,6 @@ class AvReader(VideoReader):
                 return
             self.limits.check_frame(self.path, frame.height, frame.width)
             yield frame
-
-    def _count_conversion(self) -> None:
-        self.frames_converted += 1
 
     def _find_by_pts(self, indices: np.ndarray) -> list[av.VideoFrame] | None:
         """Frames found by time stamp; None if one of them is not found."""
@@ -481,7 +440,6 @@ class AvReader(VideoReader):
     def _frames_from(
         self, first: int, last: int | None = None, wanted: Container[int] | None = None
     ) -> Iterator[av.VideoFrame]:
-        """See :meth:`AvStream.frames_from`."""
         for frame in self._stream.frames_from(first, last, wanted):
             self.frames_decoded += 1
             yield frame

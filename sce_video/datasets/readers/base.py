@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import os
 import stat
 import time
@@ -48,13 +49,17 @@ class DecodedFrames(ABC):
         """
         return 1
 
+    def stacked(self, path: str, limits: DecodeLimits) -> np.ndarray:
+        """All frames, (n, H, W, 3) uint8; VideoDecodeError, which names ``path``, if too large."""
+        limits.check_held(path, len(self), len(self) * math.prod(self.size) * 3)
+        frames = np.empty((len(self), *self.size, 3), dtype=np.uint8)
+        for i, frame in enumerate(frames):
+            frame[...] = self[i]
+        return frames
+
 
 class ArrayFrames(DecodedFrames):
-    """Frames that are RGB arrays already.
-
-    Args:
-        frames: (n, H, W, 3) uint8.
-    """
+    """Frames that are RGB arrays already, (n, H, W, 3) uint8."""
 
     def __init__(self, frames: np.ndarray) -> None:
         self._frames = frames
@@ -122,11 +127,6 @@ class VideoReader(ABC):
         return not cls.library or _can_import(cls.library)
 
     @property
-    def uses_library(self) -> bool:
-        """Whether frames come from the reader's own library, not from a fallback to PyAV."""
-        return True
-
-    @property
     def height(self) -> int:
         """Height in pixels as displayed, that is after the rotation in the file's metadata."""
         return self._frame_size()[0]
@@ -138,14 +138,11 @@ class VideoReader(ABC):
 
     @property
     def stated_duration(self) -> float | None:
-        """Seconds that the container states for the video; None where it states none.
-
-        A file that was cut off is shorter.
-        """
+        """Seconds that the container states; None for none. A file that was cut off is shorter."""
         return None
 
     def _frame_size(self) -> tuple[int, int]:
-        """(H, W); reads the first frame if the reader has not stored it in ``_size``."""
+        """(H, W), of the first frame where no other was read."""
         if self._size is None:
             frames = self.read(np.zeros(1, dtype=np.int64))
             self._size = (int(frames.shape[1]), int(frames.shape[2]))
@@ -204,6 +201,9 @@ class VideoReader(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _count_conversion(self) -> None:
+        self.frames_converted += 1
+
     def _check_indices(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, dtype=np.int64)
         if indices.ndim != 1 or indices.size == 0:
@@ -248,21 +248,3 @@ def check_deadline(path: str, deadline: float | None) -> None:
     """Raise :class:`VideoTimeoutError` when ``time.monotonic()`` has passed ``deadline``."""
     if deadline is not None and time.monotonic() > deadline:
         raise VideoTimeoutError(path, "timed out while decoding")
-
-
-def last_frame_duration(timestamps: np.ndarray, stated: float, fps: float | None) -> float:
-    """Seconds the last frame is displayed.
-
-    Args:
-        timestamps: (F,) seconds.
-        stated: Duration in the container, seconds; 0 where it has none.
-        fps: Frame rate used for a video of one frame without a stated duration.
-
-    Returns:
-        The stated duration; else the median distance of the frames; else one frame period.
-    """
-    if stated > 0:
-        return stated
-    if len(timestamps) > 1:
-        return float(np.median(np.diff(timestamps)))
-    return 1.0 / (fps or FALLBACK_FPS)

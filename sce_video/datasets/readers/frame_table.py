@@ -1,7 +1,9 @@
-"""The table of a video's frames: when each is displayed and where decoding can start.
+"""The table of a video's frames: when each is displayed, and where decoding can start.
 
 Two sources give the same table: all packets of the stream (:func:`table_from_packets`), and the
 index of an mp4, mov or AVI file, for which no media data is read (:func:`table_from_index`).
+Containers flag key frames; whether decoding can start there says the packet's own header
+(:func:`is_restart_point`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class FrameTable:
         hidden: (F,) bool, frames cut away by an edit list: decoded, because others refer to them,
             but never displayed. None if there are none.
         false_keys: Whether the container flags other packets as key frames too, where decoding
-            cannot start (see ``restart_points.py``).
+            cannot start.
     """
 
     pts: np.ndarray
@@ -59,19 +61,17 @@ def table_from_packets(
     false_keys: bool = False,
 ) -> FrameTable:
     """The table of packets that were read; for the arguments see :class:`FrameTable`."""
-    stamps = np.asarray(pts, dtype=np.int64)
-    cut = np.asarray(hidden, dtype=bool)
+    stamps, cut = np.asarray(pts, dtype=np.int64), np.asarray(hidden, dtype=bool)
     shown = np.flatnonzero(~cut)
     last = durations[int(shown[np.argmax(stamps[shown])])] if shown.size else 0
-    cut_or_none = cut if cut.any() else None
-    return FrameTable(stamps, np.asarray(is_key, dtype=bool), last, cut_or_none, false_keys)
+    keys = np.asarray(is_key, dtype=bool)
+    return FrameTable(stamps, keys, last, cut if cut.any() else None, false_keys)
 
 
 class TableCache:
-    """Least-recently-used cache of tables of files that had to be read to the end.
+    """Least-recently-used cache of ``capacity`` tables of files that had to be read to the end.
 
-    Args:
-        capacity: Number of tables; each takes nine bytes a frame.
+    A table takes nine bytes a frame. That of a file that has changed since is not found.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -79,12 +79,11 @@ class TableCache:
         self._tables: OrderedDict[tuple[str, int, int], FrameTable] = OrderedDict()
 
     def get(self, path: str) -> FrameTable | None:
-        """The table of a file if it is cached and the file has not changed since, else None."""
+        """The table of a file, or None."""
         key = _identity(path)
-        table = self._tables.get(key)
-        if table is not None:
+        if key in self._tables:
             self._tables.move_to_end(key)
-        return table
+        return self._tables.get(key)
 
     def put(self, path: str, table: FrameTable) -> None:
         """Add the table of a file."""
@@ -117,45 +116,38 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     file_size = os.path.getsize(path)
     if entries is None or not 0 < len(entries) <= file_size:
         return None
-    name = stream.container.format.name
+    name, count = stream.container.format.name, len(entries)
+    samples = None
     if name.startswith("mov,"):
-        samples = _read_sample_tables(path, stream.id, len(entries))
+        samples = _read_sample_tables(path, stream.id, count)
     elif name == "avi" and not stream.codec_context.has_b_frames:
-        count = len(entries)  # counted in frames
-        samples = _SampleTables(np.ones(count, np.int64), np.zeros(count, np.int64))
-    else:
-        return None
+        samples = np.ones(count, np.int64), np.zeros(count, np.int64)  # time is counted in frames
     if samples is None:
         return None
+    durations, offsets = samples
     rows = [(e.timestamp, e.pos, e.size, e.is_keyframe, e.is_discard) for e in entries]
     dts, byte_offsets, sizes, keys, discarded = np.array(rows, dtype=np.int64).T
-    if discarded.any() or not sizes.all() or not keys.any():
+    if discarded.any() or not sizes.all() or not keys[0]:
         return None
-    if (byte_offsets + sizes).max() > file_size or not keys[0]:
+    if (byte_offsets + sizes).max() > file_size:
         return None  # truncated: the packets tell what is left
     steps = np.diff(dts)
     if name == "avi":  # where a frame is missing, the one before it is displayed longer
         if (steps <= 0).any() or dts[-1] + 1 != stream.frames:
             return None
-    elif (steps <= 0).any() or (steps != samples.durations[:-1]).any():
+    elif (steps <= 0).any() or (steps != durations[:-1]).any():
         return None
-    pts = dts + samples.offsets
-    last = int(np.argmax(pts))
-    return FrameTable(pts, keys.astype(bool), int(samples.durations[last]))
+    pts = dts + offsets
+    return FrameTable(pts, keys.astype(bool), int(durations[np.argmax(pts)]))
 
 
-@dataclass(frozen=True)
-class _SampleTables:
-    """Duration of each sample of one track, and its presentation minus its decoding time."""
+def _read_sample_tables(
+    path: str, track_id: int, count: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Duration, and presentation minus decoding time, of ``count`` samples of a track of an mp4.
 
-    durations: np.ndarray
-    offsets: np.ndarray
-
-
-def _read_sample_tables(path: str, track_id: int, count: int) -> _SampleTables | None:
-    """The tables of ``count`` samples in the header of an mp4 file; None if it has no such ones.
-
-    It may be fragmented or malformed, or list another number of samples.
+    None if its header has no such tables: it may be fragmented or malformed, or list another number
+    of samples.
     """
     try:
         with open(path, "rb") as file:
@@ -163,32 +155,49 @@ def _read_sample_tables(path: str, track_id: int, count: int) -> _SampleTables |
         if moov is None or any(kind == b"mvex" for kind, _ in _boxes(moov)):
             return None  # mvex: a fragmented file, whose samples are mostly listed elsewhere
         for kind, track in _boxes(moov):
-            if kind == b"trak" and _track_id(track) == track_id:
-                return _tables_of_track(track, count)
+            if kind != b"trak":
+                continue
+            header = _child(track, b"tkhd")
+            if struct.unpack_from(">I", header, 20 if header[0] == 1 else 12)[0] != track_id:
+                continue
+            table = _child(track, b"mdia", b"minf", b"stbl")
+            durations = _runs(_child(table, b"stts"), "stts", count)
+            if any(kind == b"ctts" for kind, _ in _boxes(table)):
+                return durations, _runs(_child(table, b"ctts"), "ctts", count)
+            return durations, np.zeros(count, dtype=np.int64)
     except (OSError, struct.error, ValueError, KeyError):
         pass
     return None
+
+
+def _box_head(data: bytes | memoryview, position: int, room: int) -> tuple[int, bytes, int]:
+    """Size, kind and bytes of the head of the box at ``position``, behind which are ``room`` bytes.
+
+    A size of 1 stands for a 64-bit size behind the kind, 0 for all that is left. ValueError unless
+    the box ends within ``room``.
+    """
+    size, kind = struct.unpack_from(">I4s", data, position)
+    head = 8
+    if size == 1:
+        (size,) = struct.unpack_from(">Q", data, position + 8)
+        head = 16
+    elif size == 0:
+        size = room
+    if not head <= size <= room:
+        raise ValueError("a box extends beyond its parent box")
+    return size, kind, head
 
 
 def _find_moov(file: BinaryIO, file_size: int) -> memoryview | None:
     position = 0
     while position + 8 <= file_size:
         file.seek(position)
-        header = file.read(16)
-        size, kind = struct.unpack_from(">I4s", header)
-        start = 8
-        if size == 1:
-            (size,) = struct.unpack_from(">Q", header, 8)
-            start = 16
-        elif size == 0:
-            size = file_size - position
-        if size < start or position + size > file_size:
-            return None
+        size, kind, head = _box_head(file.read(16), 0, file_size - position)
         if kind == b"moov":
             if size > _MAX_MOOV_BYTES:
                 return None
-            file.seek(position + start)
-            return memoryview(file.read(size - start))
+            file.seek(position + head)
+            return memoryview(file.read(size - head))
         position += size
     return None
 
@@ -197,16 +206,8 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     """(kind, content) of the consecutive boxes in ``data``."""
     position = 0
     while position + 8 <= len(data):
-        size, kind = struct.unpack_from(">I4s", data, position)
-        start = 8
-        if size == 1:
-            (size,) = struct.unpack_from(">Q", data, position + 8)
-            start = 16
-        elif size == 0:
-            size = len(data) - position
-        if size < start or position + size > len(data):
-            raise ValueError("a box extends beyond its parent box")
-        yield kind, data[position + start : position + size]
+        size, kind, head = _box_head(data, position, len(data) - position)
+        yield kind, data[position + head : position + size]
         position += size
 
 
@@ -222,21 +223,6 @@ def _child(data: memoryview, *kinds: bytes) -> memoryview:
     return data
 
 
-def _track_id(track: memoryview) -> int:
-    header = _child(track, b"tkhd")
-    return int(struct.unpack_from(">I", header, 20 if header[0] == 1 else 12)[0])
-
-
-def _tables_of_track(track: memoryview, count: int) -> _SampleTables:
-    table = _child(track, b"mdia", b"minf", b"stbl")
-    durations = _runs(_child(table, b"stts"), "stts", count)
-    try:
-        offsets = _runs(_child(table, b"ctts"), "ctts", count)
-    except KeyError:
-        offsets = np.zeros(count, dtype=np.int64)
-    return _SampleTables(durations, offsets)
-
-
 def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
     """One value per sample, from a run-length coded table of (number of samples, value) pairs."""
     (rows,) = struct.unpack_from(">I", box, 4)
@@ -245,3 +231,101 @@ def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
     if (lengths < 0).any() or lengths.sum() != count:
         raise ValueError(f"{name} lists another number of samples")
     return np.repeat(pairs[:, 1].astype(np.int64), lengths)
+
+
+_START_CODE = b"\0\0\1"
+_HEAD_BYTES = 4096  # of a packet or unit, in which a header is looked for
+_RECOVERY_POINT = 6  # payloadType
+#: Start code of a picture, byte behind it that holds its coding type, and where in that byte.
+_MPEG2_PICTURE, _MPEG4_PICTURE = (_START_CODE + b"\x00", 5, 3, 7), (_START_CODE + b"\xb6", 4, 6, 3)
+_PICTURES = {
+    "mpeg1video": (*_MPEG2_PICTURE, 1),
+    "mpeg2video": (*_MPEG2_PICTURE, 1),
+    "mpeg4": (*_MPEG4_PICTURE, 0),
+}
+
+
+def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -> bool:
+    """Whether all frames displayed from a key packet on are the same if decoding starts there.
+
+    True for:
+
+    - h264: an IDR picture, or a recovery point (SEI) after zero frames, as in open GOPs;
+    - HEVC: an IDR, CRA or BLA picture;
+    - MPEG-1, MPEG-2, MPEG-4: an intra picture;
+    - other codecs: always, the container's flag is trusted.
+
+    Args:
+        codec: FFmpeg's name of it.
+        extradata: The codec's header, which says how NAL units are separated.
+        packet: A packet that the container flags as a key frame.
+    """
+    if codec == "hevc":
+        kinds = (unit[0] >> 1 & 63 for unit in _units(packet, extradata, 21))
+        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # of the first slice
+    if codec in _PICTURES:
+        start_code, at, shift, mask, intra = _PICTURES[codec]
+        data = bytes(packet[:_HEAD_BYTES])
+        found = data.find(start_code)
+        return 0 <= found < len(data) - at and data[found + at] >> shift & mask == intra
+    if codec != "h264":
+        return True
+    recovery: int | None = None
+    for unit in _units(packet, extradata, 4):
+        kind = unit[0] & 31
+        if kind in (1, 2, 5):  # the first slice; 5: of an IDR picture
+            return kind == 5 or recovery == 0
+        if kind == 6 and recovery is None:
+            recovery = _recovery_frames(bytes(unit[1:_HEAD_BYTES]))
+    return False
+
+
+def holds_idr(extradata: bytes, packet: bytes | memoryview) -> bool:
+    """Whether an h264 packet holds an IDR picture, before which nothing is referred to."""
+    return any(unit[0] & 31 == 5 for unit in _units(packet, extradata, 4))
+
+
+def _units(packet: bytes | memoryview, extradata: bytes, at: int) -> Iterator[bytes | memoryview]:
+    """The NAL units of a packet: each behind a start code, or behind its length.
+
+    How long the length is says byte ``at`` of the header of an mp4 or Matroska file, whose first
+    byte is 1.
+    """
+    if len(extradata) <= at or extradata[0] != 1:
+        yield from (unit for unit in bytes(packet).split(_START_CODE)[1:] if unit)
+        return
+    length_size, position = (extradata[at] & 3) + 1, 0
+    while position + length_size < len(packet):
+        begin = position + length_size
+        position = begin + int.from_bytes(packet[position:begin], "big")
+        if position > begin:
+            yield packet[begin:position]
+
+
+def _recovery_frames(sei: bytes) -> int | None:
+    """``recovery_frame_cnt`` of an SEI unit; None if it holds no recovery point."""
+    sei, position = sei.replace(b"\0\0\3", b"\0\0"), 0  # without emulation prevention
+    while position + 2 <= len(sei):
+        kind, position = _sei_number(sei, position)
+        size, position = _sei_number(sei, position)
+        if kind == _RECOVERY_POINT:
+            return _exp_golomb(sei[position : position + size])
+        position += size
+    return None
+
+
+def _sei_number(sei: bytes, position: int) -> tuple[int, int]:
+    """A payload type or size at a position (bytes of 255 are added up), and the position after."""
+    value = 0
+    while position < len(sei) and sei[position] == 255:
+        value, position = value + 255, position + 1
+    return (value + sei[position], position + 1) if position < len(sei) else (value, position)
+
+
+def _exp_golomb(data: bytes) -> int | None:
+    """The first ue(v) of some bytes; None if they end before it does."""
+    bits = "".join(f"{byte:08b}" for byte in data)
+    zeros = bits.find("1")
+    if zeros < 0 or len(bits) < 2 * zeros + 1:
+        return None
+    return int(bits[zeros : 2 * zeros + 1], 2) - 1

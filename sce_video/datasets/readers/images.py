@@ -62,7 +62,7 @@ class EncodedImage(DecodedFrames):
         return 1
 
     def reduce(self, reduction: float) -> int:
-        """See :meth:`DecodedFrames.reduce`: 1, 2, 4 or 8."""
+        """1, 2, 4 or 8; see :meth:`DecodedFrames.reduce`."""
         self._factor = max((factor for factor in _REDUCED if factor <= reduction), default=1)
         self._image = None
         return self._factor
@@ -143,7 +143,9 @@ def _read_header(path: str, content: bytes) -> _Header:
         return plain
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
-            return _Header(image.format, (image.height, image.width), _is_rotated(image))
+            # Of PNG files pillow would decode all to find their EXIF data.
+            rotated = image.format == "JPEG" and _is_rotated(image)
+            return _Header(image.format, (image.height, image.width), rotated)
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
@@ -172,16 +174,14 @@ def _plain_jpeg_header(content: bytes) -> _Header | None:
 
 
 def _is_rotated(image: Image.Image) -> bool:
-    """Whether a JPEG file is not upright by its EXIF data, or these are damaged."""
-    if image.format != "JPEG":  # of PNG files pillow would decode all
-        return False
+    """Whether a JPEG file is not upright by its EXIF data."""
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1) != 1
-    except Exception:  # left to OpenCV, which reads them by itself
+    except Exception:  # damaged: left to OpenCV, which reads them by itself
         return True
 
 
-_NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)", re.I)
+_NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)\Z", re.I)
 
 
 @READERS.register_module("frames")
@@ -225,9 +225,8 @@ class FrameFolderReader(VideoReader):
         numbered = sorted(
             (int(match.group(1)), name)
             for name in names
-            if (match := _NUMBERED.search(name)) and match.end() == len(name)
+            if (match := _NUMBERED.search(name)) and int(match.group(1)) >= first
         )
-        numbered = [(number, name) for number, name in numbered if number >= first]
         if not numbered:
             raise VideoDecodeError(path, f"holds no image with a number of {first} or more")
         numbers = np.array([number for number, _ in numbered])
@@ -239,7 +238,6 @@ class FrameFolderReader(VideoReader):
         self.duration = float(self.timestamps[-1]) + 1 / fps
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """See :meth:`VideoReader.read`."""
         images: list[np.ndarray] = []
         for index in self._check_indices(indices):
             check_deadline(self.path, self._deadline)
@@ -257,4 +255,4 @@ class FrameFolderReader(VideoReader):
         return np.stack(images)
 
     def close(self) -> None:
-        """Does nothing: no file is kept open."""
+        pass

@@ -110,35 +110,27 @@ class FallbackReader(VideoReader):
         """Close the file in the library."""
 
     def read(self, indices: np.ndarray) -> np.ndarray:
+        if self._fallback is None:
+            indices = self._check_indices(indices)
+            check_deadline(self.path, self._deadline)
+            self._limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
+            try:
+                frames = self._read(indices.tolist())
+                self.frames_converted += len(frames)
+            except self.errors:  # PyAV raises FrameCountError if frames are missing
+                self._release()
+                self._fallback = AvReader(self.path, deadline=self._deadline, limits=self._limits)
+                if len(self._fallback.timestamps) != len(self.timestamps):
+                    raise VideoDecodeError(self.path, "changed while it was being read") from None
         if self._fallback is not None:
-            return self._count(self._fallback, self._fallback.read(indices))
-        indices = self._check_indices(indices)
-        check_deadline(self.path, self._deadline)
-        self._limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
-        try:
-            frames = self._read(indices.tolist())
-        except self.errors:
-            return self._read_after_failure(indices)
-        self.frames_converted += len(frames)
+            frames = self._fallback.read(indices)
+            self.frames_decoded = self._fallback.frames_decoded
+            self.frames_converted = self._fallback.frames_converted
         self._size = (int(frames.shape[1]), int(frames.shape[2]))
         return frames
-
-    def _read_after_failure(self, indices: np.ndarray) -> np.ndarray:
-        """Read with PyAV, which raises FrameCountError if frames are missing."""
-        self._release()
-        self._fallback = AvReader(self.path, deadline=self._deadline, limits=self._limits)
-        if len(self._fallback.timestamps) != len(self.timestamps):
-            raise VideoDecodeError(self.path, "changed while it was being read")
-        return self._count(self._fallback, self._fallback.read(indices))
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
         return super().decode(indices) if self._fallback is None else self._fallback.decode(indices)
-
-    def _count(self, fallback: AvReader, frames: np.ndarray) -> np.ndarray:
-        self.frames_decoded = fallback.frames_decoded
-        self.frames_converted = fallback.frames_converted
-        self._size = (int(frames.shape[1]), int(frames.shape[2]))
-        return frames
 
     def close(self) -> None:
         self._release()
@@ -151,11 +143,9 @@ class DecordReader(FallbackReader):
     """Reads a video with decord 0.6.0 where decord reads it correctly, elsewhere with PyAV.
 
     Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files equal those
-    of the other backends bit for bit. Other files are read with PyAV because of known errors of
-    decord 0.6.0:
+    of the other backends bit for bit. Other files are read with PyAV because of known errors:
 
-    - it cannot open AV1 or GIF files, and crashes on some truncated AVI files when it is given
-      their bytes;
+    - it cannot open AV1 or GIF files, and crashes on some truncated AVI files;
     - its random access returns wrong frames for files with open GOPs (MPEG-4 with B frames as
       encoded by FFmpeg), with intra refresh, and for some with very short distances between key
       frames (wmv2, some HEVC); for Matroska files with negative time stamps all are wrong;

@@ -3,7 +3,7 @@
     python reader_process.py < requests > answers
 
 Requests and answers are pickles, each behind its length in 8 bytes. The first request holds the
-arguments of :func:`open_dataset`, every other one (name of :data:`METHODS`, arguments). An answer
+arguments of :func:`open_dataset`, every other one (method, arguments) of :func:`call`. An answer
 is ("done", value) or ("error", text). The process ends with its input.
 """
 
@@ -41,18 +41,6 @@ def open_dataset(lance: Any, arguments: dict[str, Any]) -> Any:
     )
 
 
-def _take(dataset: Any, rows: list[int], columns: list[str]) -> Any:
-    return dataset.take(rows, columns=columns)
-
-
-def _read(dataset: Any, columns: list[str], selection: dict[str, Any] | None = None) -> Any:
-    return dataset.to_table(columns=columns, **(selection or {}))
-
-
-def _read_ranges(dataset: Any, column: str, requests: list[tuple[int, int, int]]) -> Any:
-    return dataset.read_blob_ranges(column, requests, selector="indices")
-
-
 def _vector_index(dataset: Any, column: str) -> int | None:
     """Rows that the vector index of a column holds; None without one."""
     for index in dataset.describe_indices():
@@ -61,44 +49,10 @@ def _vector_index(dataset: Any, column: str) -> int | None:
     return None
 
 
-def _append(dataset: Any, rows: Any) -> None:
-    dataset.insert(rows)
-
-
 def _replace(dataset: Any, key: str, rows: Any) -> None:
     """Write rows, in one commit, in place of those with the same key."""
     merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
     merge.execute(rows)
-
-
-def _delete(dataset: Any, where: str) -> None:
-    dataset.delete(where)
-
-
-def _add_columns(dataset: Any, key: str, rows: Any) -> None:
-    """Write new columns, in one commit; rows whose key is missing get null."""
-    dataset.merge(rows, key)
-
-
-def _drop_column(dataset: Any, column: str) -> None:
-    dataset.drop_columns([column])
-
-
-def _rename_column(dataset: Any, column: str, name: str) -> None:
-    dataset.alter_columns({"path": column, "name": name})
-
-
-def _describe(dataset: Any, column: str, facts: dict[str, str]) -> None:
-    dataset.update_field_metadata({column: facts})
-
-
-def _make_vector_index(dataset: Any, column: str, options: dict[str, Any]) -> None:
-    dataset.create_index(column, replace=True, **options)
-
-
-def _extend_vector_index(dataset: Any) -> None:
-    """Add the rows that were written since it was made, to the partitions that it has."""
-    dataset.optimize.optimize_indices()
 
 
 def _tidy(dataset: Any) -> None:
@@ -109,27 +63,45 @@ def _tidy(dataset: Any) -> None:
     dataset.cleanup_old_versions()
 
 
-#: What can be asked of a ``lance.LanceDataset``. ``take``: columns of some rows, by their numbers.
-#: ``read``: columns of all rows, or of a selection: ``filter``, ``offset``, ``limit``, ``nearest``.
-#: ``read_ranges``: of a blob column, (row, offset, bytes) each. Those from ``append`` on write.
-METHODS: dict[str, Callable[..., Any]] = {
-    "take": _take,
-    "read": _read,
-    "read_ranges": _read_ranges,
-    "count": lambda dataset, where: dataset.count_rows(where),
-    "schema": lambda dataset: dataset.schema,
+#: What can be asked of a ``lance.LanceDataset``.
+_READS: dict[str, Callable[..., Any]] = {
+    # Columns of some rows, by their numbers.
+    "take": lambda table, rows, columns: table.take(rows, columns=columns),
+    # Columns of all rows, or of a selection: ``filter``, ``offset``, ``limit``, ``nearest``.
+    "read": lambda table, columns, selection=None: table.to_table(columns, **(selection or {})),
+    # Of a blob column, (row, offset, bytes) each.
+    "read_ranges": lambda table, column, requests: table.read_blob_ranges(
+        column, requests, selector="indices"
+    ),
+    "count": lambda table, where: table.count_rows(where),
+    "schema": lambda table: table.schema,
     "vector_index": _vector_index,
-    "append": _append,
+}
+#: What can be done to one; nothing is returned, since the pipe could not carry it.
+_WRITES: dict[str, Callable[..., Any]] = {
+    "append": lambda table, rows: table.insert(rows),
     "replace": _replace,
-    "delete": _delete,
-    "add_columns": _add_columns,
-    "drop_column": _drop_column,
-    "rename_column": _rename_column,
-    "describe": _describe,
-    "make_vector_index": _make_vector_index,
-    "extend_vector_index": _extend_vector_index,
+    "delete": lambda table, where: table.delete(where),
+    # New columns, in one commit; rows whose key is missing get null.
+    "add_columns": lambda table, key, rows: table.merge(rows, key),
+    "drop_column": lambda table, column: table.drop_columns([column]),
+    "rename_column": lambda table, old, new: table.alter_columns({"path": old, "name": new}),
+    "describe": lambda table, column, facts: table.update_field_metadata({column: facts}),
+    "make_vector_index": lambda table, column, options: table.create_index(
+        column, replace=True, **options
+    ),
+    # Rows that were written since it was made are added to the partitions that it has.
+    "extend_vector_index": lambda table: table.optimize.optimize_indices(),
     "tidy": _tidy,
 }
+
+
+def call(dataset: Any, method: str, *arguments: Any) -> Any:
+    """The result of one of the methods above, None of those that write."""
+    if method in _READS:
+        return _READS[method](dataset, *arguments)
+    _WRITES[method](dataset, *arguments)
+    return None
 
 
 def send(stream: IO[bytes], value: Any) -> None:
@@ -172,7 +144,7 @@ def main() -> None:
                 value: Any = (opened.version, dict(opened.schema.metadata or {}))
             else:
                 method, arguments = request
-                value = METHODS[method](opened, *arguments)
+                value = call(opened, method, *arguments)
             send(answers, ("done", value))
         except BrokenPipeError:
             return

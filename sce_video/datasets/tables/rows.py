@@ -6,17 +6,12 @@ import json
 import os
 import struct
 import zlib
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
-import av
 import numpy as np
 
-from sce_video.datasets.readers.av_file import decoder_options
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.table import TableError, cannot, read_table
 from sce_video.datasets.video_list import VideoList
 
@@ -147,12 +142,10 @@ class FrameIndex:
         Raises:
             DamagedRowError: It is another one.
         """
-        if (
-            len(packed) < _HEAD.size
-            or zlib.crc32(memoryview(packed)[4:]) != _HEAD.unpack_from(packed)[0]
-        ):
+        check, length = _HEAD.unpack_from(packed.ljust(_HEAD.size, b"\0"))
+        if len(packed) < _HEAD.size or zlib.crc32(memoryview(packed)[4:]) != check:
             raise DamagedRowError("its frame index is damaged")
-        begin = _HEAD.size + _HEAD.unpack_from(packed)[1]
+        begin = _HEAD.size + length
         try:
             facts = json.loads(packed[_HEAD.size : begin])
             count, step = facts["frames"], facts["step"]
@@ -186,25 +179,14 @@ def schema() -> Any:
 
     from sce_video.datasets.tables.table import import_lance
 
+    text, whole, short, raw = pa.string(), pa.int64(), pa.int32(), pa.binary()
     fields = [
-        ("path", pa.string()),
-        ("label", pa.int64()),
-        ("class_name", pa.string()),
-        ("failure", pa.string()),
-        ("source_size", pa.int64()),
-        ("source_mtime_ns", pa.int64()),
-        ("settings", pa.string()),
-        (INDEX, pa.binary()),
-        ("frames", pa.int64()),
-        ("duration", pa.float64()),
-        ("codec", pa.string()),
-        ("width", pa.int32()),
-        ("height", pa.int32()),
-        ("pixel_format", pa.string()),
-        ("rotation", pa.int32()),
-        ("size", pa.int64()),
-        ("hash", pa.binary()),
-    ]
+        ("path", text), ("label", whole), ("class_name", text), ("failure", text),
+        ("source_size", whole), ("source_mtime_ns", whole), ("settings", text),
+        (INDEX, raw), ("frames", whole), ("duration", pa.float64()), ("codec", text),
+        ("width", short), ("height", short), ("pixel_format", text), ("rotation", short),
+        ("size", whole), ("hash", raw),
+    ]  # fmt: skip
     stream = import_lance().blob_field(STREAM)
     columns = [pa.field(name, kind) for name, kind in fields]
     return pa.schema([*columns, stream], metadata={FORMAT_KEY: FORMAT.encode()})
@@ -300,12 +282,7 @@ def _video_list(paths: Any, labels: np.ndarray, classes: Any) -> VideoList:
     _, offsets, data = paths.buffers()
     ends = np.frombuffer(offsets, np.int64)[paths.offset : paths.offset + len(paths) + 1]
     blob = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].copy()
-    return VideoList(
-        blob=blob,
-        ends=ends[1:] - ends[0],
-        labels=labels.astype(np.int64),
-        classes=tuple(classes.to_pylist()),
-    )
+    return VideoList(blob, ends[1:] - ends[0], labels.astype(np.int64), tuple(classes.to_pylist()))
 
 
 def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
@@ -335,88 +312,3 @@ def _of_list(table: str, listed: VideoList, paths: Any, newest: Any) -> np.ndarr
             "sce-video import"
         )
     return newest.take(found).to_numpy().astype(np.int64)
-
-
-_Key = tuple[CodecParameters, int, int]
-
-
-class DecoderPool:
-    """Open decoders that are not in use, by their parameters.
-
-    A table has few kinds of streams, and opening a decoder takes as long as decoding a frame or
-    two. A decoder that raised an error, or whose thread was abandoned, does not come back.
-
-    Args:
-        capacity: Number of decoders kept.
-    """
-
-    def __init__(self, capacity: int = 8) -> None:
-        self._capacity = capacity
-        self._idle: OrderedDict[_Key, Any] = OrderedDict()
-        self._lock = Lock()
-
-    def decode(
-        self,
-        parameters: CodecParameters,
-        packets: Iterable[tuple[int, bytes | memoryview]],
-        wanted: set[int],
-        num_threads: int,
-        limits: DecodeLimits,
-    ) -> dict[int, av.VideoFrame]:
-        """Decode packets and return the wanted frames, by time stamp.
-
-        Args:
-            parameters: Of the stream.
-            packets: (pts, bytes) in decoding order, beginning with a key frame.
-            wanted: Time stamps.
-            num_threads: Threads of the decoder.
-            limits: Of the frame size.
-
-        Raises:
-            av.FFmpegError: The decoder refuses a packet.
-        """
-        key = (parameters, num_threads, limits.max_pixels)
-        with self._lock:
-            codec = self._idle.pop(key, None)
-        if codec is None:
-            codec = open_decoder(parameters, num_threads, limits)
-        found: dict[int, av.VideoFrame] = {}
-        count = 0
-        for count, (pts, data) in enumerate(packets, 1):  # noqa: B007
-            packet = av.Packet(data)
-            packet.pts = packet.dts = pts
-            for frame in codec.decode(packet):
-                if frame.pts in wanted:
-                    found[frame.pts] = frame
-        if len(found) < len(wanted):
-            for frame in codec.decode(None):  # those that the decoder still holds back
-                if frame.pts in wanted:
-                    found[frame.pts] = frame
-            codec.flush_buffers()
-        elif count > len(wanted):  # it may hold a frame that was not wanted
-            codec.flush_buffers()
-        with self._lock:
-            self._idle[key] = codec
-            while len(self._idle) > self._capacity:
-                self._idle.popitem(last=False)
-        return found
-
-
-def open_decoder(parameters: CodecParameters, num_threads: int, limits: DecodeLimits) -> Any:
-    """A decoder with the parameters that a container would give it.
-
-    Raises:
-        av.FFmpegError: There is no such decoder, or it refuses the parameters.
-    """
-    codec: Any = av.CodecContext.create(parameters.codec, "r")
-    codec.extradata = parameters.extradata or None
-    codec.width, codec.height = parameters.width, parameters.height
-    names = ("color_range", "colorspace", "color_primaries", "color_trc")
-    for name, value in zip(names, parameters.colors, strict=True):
-        setattr(codec, name, value)
-    codec.thread_count = num_threads
-    if num_threads > 1:
-        codec.thread_type = "AUTO"
-    codec.options = decoder_options(limits)
-    codec.open(strict=False)
-    return codec

@@ -14,8 +14,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -57,11 +58,6 @@ def is_remote(table: str) -> bool:
 
 
 _importer = 0  # process that imported Lance by import_lance
-
-
-def imported_here() -> bool:
-    """Whether this very process has imported Lance by :func:`import_lance`."""
-    return _importer == os.getpid()
 
 
 def import_lance() -> Any:
@@ -119,7 +115,7 @@ def dataset_arguments(
     version: int | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> dict[str, Any]:
-    """Arguments of ``lance.dataset``, see ``open_tables.read_table``."""
+    """Arguments of ``lance.dataset``, see :func:`read_table`."""
     arguments = {
         "uri": table,
         "version": version,
@@ -136,7 +132,9 @@ def dataset_arguments(
 def cannot(what: str, table: str, error: BaseException) -> str:
     """One line for an error of Lance: ``cannot open the table 's3://...': reason``."""
     reason = " ".join(str(error).split())
-    advice = _advice(reason.lower(), is_remote(table))
+    reasons = _REASONS if is_remote(table) else _REASONS[-3:]
+    fitting = (text for pattern, text in reasons if re.search(pattern, reason.lower()))
+    advice = "".join(f": {text}" for text in islice(fitting, 1))
     reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
     return f"cannot {what} the table {table!r}{advice} ({reason})"
 
@@ -157,13 +155,6 @@ _REASONS = (
 )  # fmt: skip
 
 
-def _advice(reason: str, remote: bool) -> str:
-    for pattern, advice in _REASONS if remote else _REASONS[-3:]:
-        if re.search(pattern, reason):
-            return f": {advice}"
-    return ""
-
-
 class OpenTable:
     """An open table, read in this process.
 
@@ -178,8 +169,8 @@ class OpenTable:
         self.metadata: Mapping[bytes, bytes] = dict(dataset.schema.metadata or {})
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a function of ``reader_process.METHODS``."""
-        return reader_process.METHODS[method](self.dataset, *arguments)
+        """The result of a method of :mod:`~sce_video.datasets.tables.reader_process`."""
+        return reader_process.call(self.dataset, method, *arguments)
 
 
 class RemoteTable:
@@ -299,8 +290,5 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
 def _may_import() -> bool:
     """Whether this process may use Lance itself."""
     if "lance" in sys.modules:  # in a child it may be its parent's
-        return multiprocessing.parent_process() is None or imported_here()
+        return multiprocessing.parent_process() is None or _importer == os.getpid()
     return get_worker_info() is not None
-
-
-__all__: Sequence[str] = ("OpenTable", "RemoteTable", "make_table", "read_table")

@@ -2,17 +2,105 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
+from typing import Any
 
 import av
 import numpy as np
 
-from sce_video.datasets.readers.av_reader import AvFrames, displayed_size, frame_bytes
+from sce_video.datasets.readers.av_file import decoder_options
+from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
 from sce_video.datasets.readers.base import DecodedFrames, VideoReader, check_deadline
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.tables.rows import DecoderPool, FrameIndex
+from sce_video.datasets.tables.rows import CodecParameters, FrameIndex
+
+_Key = tuple[CodecParameters, int, int]
+
+
+class DecoderPool:
+    """Open decoders that are not in use, by their parameters.
+
+    A table has few kinds of streams, and opening a decoder takes as long as decoding a frame or
+    two. A decoder that raised an error, or whose thread was abandoned, does not come back.
+
+    Args:
+        capacity: Number of decoders kept.
+    """
+
+    def __init__(self, capacity: int = 8) -> None:
+        self._capacity = capacity
+        self._idle: OrderedDict[_Key, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def decode(
+        self,
+        parameters: CodecParameters,
+        packets: Iterable[tuple[int, bytes | memoryview]],
+        wanted: set[int],
+        num_threads: int,
+        limits: DecodeLimits,
+    ) -> dict[int, av.VideoFrame]:
+        """Decode packets and return the frames of the wanted time stamps.
+
+        Args:
+            parameters: Of the stream.
+            packets: (pts, bytes) in decoding order, beginning with a key frame.
+            wanted: Time stamps.
+            num_threads: Threads of the decoder.
+            limits: Of the frame size.
+
+        Raises:
+            av.FFmpegError: The decoder refuses a packet.
+        """
+        key = (parameters, num_threads, limits.max_pixels)
+        with self._lock:
+            codec = self._idle.pop(key, None)
+        if codec is None:
+            codec = open_decoder(parameters, num_threads, limits)
+        found: dict[int, av.VideoFrame] = {}
+        count = 0
+        for count, (pts, data) in enumerate(packets, 1):  # noqa: B007
+            packet = av.Packet(data)
+            packet.pts = packet.dts = pts
+            for frame in codec.decode(packet):
+                if frame.pts in wanted:
+                    found[frame.pts] = frame
+        if len(found) < len(wanted):
+            for frame in codec.decode(None):  # those that the decoder still holds back
+                if frame.pts in wanted:
+                    found[frame.pts] = frame
+            codec.flush_buffers()
+        elif count > len(wanted):  # it may hold a frame that was not wanted
+            codec.flush_buffers()
+        with self._lock:
+            self._idle[key] = codec
+            while len(self._idle) > self._capacity:
+                self._idle.popitem(last=False)
+        return found
+
+
+def open_decoder(parameters: CodecParameters, num_threads: int, limits: DecodeLimits) -> Any:
+    """A decoder with the parameters that a container would give it.
+
+    Raises:
+        av.FFmpegError: There is no such decoder, or it refuses the parameters.
+    """
+    codec: Any = av.CodecContext.create(parameters.codec, "r")
+    codec.extradata = parameters.extradata or None
+    codec.width, codec.height = parameters.width, parameters.height
+    names = ("color_range", "colorspace", "color_primaries", "color_trc")
+    for name, value in zip(names, parameters.colors, strict=True):
+        setattr(codec, name, value)
+    codec.thread_count = num_threads
+    if num_threads > 1:
+        codec.thread_type = "AUTO"
+    codec.options = decoder_options(limits)
+    codec.open(strict=False)
+    return codec
+
 
 _decoders = DecoderPool()
 
@@ -24,10 +112,8 @@ class TableReader(VideoReader):
         path: Of the row, for messages.
         index: Where its frames are.
         fetch: Takes ascending positions of packets, returns their bytes.
-        num_threads: Threads of the decoder.
-        correction: Not used: a row has no frames that its packets do not hold.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large frames may be; None for the defaults.
+        num_threads, correction, deadline, limits: Of :class:`VideoReader`; a row has no frames that
+            its packets do not hold, so ``correction`` is not used.
 
     Raises:
         VideoDecodeError: Its frames are too large.
@@ -58,13 +144,9 @@ class TableReader(VideoReader):
         self.duration = index.duration
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """See :meth:`VideoReader.read`."""
-        decoded = self.decode(indices)
-        self._limits.check_held(self.path, len(decoded), len(decoded) * math.prod(decoded.size) * 3)
-        return np.stack([decoded[i] for i in range(len(decoded))])
+        return self.decode(indices).stacked(self.path, self._limits)
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        """See :meth:`VideoReader.decode`."""
         indices = self._check_indices(indices)
         positions = self._index.packets_for(indices)
         packets = self._fetch(positions)
@@ -85,21 +167,12 @@ class TableReader(VideoReader):
         if len(found) < len(wanted):
             missing = [int(i) for i, pts in zip(indices, wanted, strict=True) if pts not in found]
             raise VideoDecodeError(self.path, f"frame {missing[0]} cannot be decoded", False)
-        frames = [found[pts] for pts in wanted]
-        self._check_frames(frames)
-        size = displayed_size(frames[0], self._index.turns)
-        self._size = size
-        return AvFrames(frames, size, self._num_threads, self._count_conversion, self._index.turns)
-
-    def _check_frames(self, frames: list[av.VideoFrame]) -> None:
-        held = 0
-        for count, frame in enumerate(frames, 1):
-            self._limits.check_frame(self.path, frame.height, frame.width)
-            held += frame_bytes(frame)
-            self._limits.check_held(self.path, count, held)
-
-    def _count_conversion(self) -> None:
-        self.frames_converted += 1
+        held = HeldFrames(self.path, self._limits)
+        frames = [held.checked(found[pts]) for pts in wanted]
+        count, turns = self._count_conversion, self._index.turns
+        decoded = AvFrames(frames, None, self._num_threads, count, turns)
+        self._size = decoded.size
+        return decoded
 
     def close(self) -> None:
         """Does nothing: a reader keeps no file open."""

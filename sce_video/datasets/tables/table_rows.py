@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,14 @@ import numpy as np
 
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.samplers import SampleRequest
-from sce_video.datasets.tables.rows import INDEX, STREAM, DamagedRowError, FrameIndex
+from sce_video.datasets.tables.rows import (
+    INDEX,
+    STREAM,
+    DamagedRowError,
+    FrameIndex,
+    list_rows,
+    table_path,
+)
 from sce_video.datasets.tables.table import (
     BLOCK_SIZE,
     OpenTable,
@@ -51,6 +59,12 @@ class RowData:
     drawn: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     reading: Future[None] | None = None
 
+    @property
+    def frames(self) -> FrameIndex:
+        """The index, of a row that can be read."""
+        assert self.index is not None
+        return self.index
+
 
 class TableRows:
     """Rows of one version of a table, by their number.
@@ -58,11 +72,7 @@ class TableRows:
     The table is opened by each process for itself, at its first use. All copies read the same
     version, so row numbers stay valid while others append.
 
-    Args:
-        table: Path or URI.
-        version: Of the table.
-        storage_options: See :func:`~sce_video.datasets.tables.table.client_options`.
-        block_size: See :func:`~sce_video.datasets.tables.table.read_table`.
+    Args: see :func:`~sce_video.datasets.tables.table.read_table`.
 
     Attributes:
         bytes_asked: Bytes of packets asked for so far, in this process.
@@ -100,12 +110,11 @@ class TableRows:
         """Whether rows are read in other threads: from object storage, by this very process."""
         return is_remote(self.table) and isinstance(self.opened, OpenTable)
 
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """The threads of this process that read; see ``reads_beside``."""
+    def submit(self, read: Callable[..., Any], *arguments: Any) -> Future:
+        """Call a function in one of the threads of this process that read; see ``reads_beside``."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")
-        return self._threads
+        return self._threads.submit(read, *arguments)
 
     def _open(self) -> OpenTable | RemoteTable:
         return read_table(self.table, self._storage_options, self.version, self._block_size)
@@ -124,12 +133,13 @@ class TableRows:
             VideoDecodeError: One of the rows cannot be read (its pages are damaged).
         """
         rows = sorted(set(rows))
-        packed = self._guarded(rows, lambda: self.opened.call("take", rows, [INDEX]))
+        packed = self._ask(rows, "take", rows, [INDEX])
         found = {}
         for row, value in zip(rows, packed[INDEX].to_pylist(), strict=True):
             data = RowData()
             if value is None:
-                data.failure = self._failure(row)
+                why = self._ask([row], "take", [row], ["failure"])["failure"][0].as_py()
+                data.failure = why or f"{self.describe(row)} has no frame index"
             else:
                 try:
                     data.index = FrameIndex.unpack(value)
@@ -137,11 +147,6 @@ class TableRows:
                     data.failure = f"{self.describe(row)}: {error}"
             found[row] = data
         return found
-
-    def _failure(self, row: int) -> str:
-        """Why a row has no stream."""
-        read = self._guarded([row], lambda: self.opened.call("take", [row], ["failure"]))
-        return read["failure"][0].as_py() or f"{self.describe(row)} has no frame index"
 
     def read_packets(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
         """Read packets of several rows in one request, into their ``packets``.
@@ -156,7 +161,7 @@ class TableRows:
         spans, requests = [], []
         for row, positions in wanted.items():
             missing = [p for p in positions.tolist() if p not in data[row].packets]
-            offsets = _index_of(data[row]).offsets
+            offsets = data[row].frames.offsets
             for first, last in _runs(missing):
                 bounds = offsets[first : last + 2].tolist()
                 spans.append((row, first, bounds))
@@ -164,11 +169,7 @@ class TableRows:
         if not requests:
             return
         self.bytes_asked += sum(size for *_, size in requests)
-        read = self._guarded(
-            list(wanted),
-            lambda: self.opened.call("read_ranges", STREAM, requests),
-        )
-        for number, _, content in read:
+        for number, _, content in self._ask(list(wanted), "read_ranges", STREAM, requests):
             if content is None:
                 continue  # reported as missing by packets_of
             row, first, bounds = spans[number]
@@ -188,7 +189,7 @@ class TableRows:
         rows = list(wanted)
         for begin in range(0, len(rows), _ROWS_OF_A_READ):
             part = {row: wanted[row] for row in rows[begin : begin + _ROWS_OF_A_READ]}
-            reading = self.threads.submit(self.read_packets, part, data)
+            reading = self.submit(self.read_packets, part, data)
             for row in part:
                 data[row].reading = reading
 
@@ -197,13 +198,9 @@ class TableRows:
     def open(
         self, row: int, path: str, data: RowData | None, options: Mapping[str, Any]
     ) -> TableReader:
-        """The reader of a row.
+        """The reader of a row, of which ``data`` was read before.
 
-        Args:
-            row: Its number.
-            path: Its path, for messages.
-            data: What was read of it before, if anything.
-            options: Of :class:`TableReader`.
+        ``path`` is named in messages; ``options`` are those of :class:`TableReader`.
 
         Raises:
             VideoDecodeError: It cannot be read, or its frames are too large.
@@ -228,7 +225,7 @@ class TableRows:
             VideoDecodeError: Bytes are missing or damaged.
             TableError: The table cannot be read.
         """
-        index = _index_of(data)
+        index = data.frames
         if data.reading is not None:
             reading, data.reading = data.reading, None
             with suppress(VideoDecodeError):  # of one of several rows: read alone below
@@ -250,13 +247,13 @@ class TableRows:
             packets.append(packet)
         return packets
 
-    def _guarded(self, rows: Sequence[int], read: Any) -> Any:
-        """What ``read`` returns; its errors are those of the table, or else of the rows.
+    def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
+        """What the table answers; errors are those of the table, or else of the rows.
 
         A table that can still be opened can be reached, so the fault is in the rows.
         """
         try:
-            return read()
+            return self.opened.call(method, *arguments)
         except TableError:
             raise
         except BaseException as error:
@@ -268,11 +265,6 @@ class TableRows:
             names = f"{self.describe(rows[0])}" + (" and others" if len(rows) > 1 else "")
             reason = cannot("read", self.table, error)
             raise VideoDecodeError(names, f"{names}: {reason}", False) from error
-
-
-def _index_of(data: RowData) -> FrameIndex:
-    assert data.index is not None
-    return data.index
 
 
 def _runs(positions: list[int]) -> list[tuple[int, int]]:
@@ -335,10 +327,65 @@ class ReadAhead:
         else:
             found = self._start(requests)
         if following and self._source.reads_beside:
-            self._next = following, self._source.threads.submit(self._start, following)
+            self._next = following, self._source.submit(self._start, following)
         return found
 
     def _start(self, requests: Sequence[SampleRequest]) -> Rows:
         found = self._source.read_indexes([self._row_of(request) for request in requests])
         self._source.start_reading(self._needed(requests, found), found)
         return found
+
+
+class NamedRows:
+    """The rows of the newest version of a table, found by their paths.
+
+    Attributes:
+        videos: Paths and labels, sorted by path; without rows of failed imports.
+
+    Raises:
+        TableError, MissingPackageError: See :func:`~sce_video.datasets.tables.rows.list_rows`.
+        ValueError: No row can be read.
+    """
+
+    def __init__(self, table: str) -> None:
+        found = list_rows(table)
+        self.videos = found.videos
+        self._rows = found.rows
+        self._source = TableRows(table, found.version)
+
+    def number(self, path: str) -> int | None:
+        """Row number of a path; None if there is no such row, or its import failed."""
+        wanted, count = table_path(path), len(self.videos)
+        at = bisect_left(range(count), wanted, key=self.videos.path)
+        found = at < count and self.videos.path(at) == wanted
+        return int(self._rows[at]) if found else None
+
+    def frame_indexes(self, samples: np.ndarray) -> list[Any]:
+        """Frame index of some videos by position in ``videos``; the reason where it is damaged."""
+        rows = self._rows[samples].tolist()
+        data = self._source.read_indexes(rows)
+        return [data[row].index or data[row].failure for row in rows]
+
+    def open(self, path: str, name: str, options: Mapping[str, Any]) -> TableReader:
+        """The reader of the row of a path, which messages call ``name``; see :class:`TableRows`.
+
+        Raises:
+            VideoDecodeError: There is no such row, or it cannot be read.
+            TableError: The table cannot be read.
+        """
+        row = self.number(path)
+        if row is None:
+            raise VideoDecodeError(name, "the table has no such row, or its import failed")
+        return self._source.open(row, name, None, options)
+
+
+#: Of this process, and of those that it forks.
+_opened: dict[str, NamedRows] = {}
+
+
+def named_rows(table: str | os.PathLike[str]) -> NamedRows:
+    """The rows of a table, which is listed once per process; errors as of :class:`NamedRows`."""
+    key = os.fspath(table).rstrip("/")
+    if key not in _opened:
+        _opened[key] = NamedRows(key)
+    return _opened[key]

@@ -12,11 +12,9 @@ from sce_video.datasets.transforms.decoding import (
     LoadImage,
     OpenFrameFolder,
     OpenVideo,
-    rgb_difference,
 )
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.packing import PackClips, PackVideo, crop_sides, cut_views
-from sce_video.datasets.transforms.processor_resize import PillowResizeCenterCrop, ResizeAsProcessor
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
@@ -27,8 +25,10 @@ from sce_video.datasets.transforms.sampling import (
 )
 from sce_video.datasets.transforms.spatial import (
     CenterCropClips,
+    PillowResizeCenterCrop,
     RandomCropClips,
     RandomResizedCropClips,
+    ResizeAsProcessor,
     ResizeShortSide,
     ThreeCrops,
     crop_and_resize,
@@ -67,5 +67,4 @@ __all__ = [
     "crop_sides",
     "cut_views",
     "random_box",
-    "rgb_difference",
 ]

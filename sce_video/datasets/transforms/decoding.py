@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.clip_sampling import ClipIndices, differing_pair, neighbours_within
-from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames, check_deadline
 from sce_video.datasets.readers.images import FrameFolderReader, open_jpeg, read_image
@@ -20,7 +19,7 @@ from sce_video.datasets.readers.limits import (
     MAX_PIXELS,
     DecodeLimits,
 )
-from sce_video.datasets.transforms.lazy_view import RESIZES, LazyView, grey_difference, is_repeat
+from sce_video.datasets.transforms.lazy_view import RESIZES, LazyView, is_repeat
 from sce_video.datasets.transforms.sampling import check_view_counts
 from sce_video.registry import TRANSFORMS
 
@@ -56,7 +55,7 @@ class OpenVideo:
 
         A data set whose videos are no files gives ``open``, which is called in place of
         :func:`~sce_video.datasets.readers.open_reader`; then ``backend`` is not used.
-        :func:`~sce_video.datasets.pipeline.run_pipeline` closes it after the last transform.
+        :func:`~sce_video.datasets.run_pipeline` closes it after the last transform.
         """
         opener = results.get("open") or partial(open_reader, backend=self.backend)
         results["reader"] = opener(
@@ -67,8 +66,14 @@ class OpenVideo:
             limits=self.limits,
         )
         results["limits"] = self.limits
-        keep_open(results, results["reader"])
-        return results
+        return _kept_open(results)
+
+
+def _kept_open(results: dict[str, Any]) -> dict[str, Any]:
+    """Let ``run_pipeline`` close the reader; whoever calls transforms one by one closes it."""
+    if "exit_stack" in results:
+        results["exit_stack"].enter_context(results["reader"])
+    return results
 
 
 @TRANSFORMS.register_module()
@@ -94,7 +99,7 @@ class DecodeClips:
         reader = results.pop("reader")
         clips = results["clips"]
         indices = _indices(clips)
-        frames = _decode(reader, indices)
+        frames = reader.decode(indices)
         repeats = [_repeats(frames, indices, clip) for clip in clips]
         wanted = sum(clip.partners is not None for clip in clips)
         repeating = sum(bool(repeated.any()) for repeated in repeats)
@@ -102,7 +107,7 @@ class DecodeClips:
             clips = _without_repeats(reader, clips, repeats, (frames, indices))
             kept = _indices(clips)
             if not np.isin(kept, indices).all():
-                indices, frames = kept, _decode(reader, kept)
+                indices, frames = kept, reader.decode(kept)
         coloured = wanted - sum(clip.partners is not None for clip in clips)
         results["differences"] = (wanted, repeating, coloured)
         results["clips"] = clips
@@ -136,7 +141,7 @@ class DecodeSharedFrames:
         if any(clip.partners is not None for clip in results["clips"]):
             raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
         indices, positions = np.unique(wanted, return_inverse=True)
-        results["views"] = [LazyView(_decode(reader, indices), np.arange(len(indices)))]
+        results["views"] = [LazyView(reader.decode(indices), np.arange(len(indices)))]
         results["positions"] = positions.reshape(wanted.shape)
         return results
 
@@ -173,12 +178,13 @@ def _without_repeats(
             for others in neighbours_within(reader.timestamps, clip, frame):
                 for other in others.tolist():
                     around.setdefault(other, set()).add(frame)
-    differing = {
-        (frame, other)
-        for other, image in _streamed(reader, np.array(sorted(around), dtype=np.int64))
-        for frame in around[other]
-        if not is_repeat(frames[int(np.searchsorted(indices, frame))], image)
-    }
+    differing = set()
+    for part, images in reader.stream(np.array(sorted(around))) if around else ():
+        for number, other in enumerate(part.tolist()):
+            image = images[number]
+            for frame in around[other]:
+                if not is_repeat(frames[int(np.searchsorted(indices, frame))], image):
+                    differing.add((frame, other))
     found = []
     for clip, repeated in zip(clips, repeats, strict=True):
         if repeated.any():
@@ -195,41 +201,6 @@ def _without_repeats(
                 clip = replace(clip, frames=pairs[:, 0], partners=pairs[:, 1])
         found.append(clip)
     return found
-
-
-def _streamed(reader: VideoReader, indices: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Index and image of each frame."""
-    if len(indices) == 0:
-        return
-    if not isinstance(reader, VideoReader):
-        yield from zip(indices.tolist(), reader.read(indices), strict=True)
-        return
-    for part, frames in reader.stream(indices):
-        yield from ((index, frames[number]) for number, index in enumerate(part.tolist()))
-
-
-def rgb_difference(frames: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Grey differences of frames, shifted to the middle of the uint8 range.
-
-    Args:
-        frames: (n, H, W, 3) uint8.
-        first: (T,) indices into ``frames``.
-        second: (T,) indices into ``frames``.
-
-    Returns:
-        (T, H, W, 3) uint8, three equal channels; equal frames give 128.
-    """
-    differences = np.empty((len(first), *frames.shape[1:]), dtype=np.uint8)
-    for difference, i, j in zip(differences, first, second, strict=True):
-        difference[...] = grey_difference(frames[i], frames[j])[..., None]
-    return differences
-
-
-def _decode(reader: VideoReader, indices: np.ndarray) -> DecodedFrames:
-    """Frames of a reader; any object with ``read`` is accepted."""
-    if isinstance(reader, VideoReader):
-        return reader.decode(indices)
-    return ArrayFrames(reader.read(indices))
 
 
 @TRANSFORMS.register_module()
@@ -268,8 +239,7 @@ class OpenFrameFolder:
             limits=self.limits,
         )
         results["limits"] = self.limits
-        keep_open(results, results["reader"])
-        return results
+        return _kept_open(results)
 
 
 @TRANSFORMS.register_module()
@@ -318,7 +288,12 @@ class LoadImage:
             VideoDecodeError: The file cannot be opened or decoded, is too large, or the deadline
                 has passed.
         """
-        frames = self._load(results)
+        image = results.pop("image", None)
+        if image is None and self.reduced:
+            image = open_jpeg(results["path"], self.limits, results.get("deadline"))
+        elif image is None:
+            image = read_image(results["path"], self.limits)
+        frames = image if isinstance(image, DecodedFrames) else ArrayFrames(image[None])
         check_deadline(results["path"], results.get("deadline"))
         first = np.zeros(1, dtype=np.int64)
         results["limits"] = self.limits
@@ -326,11 +301,3 @@ class LoadImage:
         resize = RESIZES[self.resize]
         results["views"] = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
         return results
-
-    def _load(self, results: dict[str, Any]) -> DecodedFrames:
-        image = results.pop("image", None)
-        if image is None and self.reduced:
-            image = open_jpeg(results["path"], self.limits, results.get("deadline"))
-        elif image is None:
-            image = read_image(results["path"], self.limits)
-        return image if isinstance(image, DecodedFrames) else ArrayFrames(image[None])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.datasets.loading.shared_memory import empty_batch
+from sce_video.datasets.loading.batches import empty_batch
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView, render_views
 from sce_video.datasets.transforms.spatial import View, crop_offsets
@@ -34,28 +34,22 @@ class PackClips:
             ``differences`` of :class:`~.decoding.DecodeClips`, if present.
 
         Raises:
-            ValueError: A local view is as large as the first view.
+            ValueError: A local view has as many pixels as the first view: methods tell local from
+                global views by their size.
         """
-        check_local_views(results["views"], results.get("num_local_views", 0))
-        inputs = pack_views(results["views"], results.get("targets"))
+        views = results["views"]
+        for number in range(len(views) - results.get("num_local_views", 0), len(views)):
+            if math.prod(views[number].shape) >= math.prod(views[0].shape):
+                (t, h, w, _), (t0, h0, w0, _) = views[number].shape, views[0].shape
+                raise ValueError(
+                    f"local view {number} has {t} frames of {h}x{w}, as much as view 0 with {t0} "
+                    f"of {h0}x{w0}: lower local_num_frames of RandomClips or local_size of "
+                    "RandomResizedCropClips"
+                )
+        inputs = pack_views(views, results.get("targets"))
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         counted = {"differences": results["differences"]} if "differences" in results else {}
         return {"inputs": inputs, **kept, **counted}
-
-
-def check_local_views(views: Sequence[View], num_local: int) -> None:
-    """Raise ValueError unless the last ``num_local`` views have fewer pixels than the first.
-
-    Methods tell local from global views by their size.
-    """
-    for number in range(len(views) - num_local, len(views)):
-        if math.prod(views[number].shape) >= math.prod(views[0].shape):
-            (t, h, w, _), (t0, h0, w0, _) = views[number].shape, views[0].shape
-            raise ValueError(
-                f"local view {number} has {t} frames of {h}x{w}, as much as view 0 with {t0} of "
-                f"{h0}x{w0}: lower local_num_frames of RandomClips or local_size of "
-                "RandomResizedCropClips"
-            )
 
 
 def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:

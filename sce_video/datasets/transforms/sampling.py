@@ -77,10 +77,7 @@ class RandomClips:
     ) -> None:
         _check_clip(clip_duration, num_frames)
         check_view_counts(num_views, num_local_views)
-        local = {
-            "local_clip_duration": local_clip_duration,
-            "local_num_frames": local_num_frames,
-        }
+        local = {"local_clip_duration": local_clip_duration, "local_num_frames": local_num_frames}
         given = [f"{name}={value}" for name, value in local.items() if value is not None]
         if given and not num_local_views:
             raise ValueError(f"{' and '.join(given)} without local views: set num_local_views")

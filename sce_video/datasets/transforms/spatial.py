@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.transforms.lazy_view import Box, LazyView
+from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
 from sce_video.registry import TRANSFORMS
 
 #: (T, H, W, 3) uint8, computed or not yet computed.
@@ -320,8 +321,9 @@ class RandomCropClips:
         """Replace every view by uint8 (T, size, size, 3)."""
         views = []
         for view in results["views"]:
-            if self.padding:
-                view = _pad(view, self.padding)
+            if self.padding:  # a lazy view is computed
+                border = (self.padding, self.padding)
+                view = np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))
             height, width = view.shape[1:3]
             u_top, u_left = results["rng"].random(2)
             top = int(u_top * (height - self.size + 1))
@@ -331,7 +333,104 @@ class RandomCropClips:
         return results
 
 
-def _pad(view: View, padding: int) -> np.ndarray:
-    """The frames with a black border on all four sides; a lazy view is computed."""
-    border = (padding, padding)
-    return np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))
+_INTERPOLATIONS = ("bilinear", "bicubic")
+
+
+@TRANSFORMS.register_module()
+class ResizeAsProcessor:
+    """Resize every frame, antialiased, and cut the central square, as transformers does.
+
+    Pixels are those of its torchvision backend; its Pillow backend differs by 1 of 255 (bicubic:
+    2). The long side becomes ``int(size * long / short)``, the offset ``int((length - crop) / 2)``
+    (transformers, image_processing_backends.py). ``ResizeShortSide`` does not filter.
+
+    Args:
+        size: Short side in pixels; two equal numbers squash the frame to a square.
+        crop: Side of the central square, pixels; None does not crop.
+        interpolation: "bilinear" or "bicubic".
+
+    Raises:
+        ValueError: a size below 1, a crop larger than ``size``, or an unknown interpolation.
+    """
+
+    def __init__(
+        self,
+        size: int | tuple[int, int],
+        crop: int | None = None,
+        interpolation: str = "bilinear",
+    ) -> None:
+        sides = (size, size) if isinstance(size, int) else tuple(size)
+        whole = sides[0] if crop is None else crop
+        if len(sides) != 2 or sides[0] != sides[1] or not 1 <= whole <= sides[0]:
+            raise ValueError(f"sizes must be 1 <= crop <= size, got crop {crop} and size {size}")
+        if interpolation not in _INTERPOLATIONS:
+            raise ValueError(
+                f"interpolation must be one of {', '.join(_INTERPOLATIONS)}, got {interpolation!r}"
+            )
+        self.size = sides[0]
+        self.square = not isinstance(size, int)
+        self.crop = crop
+        self.interpolation = interpolation
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace every view by uint8 (T, H, W, 3) of the new size."""
+        limits = results.get("limits") or DecodeLimits()
+        views = []
+        for view in results["views"]:
+            sides = view.shape[1:3]
+            height, width = (int(self.size * side / min(sides)) for side in sides)
+            resized = (self.size, self.size) if self.square else (height, width)
+            limits.check_frame(results.get("path", "frames"), *resized)
+            sides = resized if self.crop is None else (self.crop, self.crop)
+            resized_view = np.empty((len(view), *sides, 3), dtype=np.uint8)
+            for target, frame in zip(resized_view, _frames(view), strict=True):
+                target[...] = self._frame(frame, resized)
+            views.append(resized_view)
+        results["views"] = views
+        return results
+
+    def _frame(self, frame: np.ndarray, resized: tuple[int, int]) -> np.ndarray:
+        if frame.shape[:2] != resized:
+            frame = resized_as_pil(frame, resized, self.interpolation)
+        if self.crop is None:
+            return frame
+        top, left = ((side - self.crop) // 2 for side in resized)
+        return frame[top : top + self.crop, left : left + self.crop]
+
+
+def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
+    """The frames one after the other: each is resized while it is in the cache."""
+    if not isinstance(view, LazyView) or view.steps or view.partners is not None:
+        return np.asarray(view)
+    if len(np.unique(view.order)) < len(view):  # render_views converts a frame once
+        return np.asarray(view)
+    view.frames.reduce(1.0)
+    return (view.frames[index] for index in view.order.tolist())
+
+
+@TRANSFORMS.register_module()
+class PillowResizeCenterCrop(ResizeAsProcessor):
+    """Resize the short side, antialiased, and cut the central square, as torchvision on PIL images.
+
+    Sizes and offsets are those of ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``:
+    the long side becomes ``floor(size * long / short)``, the offset is ``(length - crop) / 2``
+    rounded half to even. ``ResizeShortSide`` does not filter.
+
+    Args:
+        size: Short side in pixels.
+        crop: Side of the square in pixels, at most ``size``.
+        interpolation: "bilinear" or "bicubic".
+
+    Raises:
+        ValueError: sizes that are not 1 <= crop <= size, or an unknown interpolation.
+    """
+
+    def __init__(self, size: int, crop: int, interpolation: str = "bilinear") -> None:
+        super().__init__(size, crop, interpolation)
+        self._filter = Image.Resampling[interpolation.upper()]
+
+    def _frame(self, frame: np.ndarray, resized: tuple[int, int]) -> np.ndarray:
+        side: Any = self.crop
+        top, left = (round((length - side) / 2) for length in resized)
+        image = Image.fromarray(frame).resize(resized[::-1], self._filter)
+        return np.asarray(image.crop((left, top, left + side, top + side)))

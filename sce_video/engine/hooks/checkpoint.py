@@ -149,7 +149,7 @@ def claim_mirror(url: str, new: bool) -> None:
         new: Whether the training starts from scratch and keeps what is there.
 
     Raises:
-        StorageError, WriteError: no such bucket, or the store cannot be read or written.
+        ObjectStoreError, WriteError: no such bucket, or the store cannot be read or written.
         ValueError: ``new``, and the folder holds checkpoints.
     """
     stored = stored_checkpoints(url)
@@ -169,7 +169,7 @@ def restore_run(url: str, work_dir: str | Path) -> None:
     Processes of one machine download once.
 
     Raises:
-        StorageError: no such bucket, or the store cannot be read.
+        ObjectStoreError: no such bucket, or the store cannot be read.
         WriteError: the work folder cannot be written.
     """
     folder = Path(work_dir)
@@ -251,7 +251,7 @@ class MirrorHook(Hook):
         """Note what the store lacks; for a training from scratch, what it has of an earlier one.
 
         Raises:
-            StorageError: the store cannot be read. On all ranks.
+            ObjectStoreError: the store cannot be read. On all ranks.
         """
         stored = run_on_main_rank(lambda: [file.name for file in list_files(self.url)])
         if not is_main_process():

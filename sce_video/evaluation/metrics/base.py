@@ -45,7 +45,7 @@ class RowMetric(BaseMetric):
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
         alterations: Altered clips whose values it needs too (``rows.altered``), of
-            :data:`~sce_video.evaluation.altered_clips.ALTERATIONS`.
+            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`.
         device: Device for large tensors in :meth:`compute`; loops set that of the model.
         folder: Folder of files that the metric writes; loops set the work dir.
         details: Set by :meth:`compute`: added to results.json.

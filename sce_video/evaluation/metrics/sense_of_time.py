@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.altered_clips import ALTERATIONS, check_alterations
 from sce_video.evaluation.functional.accuracy import pair_accuracy, top_k_hits
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
 from sce_video.evaluation.metrics.base import RowMetric, fit_progress, for_each_group
+from sce_video.evaluation.multi_view import ALTERATIONS, check_alterations
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.tables import format_columns
 from sce_video.registry import METRICS
@@ -154,7 +154,7 @@ class SenseOfTime(RowMetric):
 
     Args:
         alterations: Which altered clips; see
-            :func:`~sce_video.evaluation.altered_clips.frame_order`.
+            :func:`~sce_video.evaluation.multi_view.frame_order`.
         measures: Which of the three; without ``linear``, which takes nearly all of the time, there
             are no pairs and factors.
         pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear

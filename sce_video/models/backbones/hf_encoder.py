@@ -367,8 +367,8 @@ class HFEncoder(BaseModule):
         """Stop gradients and dropout of the frozen part."""
         if self.frozen_stages < 0:
             return
-        layers = self.network.get_submodule(self.family.layers)
         layers: Any = self.network.get_submodule(self.family.layers)
+        count = round(len(layers) * self.frozen_stages / 4)
         parts = [self.network.get_submodule(self.family.embeddings), *layers[:count]]
         for part in [self] if self.frozen_stages == 4 else parts:
             for module in part.modules():

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from sce_video.datasets.loading import shared_memory as batch_memory
-from sce_video.datasets.loading.shared_memory import empty_batch, part_of
+from sce_video.datasets.loading import batches as batch_memory
+from sce_video.datasets.loading.batches import empty_batch, part_of
 
 
 def address(tensor):

@@ -11,11 +11,7 @@ from helpers.videos import numbered_frames, write_video
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import SampleRequest, VideoDataset, collate_views
-from sce_video.datasets.loading.shared_memory import (
-    SharedBatchBuffer,
-    SharedMemoryError,
-    stack_slots,
-)
+from sce_video.datasets.loading.batches import SharedBatchBuffer, SharedMemoryError, stack_slots
 from sce_video.utils.command import explain
 
 PIPELINE = [

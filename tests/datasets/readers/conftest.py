@@ -5,7 +5,7 @@ from __future__ import annotations
 import av
 import pytest
 
-from sce_video.datasets.readers import av_stream
+from sce_video.datasets.readers import av_file as av_stream
 
 av.logging.set_libav_level(av.logging.FATAL)
 X264 = {"crf": "12", "g": "12", "bf": "3", "sc_threshold": "0"}

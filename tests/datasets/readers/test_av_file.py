@@ -11,7 +11,8 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import open_reader
-from sce_video.datasets.readers import AvReader, av_stream
+from sce_video.datasets.readers import AvReader
+from sce_video.datasets.readers import av_file as av_stream
 from sce_video.datasets.readers.av_file import AvFile, can_be_quick, decode_packets
 
 

@@ -19,7 +19,8 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
-from sce_video.datasets.readers import AvReader, av_stream
+from sce_video.datasets.readers import AvReader
+from sce_video.datasets.readers import av_file as av_stream
 from sce_video.datasets.readers.av_file import AvFile
 from sce_video.datasets.readers.frame_table import (
     FrameTable,

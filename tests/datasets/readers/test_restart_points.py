@@ -9,7 +9,7 @@ from helpers.videos import decode_all, write_video
 
 from sce_video.datasets import open_reader
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_stream import _exp_golomb, _recovery_frames, is_restart_point
+from sce_video.datasets.readers.frame_table import _exp_golomb, _recovery_frames, is_restart_point
 
 REFRESH = "intra-refresh=1:keyint=12"
 FILES = {

@@ -62,8 +62,8 @@ def test_samples_equal_those_of_the_files(folder, table, pipeline):
         ):
             assert_equal(one, other)
     assert_equal(files[2], rows[2])  # a single sample, with the seed of a plain index
-    assert [clip.start for clip in files.clips(requests[0]) or []] == [
-        clip.start for clip in rows.clips(requests[0]) or []
+    assert [clip.start for clip in files.origin(requests[0]).clips] == [
+        clip.start for clip in rows.origin(requests[0]).clips
     ]
 
 
@@ -174,7 +174,7 @@ def test_only_the_bytes_of_the_frames_are_read(tmp_path):
     read = dataset._source.opened.dataset.io_stats_incremental().read_bytes  # as Lance counts
     used = 0
     for video in range(2):
-        clips = [c for r in requests if r.index == video for c in dataset.clips(r)]
+        clips = [c for r in requests if r.index == video for c in dataset.origin(r).clips]
         frames = np.unique(np.concatenate([clip.frames for clip in clips]))
         used += packet_sizes(tmp_path / f"files/{video}.mp4")[frames].sum()
     assert asked == used

@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers.readers import FramesReader
+from helpers.readers import FramesReader, rgb_difference
 
 from sce_video.datasets import collate_views
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.transforms import rgb_difference
 from sce_video.registry import TRANSFORMS
 
 

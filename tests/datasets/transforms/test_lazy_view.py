@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from helpers.readers import rgb_difference
 
 from sce_video.datasets.readers.base import ArrayFrames
 from sce_video.datasets.transforms import (
@@ -14,7 +15,6 @@ from sce_video.datasets.transforms import (
     PackVideo,
     crop_and_resize,
     cut_views,
-    rgb_difference,
 )
 from sce_video.datasets.transforms.lazy_view import render_views
 from sce_video.evaluation import view_chunks

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation.altered_clips import check_alterations, frame_order
 from sce_video.evaluation.functional.accuracy import pair_accuracy
+from sce_video.evaluation.multi_view import check_alterations, frame_order
 
 
 def test_reversed_and_still():

@@ -1,4 +1,4 @@
-"""Shared memory, with an error that says what to do where there is too little."""
+"""From samples to a batch: collate functions, and the shared memory that the batch is made in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from sce_video.datasets.readers.errors import message_from_worker
+from sce_video.registry import FUNCTIONS
 from sce_video.utils.errors import UserError
-from sce_video.utils.tensors import RECEIVER, ReusedMemory, allocate, flags, shown
+from sce_video.utils.tensors import RECEIVER, ReusedMemory, flags, shown
 
 
 class SharedMemoryError(UserError, RuntimeError):
@@ -27,13 +29,8 @@ class SharedMemoryError(UserError, RuntimeError):
 def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor:
     """An uninitialised tensor in shared memory.
 
-    Args:
-        shape: Of the tensor.
-        dtype: Of the tensor.
-        what: It is for, in the message: "a batch".
-
-    Raises:
-        SharedMemoryError: Too little shared memory, or a limit of file sizes (``ulimit -f``).
+    ``what`` it is for, "a batch", is named by the SharedMemoryError that is raised where there is
+    too little shared memory, or a limit of file sizes (``ulimit -f``).
     """
     first = torch.empty(0, dtype=dtype)
     size = math.prod(shape) * first.itemsize
@@ -48,20 +45,15 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
                 "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
                 "num_workers or prefetch_factor"
             )
+        there = "the size of /dev/shm is unknown"
+        with suppress(OSError):
+            fs = os.statvfs("/dev/shm")
+            free, total = (n * fs.f_frsize // 2**20 for n in (fs.f_bavail, fs.f_blocks))
+            there = f"/dev/shm has {total} MiB, {free} of them free"
         raise SharedMemoryError(
-            f"no shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; "
-            f"{_shared_memory()}): {advice}"
+            f"no shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; {there}): {advice}"
         ) from error
     return first.set_(storage).view(tuple(shape))
-
-
-def _shared_memory() -> str:
-    try:
-        state = os.statvfs("/dev/shm")
-    except OSError:
-        return "the size of /dev/shm is unknown"
-    free, total = (blocks * state.f_frsize // 2**20 for blocks in (state.f_bavail, state.f_blocks))
-    return f"/dev/shm has {total} MiB, {free} of them free"
 
 
 class BatchTensor(Tensor):
@@ -79,21 +71,16 @@ class BatchTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> tuple[Callable, tuple]:
         flags(self.memory)[RECEIVER] = 1
         offset = self.data_ptr() - self.memory.data_ptr()
-        return _received, (self.memory, offset, tuple(self.shape), self.dtype)
+        return shown, (self.memory, RECEIVER, offset, tuple(self.shape), self.dtype)
 
     def is_shared(self) -> bool:
         """True; torch does not know it, since it sees an array."""
         return self.memory.is_shared()
 
 
-def _received(memory: Tensor, offset: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A batch in the process that gets it."""
-    return shown(memory, RECEIVER, offset, shape, dtype)
-
-
 def _new_block(size: int) -> Tensor:
     if get_worker_info() is None:
-        return allocate(size)
+        return torch.empty(size, dtype=torch.uint8)
     return shared_tensor((size,), torch.uint8, "a batch")
 
 
@@ -126,8 +113,6 @@ def _in(block: Tensor, tensor: Tensor) -> BatchTensor:
     return batch
 
 
-__all__ = ["SharedBatchBuffer", "SharedMemoryError", "empty_batch", "shapes_of", "stack_slots"]
-
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -142,16 +127,14 @@ class SharedBatchBuffer:
         shapes: Shapes of the views, taken from the batch before; None for a buffer without slots.
     """
 
-    def __init__(self, size: int, shapes: Shapes | None) -> None:
-        self._size = size
-        self._batch = None
-        if shapes is not None and size > 0:
-            self._batch = [empty_batch((size, *shape)) for shape in shapes]
+    def __init__(self, size: int = 1, shapes: Shapes | None = None) -> None:
+        self._size = size if shapes is not None else 0
+        self._batch = [empty_batch((self._size, *shape)) for shape in shapes or ()]
         self._filled = 0
 
     def next_slot(self) -> list[Tensor] | None:
         """The first free slot, one tensor per view; the same one until :meth:`fill` is called."""
-        if self._batch is None or self._filled >= self._size:
+        if self._filled >= self._size:
             return None
         slot = [view[self._filled] for view in self._batch]
         for part, view in zip(slot, self._batch, strict=True):
@@ -164,7 +147,7 @@ class SharedBatchBuffer:
 
     def abandon(self) -> None:
         """Return no more slots: a thread that timed out may still write to the current one."""
-        self._batch = None
+        self._size = 0
 
 
 def shapes_of(sample: dict[str, Any]) -> Shapes | None:
@@ -189,3 +172,78 @@ def stack_slots(tensors: Sequence[Tensor]) -> Tensor:
         return part_of(batch, first, len(tensors))
     shape = (len(tensors), *tensors[0].shape)
     return torch.stack(tuple(tensors), out=empty_batch(shape, tensors[0].dtype))
+
+
+_VIDEO_KEYS = ("frames", "positions", "offsets", "crop_size")
+
+
+@FUNCTIONS.register_module()
+def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stack samples view by view; samples of :class:`PackVideo` are returned as a list.
+
+    Args:
+        samples: Output of :class:`~sce_video.datasets.VideoDataset`: ``inputs``, a list of V
+            uint8 tensors (T, H, W, 3) (None for a skipped sample), or ``frames, positions,
+            offsets, crop_size``; and ``label``, ``index``, ``seed`` and ``failures``.
+
+    Returns:
+        ``inputs``: list of V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped;
+        or ``videos``: list of N dicts of ``frames, positions, offsets, crop_size``. Also
+        ``label``, ``index``, ``seed``: (N,) int64; ``failures``: one flat list of (path, error);
+        ``differences``: sums over the samples, see
+        :class:`~sce_video.datasets.transforms.DecodeClips`.
+
+    Raises:
+        ValueError: The samples differ in their number of views or in the shape of a view.
+    """
+    failures = [failure for sample in samples for failure in sample.get("failures", ())]
+    kept = [sample for sample in samples if "frames" in sample or sample["inputs"] is not None]
+    if kept and "frames" in kept[0]:
+        batch: dict[str, Any] = {
+            "videos": [{name: sample[name] for name in _VIDEO_KEYS} for sample in kept]
+        }
+    else:
+        batch = {"inputs": _stack_views(kept)}
+    for name in ("label", "index", "seed"):
+        batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
+    batch["failures"] = failures
+    counted = [sample["differences"] for sample in kept if "differences" in sample]
+    if counted:
+        batch["differences"] = tuple(map(sum, zip(*counted, strict=True)))
+    return batch
+
+
+def _stack_views(kept: list[dict[str, Any]]) -> list[torch.Tensor]:
+    if len({len(sample["inputs"]) for sample in kept}) > 1:
+        counts = [len(sample["inputs"]) for sample in kept]
+        raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
+    views = list(zip(*(sample["inputs"] for sample in kept), strict=True))
+    for number, view in enumerate(views):
+        shapes = sorted({tuple(tensor.shape) for tensor in view})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"view {number} has different shapes in one batch, {shapes}: "
+                "end the pipeline with a crop of fixed size"
+            )
+    return [stack_slots(view) for view in views]
+
+
+@FUNCTIONS.register_module()
+def collate_boxes(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stack clips; boxes and actions are returned as lists, since their number differs.
+
+    Args:
+        samples: Output of :class:`~sce_video.datasets.AVADataset`.
+
+    Returns:
+        As :func:`collate_views`, and ``boxes``, N tensors (n_i, 4), ``actions``, N tensors
+        (n_i, 80).
+
+    Raises:
+        ValueError: The clips differ in shape, as test frames do: then batch_size must be 1.
+    """
+    batch = collate_views(samples)
+    kept = [sample for sample in samples if sample["inputs"] is not None]
+    for name in ("boxes", "actions"):
+        batch[name] = [sample[name] for sample in kept]
+    return batch

@@ -1,16 +1,25 @@
-"""The views of a video that is embedded, and the network that makes a row of them."""
+"""The views of a video or an array, and the network that makes a row of them."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from sce_video.datasets import VideoReader
+from sce_video.datasets import VideoReader, video_exists
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
+from sce_video.datasets.transforms import (
+    CenterSegmentClip,
+    DecodeSharedFrames,
+    PackVideo,
+    ResizeAsProcessor,
+    ResizeShortSide,
+    UniformClips,
+)
 from sce_video.inference.model_settings import ModelSettings
 
 
@@ -81,10 +90,6 @@ def embed_sample(
     return row
 
 
-#: A video: a path, or frames (T, H, W, 3) uint8 RGB.
-Video = str | os.PathLike | np.ndarray | Tensor
-
-
 class ArrayReader(VideoReader):
     """A reader of frames in memory.
 
@@ -126,19 +131,80 @@ class OneClip:
         return results
 
 
-def is_path(item: Any) -> bool:
-    """Whether a video is given as a path."""
-    return isinstance(item, str | os.PathLike)
+Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def as_list(videos: Any) -> list[Any]:
-    """The videos as a list; a single path or array becomes a list of one."""
-    if is_path(videos) or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
-        return [videos]
+def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
+    """At most one transform of the views; none where the network resizes whole frames.
+
+    Raises:
+        ValueError: several crops of frames that are squashed to a square.
+    """
+    if settings.resize == "network":
+        return []
+    if settings.resize == "linear":
+        return [ResizeShortSide(settings.short_side)]
+    side, square = settings.short_side, settings.resize == "square"
+    if square and num_crops != 1:
+        raise ValueError(f"frames squashed to a square have one crop, got num_crops={num_crops}")
+    crop = settings.crop_size if num_crops == 1 else None
+    interpolation = "bilinear" if square else settings.resize
+    return [ResizeAsProcessor((side, side) if square else side, crop, interpolation)]
+
+
+def pack_step(settings: ModelSettings, num_crops: int) -> PackVideo:
+    """Cuts the crops."""
+    return PackVideo(settings.crop_size, num_crops, whole=settings.resize == "network")
+
+
+def view_steps(
+    settings: ModelSettings, num_clips: int, num_crops: int, one_clip: bool = False
+) -> list[Transform]:
+    """Transforms from an open reader to packed views: sample, decode, resize, crop.
+
+    Args:
+        settings: Of the network.
+        num_clips: Clips at equal steps; one, of the whole video, with segment sampling.
+        num_crops: Of a clip.
+        one_clip: Take all frames of the reader as one clip.
+    """
+    clips: Transform
+    if settings.clip_duration is None:
+        clips = CenterSegmentClip(settings.num_frames)
+    elif one_clip:
+        clips = OneClip(settings.num_frames)
+    else:
+        clips = UniformClips(settings.clip_duration, settings.num_frames, num_clips)
+    resize = resize_steps(settings, num_crops)
+    return [clips, DecodeSharedFrames(), *resize, pack_step(settings, num_crops)]
+
+
+#: A video: a path, or frames (T, H, W, 3) uint8 RGB.
+Video = str | os.PathLike | np.ndarray | Tensor
+
+
+def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str]]:
+    """How many videos are given, and the arrays and the paths of them by position.
+
+    Raises:
+        ValueError: there are none, or an array is empty or not (T, H, W, 3) uint8.
+    """
+    single = isinstance(videos, str | os.PathLike)
+    if single or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
+        videos = [videos]
     items = list(videos)
     if not items:
         raise ValueError("no video to embed: the list is empty")
-    return items
+    paths = {i: os.fspath(v) for i, v in enumerate(items) if isinstance(v, str | os.PathLike)}
+    arrays = {i: checked_frames(v, i) for i, v in enumerate(items) if i not in paths}
+    return len(items), arrays, paths
+
+
+def check_files(paths: dict[int, str]) -> None:
+    """Raise FileNotFoundError, with the position, unless all files exist."""
+    for i, path in paths.items():
+        if not video_exists(path):
+            raise FileNotFoundError(f"no video at {path} (position {i})")
 
 
 def checked_frames(item: Any, position: int) -> np.ndarray:
