@@ -1,4 +1,8 @@
-"""Signals to stop during a training: noted by it, ignored by its loader workers."""
+"""Training loop that can be stopped and resumed in the middle of an epoch.
+
+Beside the loop: signals to stop, which it notes and its loader workers ignore, and copies of
+batches to the GPU that overlap with the step of the batch before.
+"""
 
 from __future__ import annotations
 
@@ -102,15 +106,15 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
     for number in set(_STOPPING) - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_end_by_parent, daemon=True).start()
+
+    def end_by_parent() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+            pass
+        os._exit(0)
+
+    threading.Thread(target=end_by_parent, daemon=True).start()
     if worker_init is not None:
         worker_init(worker)
-
-
-def _end_by_parent() -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
-        pass
-    os._exit(0)
 
 
 @contextmanager
@@ -319,10 +323,12 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             )
         if finished:
             return self.runner.model
+        loop = self.runner.val_loop
+        validation = [] if loop is None else [loop.dataloader]
         try:
             with (
                 StopSignals() as self._signals,
-                outliving_workers(*self._loaders()),
+                outliving_workers(self.dataloader, *validation),
                 recorded_start(self.runner) as end,
             ):
                 try:
@@ -392,10 +398,6 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             raise TrainingStepError(
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"
             ) from error
-
-    def _loaders(self) -> list[DataLoader]:
-        validation = self.runner.val_loop
-        return [self.dataloader, *([] if validation is None else [validation.dataloader])]
 
     def _may_stop(self) -> bool:
         """Whether this is the end of an optimiser step, and on several GPUs one of an exchange."""

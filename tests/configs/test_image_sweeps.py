@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 
-from sce_video import published
 from sce_video.engine.config.load import load_config
-from sce_video.engine.training_record import record_settings
 from sce_video.runs.sweep import option_texts, plan, read_sweep
 
 # The tables as they are printed.
@@ -252,14 +249,6 @@ def test_shared_points_are_one_pretraining(pretrainings):
     assert len(trained) == 38 + 64 + 13
 
 
-def test_equal_settings_are_one_pretraining_and_different_ones_are_not(pretrainings, configs):
-    """By the resolved configs, whatever the options are called."""
-    ablations = NAMES[:4]
-    folders = [folder for name in ablations for folder in pretrainings[name]]
-    resolved = [settings(cfg) for name in ablations for cfg in configs[name]]
-    assert len(set(folders)) == len(set(resolved)) == len(set(zip(folders, resolved, strict=True)))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
     """Needs the recipes of configs/downstream/linear; the network is that of the pretraining."""
@@ -276,41 +265,3 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
         for trained in (load_config(repo / recipe).benchmark for recipe in recipes):
             same = ("network", "frames", "size", "dataset")
             assert [benchmark[key] for key in same] == [trained[key] for key in same]
-
-
-def assert_confirmed(cfg):
-    """The settings are those by which a result of the pretraining's name is confirmed."""
-    from sce_video.evaluation.recorded_settings import settings_of
-
-    name, dataset = cfg.benchmark.pretraining, cfg.benchmark.dataset
-    expected = published.image_settings(name, dataset, cfg.train_cfg.max_epochs)
-    assert expected, name
-    found = settings_of(record_settings(cfg))
-    assert {name: found[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_point_is_confirmed_by_its_settings(configs, name):
-    for cfg in configs[name]:
-        assert_confirmed(cfg)
-
-
-def test_the_recipes_of_lars_are_confirmed_by_their_settings(repo):
-    paths = sorted((repo / "configs/sce").glob("sce_*16xb256*_imagenet.py"))
-    paths += sorted((repo / "configs/sce").glob("sce_r50_8xb512*_imagenet.py"))
-    assert len(paths) == 1 + 4
-    for path in paths:
-        assert_confirmed(load_config(path))
-
-
-def test_sweeps_name_their_table_and_what_differs(sweeps):
-    tables = {
-        "lambda": "tab:lambda",
-        "loss": "tab:loss",
-        "augmentation": "tab:aug",
-        "temperature": "tab:temperature",
-        "temperature_small": "tab:temperature-small",
-        "baselines": "tab:baselines",
-    }
-    assert {name: sweep.source for name, sweep in sweeps.items()} == tables
-    assert all(re.search("best epoch", sweep.notes[0]) for sweep in sweeps.values())

@@ -11,7 +11,6 @@ import pytest
 import torch
 from helpers.training import Recorder, make_videos, small_config, train
 
-from sce_video.datasets import VideoDataset
 from sce_video.engine.checkpoint import load_checkpoint_file
 
 
@@ -96,19 +95,6 @@ def test_resumes_after_a_signal(videos, tmp_path, uninterrupted_run, stop_after)
     assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
 
 
-def test_seen_samples_are_not_decoded_again(videos, tmp_path, monkeypatch):
-    train(small_config(videos, tmp_path), stop_after=2)
-    requested = []
-    original = VideoDataset.__getitem__
-    monkeypatch.setattr(
-        VideoDataset, "__getitem__", lambda self, i: requested.append(i) or original(self, i)
-    )
-    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
-    cfg.resume = True
-    _, recorder = train(cfg)
-    assert len(recorder.rows) == 1 and len(requested) == 4
-
-
 def test_damaged_newest_checkpoint_is_skipped(videos, tmp_path, uninterrupted_run):
     options, _, _, uninterrupted = uninterrupted_run
     train(small_config(videos, tmp_path, **options), stop_after=5)
@@ -171,19 +157,6 @@ def test_another_division_of_the_same_global_batch_continues_the_epoch(videos, t
     assert [sorted(step) for step in seen] == [sorted(step) for step in whole.indices[5:]]
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iter"] for row in rows] == [2, 4, 6, 8, 10, *range(11, 19)]
-
-
-@pytest.mark.parametrize("by_epoch", [True, False])
-def test_resuming_a_finished_training_says_so(videos, tmp_path, by_epoch):
-    cfg = small_config(
-        videos, tmp_path, train_cfg__max_epochs=1, default_hooks__checkpoint__by_epoch=by_epoch
-    )
-    train(cfg)
-    cfg.resume = True
-    runner, recorder = train(cfg)
-    assert recorder.rows == [] and runner.train_loop.stopped_by is None
-    logs = "".join(path.read_text() for path in tmp_path.glob("*/*.log"))
-    assert logs.count("the training is finished: all 3 iterations of its 1 epochs are done") == 1
 
 
 def test_resuming_another_network_is_a_short_message(videos, tmp_path):

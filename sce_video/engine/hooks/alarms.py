@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,14 +172,19 @@ class AlarmHook(_DetectorHook):
             self._check_before(runner, path)
 
     def _check_before(self, runner, path: Path) -> None:
-        known = _messages(path)
+        known: set[str] = set()  # messages of an earlier start
+        with suppress(OSError, ValueError):
+            known = {str(row.get("message")) for _, row in read_json_lines(path)}
         for text in getattr(runner.train_loop, "warnings", ()):  # in the log already
             if isinstance(text, NamedWarning) and text not in known:
                 alarm = Alarm(text.alarm, str(text), text.value, text.threshold)
                 report_alarm(runner, alarm, runner.iter, to_log=False)
         found = evaluated_files(runner, self.max_compared_files)
         if hasattr(unwrap_model(runner.model), "after_optimizer_step"):  # no classifier
-            unusual = learning_rate(_peak_lr(runner), _optimizer(runner), self.lr_per_256)
+            schedules = [hook for hook in runner.hooks if isinstance(hook, ScheduleHook)]
+            peak = (schedules[0].peak_lr, schedules[0].global_batch) if schedules else None
+            optimizer = type(runner.optim_wrapper.optimizer).__name__
+            unusual = learning_rate(peak, optimizer, self.lr_per_256)
             found += [] if unusual is None else [unusual]
         for alarm in found:
             if alarm.message not in known:
@@ -196,25 +202,6 @@ class AlarmHook(_DetectorHook):
                     f"random vectors stay in the queue for {iterations - row['iter']} more "
                     f"iterations: it is full of keys after {iterations}"
                 )
-
-
-def _messages(path: Path) -> set[str]:
-    try:
-        return {str(row.get("message")) for _, row in read_json_lines(path)}
-    except (OSError, ValueError):
-        return set()
-
-
-def _peak_lr(runner) -> tuple[float, int] | None:
-    """Peak learning rate and global batch, None without a ScheduleHook."""
-    for hook in runner.hooks:
-        if isinstance(hook, ScheduleHook):
-            return hook.peak_lr, hook.global_batch
-    return None
-
-
-def _optimizer(runner) -> str:
-    return type(runner.optim_wrapper.optimizer).__name__
 
 
 @HOOKS.register_module()

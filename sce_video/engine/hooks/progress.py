@@ -217,10 +217,13 @@ class LogReductionHook(Hook):
         finite = math.isfinite(row.get("loss", 0.0))
         self._nonfinite = 0 if finite else self._nonfinite + 1
         if self._nonfinite > self.max_nonfinite:
+            last = "there is no earlier checkpoint"
+            if found := find_checkpoints(runner.work_dir):
+                last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
             text = (
                 f"the loss was not finite for {self._nonfinite} iterations up to iteration "
                 f"{entry.iteration + 1}: lower the learning rate or train without float16; "
-                f"{_last_checkpoint(runner)}{_files_of_batch(runner, entry.samples)}"
+                f"{last}{_files_of_batch(runner, entry.samples)}"
             )
             alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
             self._waiting = []
@@ -231,13 +234,6 @@ class LogReductionHook(Hook):
 def _to_history(runner, row: dict[str, float]) -> None:
     for name, value in row.items():
         runner.message_hub.update_scalar(f"train/{name}", value)
-
-
-def _last_checkpoint(runner) -> str:
-    found = find_checkpoints(runner.work_dir)
-    if not found:
-        return "there is no earlier checkpoint"
-    return f"the last checkpoint is {found[0]} (its weights may have grown already)"
 
 
 def _files_of_batch(runner, indices: torch.Tensor | None) -> str:

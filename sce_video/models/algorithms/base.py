@@ -32,11 +32,23 @@ class SelfSupervisedModel(BaseModel):
     are skipped. A ``target`` starts as a copy of the online branch, and keys staged in a ``queue``
     are dropped with a skipped step.
 
-    Args:
-        backbone: Config of the encoder, a network with ``out_channels``.
-        data_preprocessor: Config of the batched augmentation, or a built module.
-        backward_per_query: See :class:`QuerySum`, for methods that use it.
-        joint_views: See :meth:`encode_views`, for methods that call it.
+    Arguments that methods share, of which each has those that it needs:
+
+    - ``backbone``: config of the encoder, a network with ``out_channels``;
+    - ``projector``, ``predictor``: configs of heads; the sizes of their inputs, and of the
+      predictor's output, follow from what is before them;
+    - ``momentum``: m of the target's moving average, target <- m*target + (1-m)*online. Like
+      temperatures and coefficients it is read at every step, so that a schedule can set it;
+    - ``symmetric``: whether target views are queries, too, for the other keys;
+    - ``target_views``: indices of the views that the target encodes (keys). None: all views as
+      large as the first if symmetric, else the last view;
+    - ``shuffle_bn_splits``: Shuffle-BN of the target with this many groups of samples on each rank
+      (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is that of
+      several GPUs without ``sync_bn``, more simulate it on one;
+    - ``data_preprocessor``: config of the batched augmentation, or a built module;
+    - ``backward_per_query``: keep the activations of one query view at a time, see
+      :class:`QuerySum`; not for fp16;
+    - ``joint_views``: see :meth:`encode_views`; True where a method's authors have it.
     """
 
     projector: Any  # of methods that call encode_views or have a target

@@ -25,17 +25,10 @@ class BYOL(SelfSupervisedModel):
     views the gradient of rho-BYOL (SlowFast, ``slowfast/models/contrastive.py``, with its
     temperature 0.5).
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         predictor: Config of the predictor: without one the representation collapses.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online; read at every
-            step, so that a schedule can set it.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, or ``momentum`` is out of

@@ -34,18 +34,10 @@ class MoCoV3(SelfSupervisedModel):
 
     Candidates are those of one forward pass: accumulated micro-batches do not see each other.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
-        predictor: Config of the predictor.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online; read at every
-            step, as is ``tau``, so that a schedule can set them.
         tau: Temperature; 1.0 is the authors' for batches of 4096, small batches take 0.2.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, or ``momentum`` or ``tau``

@@ -28,21 +28,12 @@ class ReSSL(SelfSupervisedModel):
     ``momentum``, ``tau`` and ``tau_m`` are plain numbers that are read at every step, so that a
     schedule can set them.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         queue_size: K, number of keys in the queue.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online.
         tau: Temperature of the online distribution.
         tau_m: Temperature of the relations of the target.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        shuffle_bn_splits: Shuffle-BN of the target with this many groups of samples on each rank
-            (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is
-            that of several GPUs without ``sync_bn``, more simulate it on one.
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views; a temperature,

@@ -36,12 +36,11 @@ class SCE(SelfSupervisedModel):
     ``momentum``, ``lambda_``, ``tau`` and ``tau_m`` are plain numbers that are read at every step,
     so that a schedule can set them; with free coefficients ``mu`` and ``eta``, too.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         predictor: Config of the predictor, or None for none.
         queue_size: K, number of keys in the queue.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online.
         lambda_: Weight of the positive in the target distribution (eq. 7). Three numbers are the
             free coefficients (lambda, mu, eta) of eq. 10, ``lambda InfoNCE + mu ReSSL + eta Ceil``:
             ``(0.5, 0.5, 0.5)`` is ``0.5``; (0, 1, 0) is ReSSL's loss.
@@ -49,13 +48,6 @@ class SCE(SelfSupervisedModel):
         tau_m: Temperature of the relations (eq. 3).
         mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
             the pseudo-code of appendix A: the positive takes part with logit 0.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        shuffle_bn_splits: Shuffle-BN of the target with so many groups on each rank, None for none
-            (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`).
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, a number is out of its

@@ -58,16 +58,15 @@ class LeJEPA(SelfSupervisedModel):
     (:mod:`sce_video.models.losses.sigreg`) is 0 for embeddings distributed as N(0, I); it sees the
     samples of all ranks, but of one micro-batch when gradients are accumulated.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
         projector: Config of the projector; ``in_channels`` is the backbone's. Without output BN,
             which would fix mean and variance instead of the loss.
         lambda_: Weight of SIGReg, 0 to 1: 0.02 to 0.05 in the paper; read at every step.
         num_directions: M, random directions of a step, 256 to 1024 in the paper.
         global_views: Indices of the views whose mean is predicted; local views only predict. None:
             all views as large as the first.
-        data_preprocessor: Config of the batched augmentation.
-        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Raises:
         ValueError: ``global_views`` are not different indices of views, ``lambda_`` is out of its

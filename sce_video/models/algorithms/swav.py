@@ -73,9 +73,9 @@ class SwAV(SelfSupervisedModel):
     balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
     assignment (section 3.1). There is no target network.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         num_prototypes: K.
         tau: Temperature of the predictions; read at every step, so that a schedule can set it.
         epsilon: Weight of the entropy in Sinkhorn-Knopp; read at every step.
@@ -83,8 +83,6 @@ class SwAV(SelfSupervisedModel):
         queue_size: Embeddings of each assigned view that are kept, of all ranks; 0 for no queue.
         queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
         target_views: Indices of the views that are assigned.
-        data_preprocessor: Config of the batched augmentation.
-        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
 

@@ -1,4 +1,4 @@
-"""One step of SwAV against an independent implementation; its queue, its frozen prototypes."""
+"""Prototypes: unit vectors, similarities in fp32."""
 
 from __future__ import annotations
 
@@ -12,6 +12,30 @@ import torch.nn.functional as F
 
 from sce_video.engine import LARS, OptimizerStepHook
 from sce_video.models.algorithms import SwAV
+from sce_video.models.algorithms.swav import Prototypes
+
+
+def test_similarities_with_unit_vectors():
+    prototypes = Prototypes(6, 4)
+    norms = prototypes.weight.norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones(4))
+    z = F.normalize(torch.randn(5, 6), dim=1)
+    expected = z @ prototypes.weight.T
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = prototypes(z)
+    assert scores.dtype == torch.float32 and torch.equal(scores, expected)
+    prototypes.weight.data.mul_(3)
+    prototypes.normalise()
+    torch.testing.assert_close(prototypes.weight.norm(dim=1), norms)
+
+
+def test_one_prototype_is_refused():
+    with pytest.raises(ValueError, match="num_prototypes must be at least 2, got 1"):
+        Prototypes(6, 1)
+
+
+# One step of SwAV against an independent implementation; its queue, its frozen prototypes.
+
 
 K, D = 6, 8
 
@@ -97,13 +121,6 @@ def test_a_step_equals_an_independent_implementation(count, options, assigned):
     expected.backward()
     same_gradients(model, reference)
     assert 0 < out["code_entropy"].item() < math.log(K) == pytest.approx(model.chance_level())
-
-
-def test_local_views_predict_only():
-    x = [*views(2), torch.rand(5, 3, 1, 16, 16)]
-    model, reference = build(), build()
-    expected, _ = author_loss(reference, x, (0, 1))
-    assert model(x, mode="loss")["loss"].item() == pytest.approx(expected.item(), abs=1e-5)
 
 
 def step(model, optimizer, x):
