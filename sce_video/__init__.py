@@ -29,6 +29,7 @@ _FUNCTIONS = {
     "build_index": "find.index",
     "embed": "inference.embed",
     "embed_files": "inference.embed",
+    "evaluate": "runs.launch",
     "export": "interop.export.viewers",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",

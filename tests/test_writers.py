@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 
 from sce_video.data_tools import generated as toy_actions
 from sce_video.data_tools.prepare.lists import write_outputs
-from sce_video.data_tools.verify.problems import Problem
-from sce_video.data_tools.verify.run import write_table
+from sce_video.data_tools.verify import Problem, write_table
 from sce_video.datasets import BadFileReport
 from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import save_checkpoint_file

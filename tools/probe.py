@@ -5,7 +5,7 @@ r"""kNN and linear probe from feature files.
                           [--factors '{appearance}_{motion}']
     python tools/probe.py --test Q.npz --group-pattern 'person(\d+)'     # leave one group out
 
-The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
+The files are those of sce-video embed, or others with ``features``, ``labels`` and
 ``paths``. The weight decay of the linear probe is selected on a validation split of the training
 features. The protocol time needs features of altered clips too, which the test loop dumps.
 """

@@ -4,7 +4,7 @@
     python tools/transfer.py linear --metric top1 --train TRAIN.npz --test TEST.npz   # your own set
     python tools/transfer.py svm --labels ROOT/lists --train TRAIN.npz --val VAL.npz --test TEST.npz
 
-The files are those of tools/extract_features.py on the lists of sce-video prepare. C of the
+The files are those of sce-video embed on the lists of sce-video prepare. C of the
 linear classifiers is chosen on the validation split, or on a fifth of the training images where
 the set has none; test images are used for the last score only. See docs/transfer.md.
 """

@@ -31,17 +31,29 @@ Arguments = argparse.Namespace
 Found = tuple[Any, Any]
 
 
-class DataSet(NamedTuple):
-    """How a data set is prepared; ``module`` below ``data_tools.preparation`` has its LAYOUT."""
-
-    about: str
-    read: Callable[[ModuleType, Arguments], Found | None]
-    module: str
-    options: tuple[str, ...] = ()
-    other_folders: tuple[str, ...] = ("videos", "annotations")
+def _find_clips(module: ModuleType, name: str, args: Arguments) -> Found:
+    """Of a set whose lists name its videos."""
+    downloads, read = module.SETS[name]
+    official = _with_samples(read(args.root, args.annotations), args)
+    return official, downloads.locate(args.root, official, args.videos)
 
 
-def _kinetics(module: ModuleType, args: Arguments) -> Found:
+def _find_cut_clips(module: ModuleType, name: str, args: Arguments) -> Found | None:
+    """Of a set whose clips are cut from long videos; None after ``--segments``."""
+    from sce_video.data_tools.prepare.official import write_segments
+
+    downloads, read, clips_of = module.SETS[name]
+    official = read(args.root, args.annotations)
+    if args.segments:
+        folder = args.videos or args.root / downloads.uncut
+        clips = clips_of(args.root, official, args.annotations)
+        print(write_segments((args.out or args.root) / "segments.csv", args.root, folder, clips))
+        return None
+    official = _with_samples(official, args)
+    return official, downloads.locate(args.root, official, args.videos)
+
+
+def _find_kinetics(module: ModuleType, name: str, args: Arguments) -> Found:
     if args.k200_ids and not (args.k200 or args.k200_classes is not None):
         raise ValueError("--k200-ids needs --k200 or --k200-classes")
     parts = ("train", "val", "test") if args.test else ("train", "val")
@@ -55,98 +67,79 @@ def _kinetics(module: ModuleType, args: Arguments) -> Found:
     return official, module.locate_kinetics(args.root, official, args.videos)
 
 
-def _ucf101(module: ModuleType, args: Arguments) -> Found:
-    official = _with_samples(module.read_ucf101(args.root, args.annotations), args)
-    return official, module.locate_ucf101(args.root, official, args.videos)
+def _find_ntu60(module: ModuleType, name: str, args: Arguments) -> Found:
+    return module.read_ntu60(args.root, args.videos)  # its file names are its lists
 
 
-def _hmdb51(module: ModuleType, args: Arguments) -> Found:
-    official = module.read_hmdb51(args.root, args.annotations)
-    return official, module.locate_hmdb51(args.root, official, args.videos)
+def _find_images(module: ModuleType, name: str, args: Arguments) -> Found:
+    from sce_video.data_tools.prepare.official import locate_images
+
+    if name == "imagenet":
+        official, folder = module.read_imagenet(args.root, args.imagenet100), args.root
+    else:
+        official = module.read_tiny_imagenet(args.root)
+        folder = module.tiny_imagenet_folder(args.root)
+    return official, locate_images(args.root, folder, official)
 
 
-def _ssv2(module: ModuleType, args: Arguments) -> Found:
-    official = module.read_ssv2(args.root, args.annotations)
-    return official, module.locate_ssv2(args.root, official, args.videos)
+class DataSet(NamedTuple):
+    """How a data set is prepared.
 
+    Attributes:
+        about: Its name, and the lists that are written.
+        module: Below ``data_tools.prepare``; its ``SETS`` have the set.
+        options: Of :data:`OPTIONS`.
+        folders: Options for other folders than the usual ones.
+        find: Reads the lists and locates the files; None if there is nothing more to do.
+    """
 
-def _diving48(module: ModuleType, args: Arguments) -> Found:
-    official = module.read_diving48(args.root, args.annotations)
-    return official, module.locate_diving48(args.root, official, args.videos)
-
-
-def _finegym(module: ModuleType, args: Arguments) -> Found | None:
-    official = module.read_finegym(args.root, args.annotations)
-    if args.segments:
-        clips = module.finegym_clips(args.root, official, args.annotations)
-        _write_segments(args, args.videos or args.root / "videos", clips)
-        return None
-    official = _with_samples(official, args)
-    return official, module.locate_finegym(args.root, official, args.videos)
-
-
-def _epic_kitchens(module: ModuleType, args: Arguments) -> Found | None:
-    official, clips = module.read_epic_kitchens(args.root, args.annotations)
-    if args.segments:
-        _write_segments(args, args.videos or args.root / "EPIC-KITCHENS", clips)
-        return None
-    return official, module.locate_epic_kitchens(args.root, official, args.videos)
-
-
-def _ntu60(module: ModuleType, args: Arguments) -> Found:
-    return module.read_ntu60(args.root, args.videos)
-
-
-def _tiny_imagenet(module: ModuleType, args: Arguments) -> Found:
-    official = module.read_tiny_imagenet(args.root)
-    return official, module.locate_tiny_imagenet(args.root, official)
-
-
-def _imagenet(module: ModuleType, args: Arguments) -> Found:
-    official = module.read_imagenet(args.root, args.imagenet100)
-    return official, module.locate_imagenet(args.root, official)
+    about: str
+    module: str
+    options: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ("videos", "annotations")
+    find: Callable[[ModuleType, str, Arguments], Found | None] = _find_clips
 
 
 DATA_SETS: dict[str, DataSet] = {
     "kinetics": DataSet(
         "Kinetics-400, and Kinetics-200 from it: k400_{train,val}.txt, k200_{train,val}.txt",
-        _kinetics,
         "kinetics",
         ("--test", "--k200", "--k200-classes", "--k200-ids"),
+        find=_find_kinetics,
     ),
     "ucf101": DataSet(
-        "UCF101: {train,test}_split{1,2,3}.txt", _ucf101, "ucf101", ("--samples train_split1.txt",)
+        "UCF101: {train,test}_split{1,2,3}.txt", "actions", ("--samples train_split1.txt",)
     ),
-    "hmdb51": DataSet("HMDB51: {train,test}_split{1,2,3}.txt", _hmdb51, "hmdb51"),
-    "ssv2": DataSet("Something-Something V2: train.txt, val.txt", _ssv2, "ssv2"),
-    "diving48": DataSet("Diving48: train.txt, test.txt", _diving48, "diving48"),
+    "hmdb51": DataSet("HMDB51: {train,test}_split{1,2,3}.txt", "actions"),
+    "ssv2": DataSet("Something-Something V2: train.txt, val.txt", "actions"),
+    "diving48": DataSet("Diving48: train.txt, test.txt", "actions"),
     "finegym": DataSet(
         "FineGym-99, clips cut by repack: {train,val}.txt, {train,val}_{fx_s1,ub_s1}.txt",
-        _finegym,
-        "finegym",
+        "cut_clips",
         ("--samples train.txt", "--segments"),
+        find=_find_cut_clips,
     ),
     "ntu60": DataSet(
         "NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt",
-        _ntu60,
-        "ntu60",
-        other_folders=("videos",),
+        "actions",
+        folders=("videos",),
+        find=_find_ntu60,
     ),
     "epic_kitchens": DataSet(
         "EPIC-KITCHENS-100, clips cut by repack: {train,val}_{verb,noun,action}.txt",
-        _epic_kitchens,
-        "epic_kitchens",
+        "cut_clips",
         ("--segments",),
+        find=_find_cut_clips,
     ),
     "tiny_imagenet": DataSet(
-        "Tiny-ImageNet: train.txt, val.txt", _tiny_imagenet, "tiny_imagenet", other_folders=()
+        "Tiny-ImageNet: train.txt, val.txt", "imagenet", folders=(), find=_find_images
     ),
     "imagenet": DataSet(
         "ImageNet (ILSVRC2012), or 100 classes of it: imagenet_{train,val}.txt",
-        _imagenet,
         "imagenet",
         ("--imagenet100",),
-        other_folders=(),
+        folders=(),
+        find=_find_images,
     ),
 }
 #: Prepared by functions of their own.
@@ -281,25 +274,19 @@ def _with_samples(official: Any, args: Arguments) -> Any:
     """The lists and, with ``--samples``, a smaller one, as SEVERE draws them."""
     from sce_video.data_tools.prepare.official import class_balanced
 
-    if args.samples is None:
+    if getattr(args, "samples", None) is None:
         return official
     split = next(split for split in official.splits if split.list_name == args.samples_of)
     return replace(official, splits=(*official.splits, class_balanced(split, args.samples)))
 
 
-def _write_segments(args: Arguments, folder: Path, clips: Any) -> None:
-    from sce_video.data_tools.prepare.official import write_segments
-
-    print(write_segments((args.out or args.root) / "segments.csv", args.root, folder, clips))
-
-
 def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
     data_set = DATA_SETS[name]
     module = importlib.import_module(f"sce_video.data_tools.prepare.{data_set.module}")
-    parser = _parser(name, f"Prepare {data_set.about}.", module.LAYOUT)
-    _add_options(parser, data_set.options, data_set.other_folders)
+    parser = _parser(name, f"Prepare {data_set.about}.", module.SETS[name][0].layout)
+    _add_options(parser, data_set.options, data_set.folders)
     args = parser.parse_args(argv)
-    found = data_set.read(module, args)
+    found = data_set.find(module, name, args)
     if found is None:
         return 0
     # Imported here, as in all commands: a wrong command line must not wait for torch.
@@ -337,7 +324,7 @@ def _prepare_ava(argv: Sequence[str]) -> int:
 
 
 def _prepare_transfer_set(name: str, argv: Sequence[str]) -> int:
-    from sce_video.data_tools.prepare.transfer import TRANSFER_SETS, prepare_transfer_set
+    from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
 
     about = f"Prepare {name} for transfer learning: lists/{{train,val,test}}.txt."
     args = _parser(name, about, TRANSFER_SETS[name].layout).parse_args(argv)

@@ -21,11 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_videos, number
-from sce_video.commands.train import add_mirror_option, add_track_option
+from sce_video.commands.arguments import Parser, add_options, check_videos, number
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
-from sce_video.engine.restarts import is_restart
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.run_files import CONFIG
@@ -78,8 +76,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         help="a run for each, in RUN/seedN",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
-    add_track_option(parser)
-    add_mirror_option(parser)
+    add_options(parser, "--track", "--mirror")
     parser.add_argument("--plan", action="store_true", help="write RUN/config.py, do not train")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the training in RUN")
@@ -131,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.hooks.checkpoint import restore_run
+    from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
     from sce_video.runs.launch import end_training, training_config
@@ -194,6 +192,7 @@ def _planned(
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
     from sce_video.engine.hooks.checkpoint import restore_run
+    from sce_video.engine.restarts import is_restart
     from sce_video.runs.seeds import (
         COMPARISON,
         check_unused_seeds,

@@ -29,8 +29,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import Parser, add_ray_option, check_source
-from sce_video.data_tools.verify.problems import Limits
+from sce_video.commands.arguments import Parser, add_options, check_source
+from sce_video.data_tools.verify import Limits
 from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.jobs import Workers
 from sce_video.utils.command import command
@@ -56,7 +56,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, help="processes (default: all cores, of the cluster with --ray)"
     )
-    add_ray_option(parser)
+    add_options(parser, "--ray")
     parser.add_argument(
         "--timeout", type=float, default=120.0, help="seconds per file (default: 120)"
     )
@@ -153,10 +153,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.data_tools.verify import (
         VerifyJob,
+        describe_problems,
         find_problems,
         open_records,
         read_videos,
-        summarize,
         verify_videos,
         write_table,
     )
@@ -171,6 +171,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits = Limits(args.min_frames, args.min_duration)
         problems = find_problems(videos, facts, limits=limits, lines=lines, num_classes=num_classes)
     write_table(table, problems)
-    print(summarize(problems, len(videos)))
+    print(describe_problems(problems, len(videos)))
     print(f"table: {table}")
     return 1 if problems else 0

@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sce_video.datasets.readers import VideoReader, open_reader
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.tables.table import is_remote
-from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url
+
+# The readers and tables import PyAV and torch, which a wrong command line must not wait for: they
+# are imported where they are used.
+if TYPE_CHECKING:
+    from sce_video.datasets.readers import VideoReader
+    from sce_video.datasets.readers.limits import DecodeLimits
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
 _TABLE = re.compile(r".*\.lance/*", re.S)
@@ -67,6 +68,9 @@ def open_video(
         TableError: The table cannot be read.
         ValueError, ImportError: As of ``open_reader``.
     """
+    from sce_video.datasets.readers import open_reader
+    from sce_video.datasets.tables.table_rows import named_rows
+
     options: dict[str, Any] = dict(
         num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
     )
@@ -90,6 +94,8 @@ def video_exists(path: str | os.PathLike[str]) -> bool:
     name = os.fspath(path)
     row = split_row_path(name)
     if row is not None:
+        from sce_video.datasets.tables.table_rows import named_rows
+
         return named_rows(row[0]).number(row[1]) is not None
     return exists(name) if is_url(name) else os.path.exists(name)
 
@@ -102,6 +108,8 @@ def list_videos(root: str) -> VideoList:
         TableError, MissingPackageError: The table cannot be read.
     """
     if is_table(root):
+        from sce_video.datasets.tables.table_rows import named_rows
+
         return named_rows(root).videos
     return scan_folder(root)
 
@@ -109,6 +117,8 @@ def list_videos(root: str) -> VideoList:
 def dataset_settings(root: str | Path) -> dict[str, str]:
     """Settings of a data set's config that make it one of a folder or a table."""
     if is_table(root):
+        from sce_video.datasets.tables.table import is_remote
+
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     return {"data_root": str(root)}
@@ -120,4 +130,6 @@ def _local_file(path: str) -> str:
     try:
         return str(local_copy(path))
     except (FileNotFoundError, ObjectStoreError) as error:
+        from sce_video.datasets.readers.errors import VideoDecodeError
+
         raise VideoDecodeError(path, str(error), False) from error

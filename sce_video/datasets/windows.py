@@ -21,7 +21,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 
 from sce_video.datasets.clip_sampling import (
@@ -255,6 +254,8 @@ def find_cuts(path: str, patience: float | None = None) -> np.ndarray:
 
 def colour_histogram(frame: np.ndarray) -> np.ndarray:
     """(512,) float32 with sum 1: how often each colour is in a frame (H, W, 3) uint8."""
+    import cv2  # here: windows of a command line need none
+
     small = cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
     bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
     numbers = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]

@@ -49,8 +49,8 @@ def test_from_archive_and_checkpoint_to_number(name, recipe, protocol, metric, t
     for part in ("train", "val", "test"):
         files += [f"--{part}", tmp_path / f"{part}.npz"]
         run(
-            "extract_features", CONFIGS / f"{recipe}.py", tmp_path / "sce.pth",
-            "--data-root", root, "--ann-file", root / f"lists/{part}.txt",
+            "embed", root, "--config", CONFIGS / f"{recipe}.py",
+            "--checkpoint", tmp_path / "sce.pth", "--ann-file", root / f"lists/{part}.txt",
             "--out", tmp_path / f"{part}.npz", *SMALL,
         )  # fmt: skip
     features, provenance = load_features(tmp_path / "test.npz")

@@ -16,7 +16,7 @@ from helpers.run_tool import load
 from helpers.transfer_trees import TREES
 
 from sce_video.data_tools.prepare.lists import Options
-from sce_video.data_tools.prepare.transfer import prepare_transfer_set
+from sce_video.data_tools.prepare.transfer_sets import prepare_transfer_set
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.evaluation import Rows, save_features
 from sce_video.evaluation.features import load_feature_pair
@@ -36,7 +36,7 @@ def colours(path: Path) -> np.ndarray:
 
 
 def write_features(root: Path, part: str, out: Path, size: int = 6, seen: str = "a" * 64) -> Path:
-    """The feature file of a list, with paths as tools/extract_features.py stores them."""
+    """The feature file of a list, with paths as sce-video embed stores them."""
     videos = read_annotation_list(str(root / f"lists/{part}.txt"), "image")
     paths = [str(root / videos.path(i)) for i in range(len(videos))]
     values = torch.tensor(np.stack([colours(Path(path))[:size] for path in paths]))

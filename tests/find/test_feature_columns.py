@@ -135,9 +135,9 @@ def test_the_command_searches_a_table(table, features, tmp_path, monkeypatch, ca
     assert all(row["source_size"] > 0 for row in read)
     monkeypatch.chdir(tmp_path)
     video = str(tmp_path / "videos" / "a" / "0.mp4")
-    assert command.main(["query", video, "--index", table, "-k", "2"]) == 0
+    assert command.main([video, "--index", table, "-k", "2"]) == 0
     printed = capsys.readouterr().out
     assert "the 2 most similar of 4 videos" in printed
     assert (tmp_path / "videos.lance.queries" / "0.html").is_file()
-    assert command.main(["query", "--serve", table, "--no-open"]) == 2
+    assert command.main(["--serve", table, "--no-open"]) == 2
     assert "needs the folder of an index" in capsys.readouterr().err

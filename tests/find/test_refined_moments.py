@@ -233,7 +233,7 @@ def test_the_command(folder, tmp_path, capsys):
     arguments = [query, "--index", str(folder / "index"), "--no-html", "--include-self"]
     written = []
     for more in ([], ["--refine"]):
-        assert search.query_main([*arguments, "--json", str(tmp_path / "r.json"), *more]) == 0
+        assert search.main([*arguments, "--json", str(tmp_path / "r.json"), *more]) == 0
         written.append(json.loads((tmp_path / "r.json").read_text()))
     assert [each["refined"] for each in written] == [False, True]
     best = written[1]["results"][0]
@@ -250,7 +250,7 @@ def test_the_command(folder, tmp_path, capsys):
     found = query_index(index, feature, centred=True)
     centred = refine_moments(index, feature, found, network, centred=True).matches
     out = ["--json", str(tmp_path / "r.json"), "--refine", "--centred"]
-    assert search.query_main([*arguments, *out]) == 0
+    assert search.main([*arguments, *out]) == 0
     shown = json.loads((tmp_path / "r.json").read_text())["results"]
     assert [(m["start"], m["similarity"]) for m in shown] == [
         (m.start, pytest.approx(m.similarity, abs=1e-5)) for m in centred
@@ -258,12 +258,12 @@ def test_the_command(folder, tmp_path, capsys):
     assert [m["similarity"] for m in shown] != [m["similarity"] for m in written[1]["results"]]
 
     more = ["--json", str(tmp_path / "r.json"), "--refine-moments", "2", "-k", "1"]
-    assert search.query_main([*arguments, *more]) == 0
+    assert search.main([*arguments, *more]) == 0
     few = json.loads((tmp_path / "r.json").read_text())
     assert few["refined"] and few["results"] == written[1]["results"][:1]  # of both, the first
-    assert search.query_main([*arguments, "--refine", "-k", "0"]) == 2
+    assert search.main([*arguments, "--refine", "-k", "0"]) == 2
     assert "k must be at least 1, got 0" in capsys.readouterr().err
-    assert search.query_main([*arguments, "--refine-moments", "0"]) == 2
+    assert search.main([*arguments, "--refine-moments", "0"]) == 2
     assert "--refine-moments must be at least 1, got 0" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        search.query_main(["--serve", str(folder / "index"), "--refine"])
+        search.main(["--serve", str(folder / "index"), "--refine"])

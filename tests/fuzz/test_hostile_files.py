@@ -26,7 +26,7 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 from mmengine.logging import HistoryBuffer
 from PIL import Image
 
-from sce_video.data_tools.prepare import ava_files, hmdb51, kinetics, ssv2, ucf101
+from sce_video.data_tools.prepare import ava_files, kinetics
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava import read_actions
 from sce_video.datasets.loading.failures import BadFileReport
@@ -347,13 +347,13 @@ def list_targets(folder: Path) -> list[Target]:
         ("AVA key frames", json.dumps(frame).encode(),
          lambda path: list(read_key_frames(str(path)))),
         ("AVA actions", json.dumps(action).encode(), read_actions),
-        ("SSv2 labels", b'{"Holding something": "0", "Push": "1"}', ssv2.read_labels),
+        ("SSv2 labels", b'{"Holding something": "0", "Push": "1"}', actions.read_templates),
         ("SSv2 entries", json.dumps(templates).encode(),
-         lambda path: ssv2.read_entries(path, ("Holding something", "Push"))),
-        ("HMDB51 split", b"a #1_(x).avi 1\nb.avi 2\nc.avi 0\n", hmdb51.read_class_split),
-        ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", ucf101.read_class_index),
+         lambda path: actions.read_template_entries(path, ("Holding something", "Push"))),
+        ("HMDB51 split", b"a #1_(x).avi 1\nb.avi 2\nc.avi 0\n", actions.read_class_split),
+        ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", actions.read_class_index),
         ("UCF101 split", b"YoYo/v_YoYo_g01_c01.avi 2\n",
-         lambda path: ucf101.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
+         lambda path: actions.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
         ("Kinetics csv", clips, lambda path: kinetics.read_csv(path, "train")),
     ]  # fmt: skip
     return [

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sce_video.data_tools.prepare import ava, kinetics, ssv2
+from sce_video.data_tools.prepare import actions, ava, kinetics
 from sce_video.published import EPOCHS, METHODS, NETWORKS, TEST_SETS, TRAINING_SETS, PublishedSize
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS, TEST_CROP, VIEWS
 from sce_video.registry import MODELS
@@ -224,7 +224,7 @@ def test_training_sets_have_the_sizes_that_the_preparation_checks():
     assert TRAINING_SETS[K4, "val"].most == kinetics.PUBLISHED["train"]
     classes = kinetics.K200_PUBLISHED_CLASSES
     assert sizes[K2, "val"] == (classes * kinetics.K200_PER_CLASS["train"], classes)
-    assert sizes["ssv2", "val"][0] == ssv2.PUBLISHED["train"]
+    assert sizes["ssv2", "val"][0] == actions.SSV2_PUBLISHED["train"]
     assert sizes["ava", "val"] == (ava.PUBLISHED_VIDEOS["train"], None)
     assert TEST_SETS["ava", "val"].low == ava.PUBLISHED_VIDEOS["val"]
     assert TRAINING_SETS[K4, "val"].contains(234619) and not TRAINING_SETS[K4, "val"].contains(

@@ -9,9 +9,8 @@ from statistics import fmean
 import pytest
 
 from sce_video.data_tools.prepare import imagenet
-from sce_video.data_tools.prepare import transfer_sets as text_lists
-from sce_video.data_tools.prepare import transfer_sets as voc2007
 from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
+from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS
 from sce_video.datasets import image_datasets as cifar
 from sce_video.datasets import image_datasets as stl10
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
@@ -268,10 +267,10 @@ def test_every_number_is_listed_once():
 def test_sizes_are_those_of_the_tools_that_prepare_the_sets():
     """Of the data sets' pages, and of the tools, which print the official counts."""
     for name, classes in (("cifar10", 10), ("cifar100", 100)):
-        assert IMAGE_TRAINING_SETS[name].low == cifar.PUBLISHED["train"] == 50_000
-        assert IMAGE_TEST_SETS[name].low == cifar.PUBLISHED["test"] == 10_000
+        assert IMAGE_TRAINING_SETS[name].low == cifar.CIFAR_PUBLISHED["train"] == 50_000
+        assert IMAGE_TEST_SETS[name].low == cifar.CIFAR_PUBLISHED["test"] == 10_000
         assert IMAGE_TEST_SETS[name].classes == classes == IMAGE_TRAINING_SETS[name].classes
-    parts = {part: stl10.PUBLISHED[part] for part in ("train", "test", "unlabeled")}
+    parts = {part: stl10.STL10_PUBLISHED[part] for part in ("train", "test", "unlabeled")}
     found = (IMAGE_TRAINING_SETS["stl10"], IMAGE_TEST_SETS["stl10"], PRETRAINING_SETS["stl10"])
     assert [size.low for size in found] == list(parts.values()) == [5_000, 8_000, 100_000]
     assert PRETRAINING_SETS["stl10"].classes is None and found[0].classes == 10
@@ -281,10 +280,10 @@ def test_sizes_are_those_of_the_tools_that_prepare_the_sets():
     assert (IMAGE_TEST_SETS["imagenet"].low, IMAGE_TEST_SETS[IN100].low) == (50_000, 5_000)
     tiny = IMAGE_TRAINING_SETS["tiny_imagenet"], IMAGE_TEST_SETS["tiny_imagenet"]
     assert [(s.low, s.classes) for s in tiny] == [(100_000, 200), (10_000, 200)]
-    voc = voc2007.PUBLISHED
+    voc = TRANSFER_SETS["voc2007"].published
     assert IMAGE_TRAINING_SETS["voc2007"].low == voc["train"] + voc["val"] == 5_011
     assert IMAGE_TEST_SETS["voc2007"].low == voc["test"] == 4_952
-    dtd = text_lists._DTD_COUNTS
+    dtd = TRANSFER_SETS["dtd"].published
     assert IMAGE_TRAINING_SETS["dtd"].low == dtd["train"] + dtd["val"] == 3_760
     assert set(MANY_SHOT_SETS) <= set(IMAGE_TRAINING_SETS) & set(IMAGE_TEST_SETS)
 

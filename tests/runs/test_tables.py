@@ -136,7 +136,7 @@ def test_an_index_of_a_table_is_that_of_its_folder(runs, sources, tmp_path, caps
     command = [sources["folder"], "--out", str(tmp_path / "x"), "--column", "sce"]
     assert index.main(command) == 2
     assert "is none" in capsys.readouterr().err
-    assert search.query_main(["--serve", str(tmp_path / "table"), "--no-open"]) == 2
+    assert search.main(["--serve", str(tmp_path / "table"), "--no-open"]) == 2
     assert "the page plays files" in capsys.readouterr().err
 
 

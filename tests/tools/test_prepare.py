@@ -216,10 +216,10 @@ def test_strict(name, run, roots):
 
 def test_strict_with_the_published_counts(run, roots, monkeypatch):
     """With the published counts patched to those of the tree."""
-    from sce_video.data_tools.prepare import ssv2
+    from sce_video.data_tools.prepare import actions
 
-    monkeypatch.setattr(ssv2, "PUBLISHED", {"train": 16, "validation": 8})
-    monkeypatch.setattr(ssv2, "PUBLISHED_CLASSES", 4)
+    monkeypatch.setattr(actions, "SSV2_PUBLISHED", {"train": 16, "validation": 8})
+    monkeypatch.setattr(actions, "SSV2_CLASSES", 4)
     status, out, err = run("ssv2", "--strict")
     assert status == 0
     assert "differ" not in out + err

@@ -3,7 +3,7 @@
     python tools/convert/from_eztorch.py SRC.ckpt DST.pth
 
 DST has the names of a whole SCE model: backbone, heads, target and queue, as far as SRC has them.
-Its backbone is loaded by tools/test.py, tools/extract_features.py, --pretrained and
+Its backbone is loaded by tools/test.py, sce-video embed, --pretrained and
 init_cfg=dict(type="Pretrained", checkpoint=DST, prefix="backbone."). No code from SRC is executed:
 hyper-parameters and callbacks of PyTorch Lightning are passed over.
 """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sce_video.data_tools.prepare.official import (
     ClassMap,
+    Downloads,
     Entry,
-    Located,
     OfficialLists,
     Split,
     check_class_folders,
@@ -17,19 +17,20 @@ from sce_video.data_tools.prepare.official import (
     first_existing,
     is_count,
     list_images,
-    locate_images,
     nearest,
     read_lines,
     read_wnids,
 )
 
-LAYOUT = """\
+IMAGENET = Downloads(
+    """\
   train/n01440764/n01440764_10026.JPEG                  (ILSVRC2012_img_train.tar: a tar per class)
   val/ILSVRC2012_val_00000001.JPEG                      (ILSVRC2012_img_val.tar), with
   ILSVRC2012_devkit_t12/data/meta.mat                   (ILSVRC2012_devkit_t12.tar.gz)
   ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt
 or, in place of the last three,
   val/n01440764/ILSVRC2012_val_00000293.JPEG"""
+)
 
 # Russakovsky et al. 2015. The training images of the 100 classes are counted in the archive.
 #: The 100 classes of ImageNet100, sorted: the label of a class is its rank. The paper's table
@@ -63,7 +64,7 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     """
     devkit = root / "ILSVRC2012_devkit_t12/data"
     ids = read_devkit_ids(devkit / "meta.mat") if (devkit / "meta.mat").exists() else None
-    train = first_existing([root / "train"], root, LAYOUT, "folder of training images")
+    train = first_existing([root / "train"], root, IMAGENET.layout, "folder of training images")
     present = class_folders(train)
     _check_unpacked(train, present)
     known = sorted(ids.values()) if ids else present
@@ -107,7 +108,7 @@ def _read_val(
     root: Path, wnids: Sequence[str], train_folders: Sequence[str], ids: dict[int, str] | None
 ) -> tuple[Entry, ...]:
     """Validation images of the classes ``wnids``, whose ranks are the labels."""
-    val = first_existing([root / "val"], root, LAYOUT, "folder of validation images")
+    val = first_existing([root / "val"], root, IMAGENET.layout, "folder of validation images")
     folders = class_folders(val)
     if folders:
         check_class_folders(val, folders, wnids, _VAL_ARCHIVE)
@@ -117,9 +118,11 @@ def _read_val(
         return entries_of_folders(root, "val", wnids)
     path = root / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
     what = "ground truth of the validation images, which are not in class folders"
-    first_existing([path], root, LAYOUT, what)
+    first_existing([path], root, IMAGENET.layout, what)
     if ids is None:
-        first_existing([path.with_name("meta.mat")], root, LAYOUT, "meta.mat of the devkit")
+        first_existing(
+            [path.with_name("meta.mat")], root, IMAGENET.layout, "meta.mat of the devkit"
+        )
     if not list_images(val):
         raise ValueError(f"{val} holds no image: unpack {_VAL_ARCHIVE} again")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
@@ -155,17 +158,14 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
     return found
 
 
-def locate_imagenet(root: Path, official: OfficialLists) -> dict[str, Located]:
-    """Locations of the images, by name."""
-    return locate_images(root, root, official)
-
-
-TINY_IMAGENET_LAYOUT = """\
+TINY_IMAGENET = Downloads(
+    """\
   tiny-imagenet-200/wnids.txt                                      (tiny-imagenet-200.zip)
   tiny-imagenet-200/train/n01443537/images/n01443537_0.JPEG
   tiny-imagenet-200/train/n01443537/n01443537_boxes.txt
   tiny-imagenet-200/val/images/val_0.JPEG
   tiny-imagenet-200/val/val_annotations.txt"""
+)
 
 # Le and Yang 2015: 500 training and 50 validation images of each class.
 TINY_IMAGENET_CLASSES = 200
@@ -176,7 +176,7 @@ _ARCHIVE = "tiny-imagenet-200.zip"
 def tiny_imagenet_folder(root: Path) -> Path:
     """``root/tiny-imagenet-200``, or ``root`` if that is the folder itself."""
     candidates = [root / "tiny-imagenet-200/wnids.txt", root / "wnids.txt"]
-    return first_existing(candidates, root, TINY_IMAGENET_LAYOUT, "list of classes").parent
+    return first_existing(candidates, root, TINY_IMAGENET.layout, "list of classes").parent
 
 
 def read_tiny_imagenet(root: Path) -> OfficialLists:
@@ -193,20 +193,20 @@ def read_tiny_imagenet(root: Path) -> OfficialLists:
     folder = tiny_imagenet_folder(root)
     wnids = read_wnids(folder / "wnids.txt")
     train = first_existing(
-        [folder / "train"], root, TINY_IMAGENET_LAYOUT, "folder of training images"
+        [folder / "train"], root, TINY_IMAGENET.layout, "folder of training images"
     )
     check_class_folders(train, class_folders(train), wnids, _ARCHIVE)
     entries: list[Entry] = []
     for label, wnid in enumerate(wnids):
         boxes = first_existing(
-            [train / wnid / f"{wnid}_boxes.txt"], root, TINY_IMAGENET_LAYOUT, "list of boxes"
+            [train / wnid / f"{wnid}_boxes.txt"], root, TINY_IMAGENET.layout, "list of boxes"
         )
         rows = _read_rows(boxes, columns=5)
         entries += [Entry(f"train/{wnid}/images/{row[0]}", label) for row in rows]
     annotations = first_existing(
         [folder / "val/val_annotations.txt"],
         root,
-        TINY_IMAGENET_LAYOUT,
+        TINY_IMAGENET.layout,
         "list of validation images",
     )
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
@@ -248,6 +248,7 @@ def _read_rows(path: Path, columns: int) -> list[list[str]]:
     return list(rows.values())
 
 
-def locate_tiny_imagenet(root: Path, official: OfficialLists) -> dict[str, Located]:
-    """Locations of the images, by name."""
-    return locate_images(root, tiny_imagenet_folder(root), official)
+SETS = {
+    "imagenet": (IMAGENET, read_imagenet),
+    "tiny_imagenet": (TINY_IMAGENET, read_tiny_imagenet),
+}

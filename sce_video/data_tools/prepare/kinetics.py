@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sce_video.data_tools.prepare.official import (
     ClassMap,
+    Downloads,
     Entry,
     Located,
     OfficialLists,
@@ -22,11 +23,14 @@ from sce_video.data_tools.prepare.official import (
     relative_to_root,
 )
 
-LAYOUT = """\
+KINETICS = Downloads(
+    """\
   annotations/{train,val}.csv                         (also directly in the folder)
   train/0jtGi_wkZZk_000010_000020.mp4, val/...        (the tars; also in sub-folders of any name,
                                                        such as train/CLASS NAME/ or train/part_0/)
-  replacement/replacement_for_corrupted_k400/...mp4   (optional)"""
+  replacement/replacement_for_corrupted_k400/...mp4   (optional)""",
+    lists=("annotations", ""),
+)
 REPLACEMENT = "replacement/replacement_for_corrupted_k400"
 REPLACED = "taken from the folder of replacements for damaged videos"
 
@@ -72,11 +76,9 @@ def read_kinetics400(
         ValueError: A malformed line, a class that is not in the training list, a video listed
             twice; the message names file and line.
     """
-    folders = [annotations] if annotations else [root / "annotations", root]
     rows, paths = {}, {}
     for part in parts:
-        candidates = [folder / name for folder in folders for name in _CSV_NAMES[part]]
-        paths[part] = first_existing(candidates, root, LAYOUT, f"{part} csv file")
+        paths[part] = KINETICS.find(root, annotations, f"{part} csv file", *_CSV_NAMES[part])
         rows[part] = read_csv(paths[part], part)
     classes = tuple(sorted({row.class_name for row in rows[parts[0]].values()}))
     label_of = {name: label for label, name in enumerate(classes)}
@@ -206,7 +208,7 @@ def locate_kinetics(
     located: dict[str, Located] = {}
     for part in parts:
         folder = first_existing(
-            [base / part for base in bases], root, LAYOUT, f"folder of {part} videos"
+            [base / part for base in bases], root, KINETICS.layout, f"folder of {part} videos"
         )
         prefix = relative_to_root(folder, root)
         by_clip: dict[str, str] = {}
@@ -331,3 +333,6 @@ def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> list[Entr
             raise ValueError(f"{where}: id {line!r} is listed twice")
         wanted.add(line)
     return [entry for entry in entries if _clip(entry.name)[:11] in wanted]
+
+
+SETS = {"kinetics": (KINETICS, read_kinetics400)}

@@ -250,6 +250,55 @@ def locate_by_stem(
     return located
 
 
+@dataclass(frozen=True)
+class Downloads:
+    """Where the unpacked official downloads of a set lie in its folder.
+
+    Attributes:
+        layout: Shown in messages and by ``--help``.
+        lists: Sub-folders for the official lists, in order of preference.
+        files: Sub-folders for the videos, likewise.
+        what: What the latter hold, for messages.
+        uncut: Sub-folder of the long videos that clips are cut from.
+        by_stem: The lists name videos without extension, instead of by paths.
+    """
+
+    layout: str
+    lists: tuple[str, ...] = ("",)
+    files: tuple[str, ...] = ("",)
+    what: str = "videos"
+    uncut: str = ""
+    by_stem: bool = False
+
+    def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
+        """An official file by any of its names, in ``folder`` if that is given.
+
+        Raises:
+            FileNotFoundError: There is none; the message lists the paths and the layout.
+        """
+        folders = [folder] if folder else [root / name for name in self.lists]
+        candidates = [folder / name for folder in folders for name in names]
+        return first_existing(candidates, root, self.layout, what)
+
+    def folder(self, root: Path, given: Path | None = None) -> Path:
+        """The folder of the videos, ``given`` if there is one.
+
+        Raises:
+            FileNotFoundError: It does not exist.
+        """
+        folders = [given] if given else [root / name for name in self.files]
+        return first_existing(folders, root, self.layout, f"folder of {self.what}")
+
+    def locate(
+        self, root: Path, official: OfficialLists, given: Path | None = None
+    ) -> dict[str, Located]:
+        """Locations of the videos by name, see :meth:`folder`."""
+        folder, names = self.folder(root, given), official.names()
+        if self.by_stem:
+            return locate_by_stem(root, folder, names, list_videos(folder))
+        return locate_by_name(root, folder, names)
+
+
 MOVED = "in another folder than in the official archive"
 _WNID = re.compile(r"n[0-9]{8}")
 

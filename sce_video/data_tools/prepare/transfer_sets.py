@@ -1,15 +1,23 @@
-"""What the readers of the transfer sets share."""
+"""The eleven transfer sets of the paper's many-shot table: from official downloads to lists.
+
+A set is described by its layout, its published counts and a function that reads its lists; the rest
+is the same for all.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
+from sce_video.data_tools.prepare.lists import Options, prepare, write_outputs
 from sce_video.data_tools.prepare.official import (
     ClassMap,
     Entry,
@@ -17,7 +25,6 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
-    is_count,
     nearest,
     read_lines,
 )
@@ -33,119 +40,142 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import write_bytes
 from sce_video.utils.json_files import read_json
 
+#: Of an image: where it is listed, its path below the folder of the set, and its label.
+_Row = tuple[str, str, int]
 
-class TransferLists(NamedTuple):
-    """Content of the official files of a transfer set.
 
-    Attributes:
-        official: Splits and classes; the name of an image is its path below the set's folder.
-        tables: Labels of multi-label splits by file name; empty for the others.
-    """
+class _Files(NamedTuple):
+    """Official files below ``root``."""
 
-    official: OfficialLists
+    root: Path
+    layout: str
+
+    def path(self, name: str) -> Path:
+        """The path of a file; FileNotFoundError with the layout if there is none."""
+        path = self.root / name
+        if not path.exists():
+            raise FileNotFoundError(
+                f"no {path}: the folder must hold the unpacked official downloads:\n{self.layout}"
+            )
+        return path
+
+    def lines(self, name: str) -> Iterator[tuple[str, str]]:
+        """Where it is, and the text of each line."""
+        path = self.path(name)
+        return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+
+    def matches(self, name: str, pattern: str, form: str) -> Iterator[tuple[str, re.Match[str]]]:
+        """The lines of a pattern; ValueError for one of another form."""
+        for where, line in self.lines(name):
+            match = re.fullmatch(pattern, line)
+            if match is None:
+                raise ValueError(f"{where}: {line!r} must be {form!r}")
+            yield where, match
+
+
+class _Content(NamedTuple):
+    """Rows of each split, names of the labels, and tables of labels by file name (VOC2007)."""
+
+    parts: Mapping[str, Sequence[_Row]]
+    classes: Sequence[str]
     tables: Mapping[str, LabelTable] = {}
 
 
-def transfer_lists(
-    name: str,
-    parts: Mapping[str, Sequence[Entry]],
-    published: Mapping[str, int],
-    classes: Sequence[str],
-    num_classes: int,
-) -> OfficialLists:
-    """The lists ``train.txt``, ``val.txt`` (where official) and ``test.txt``.
+class TransferSet(NamedTuple):
+    """An official set.
 
-    Args:
-        name: Short name of the set.
-        parts: Images of each split, by its name.
-        published: Number of images of each split.
-        classes: Names of the labels.
-        num_classes: Published number of classes.
+    Attributes:
+        layout: Of its unpacked downloads.
+        published: Number of images of each split; the validation split where there is one.
+        num_classes: Published number.
+        read: Reads its files; FileNotFoundError or ValueError names the file, and the line.
+    """
+
+    layout: str
+    published: Mapping[str, int]
+    num_classes: int
+    read: Callable[[_Files], _Content]
+
+
+def prepare_transfer_set(name: str, options: Options) -> bool:
+    """Check the files, print the counts, write ``train.txt``, ``val.txt``, ``test.txt``.
+
+    They lie in ``root/lists`` unless ``options.out`` says otherwise. VOC2007 gets lists of paths,
+    and tables of labels beside them.
+
+    Returns:
+        Whether all counts agree with the published ones.
 
     Raises:
-        ValueError: an image is in two splits.
+        FileNotFoundError: an official file is missing.
+        ValueError: an unknown set, malformed official files, or existing lists differ.
+        MissingPackageError: a MATLAB file needs scipy, which cannot be imported.
     """
-    splits = [Split(f"{part}.txt", tuple(rows), published[part]) for part, rows in parts.items()]
-    for number, split in enumerate(splits):
-        for other in splits[:number]:
-            check_disjoint(name, other, split)
-    class_map = ClassMap("classes.txt", tuple(classes), num_classes)
-    return OfficialLists(name, tuple(splits), (class_map,))
+    if name not in TRANSFER_SETS:
+        raise ValueError(f"the set must be one of {', '.join(TRANSFER_SETS)}, got {name!r}")
+    found = TRANSFER_SETS[name]
+    root, out = options.root, options.out or options.root / "lists"
+    content = found.read(_Files(root, found.layout))
+    # Labels of VOC2007 are in its tables.
+    count = None if content.tables else len(content.classes)
+    splits = [
+        Split(f"{part}.txt", _unique_entries(content.parts[part], count), published)
+        for part, published in found.published.items()
+    ]
+    for one, other in combinations(splits, 2):
+        check_disjoint(name, one, other)
+    class_map = ClassMap("classes.txt", tuple(content.classes), found.num_classes)
+    official = OfficialLists(name, tuple(splits), (class_map,), kind="image")
+    located = {
+        path: Located(path, None if os.path.isfile(root / path) else "no such file")
+        for path in official.names()
+    }
+    agrees = prepare(official, located, replace(options, out=out))
+    tables = {file_name: table.to_text() for file_name, table in content.tables.items()}
+    for file_name, action in write_outputs(out, tables, force=options.force).items():
+        print(f"{out / file_name}: {action}")
+    return agrees
 
 
-def unique_entries(rows: Iterable[tuple[str, str, int]], num_classes: int) -> tuple[Entry, ...]:
-    """Entries of (where, path, label).
-
-    Raises:
-        ValueError: an image is listed twice, or a label is no class; the message says where.
-    """
+def _unique_entries(rows: Iterable[_Row], num_classes: int | None) -> tuple[Entry, ...]:
+    """ValueError for an image that is listed twice, or a label that is no class."""
     entries: dict[str, Entry] = {}
     for where, name, label in rows:
         if name in entries:
             raise ValueError(f"{where}: {name!r} is listed twice")
-        if not 0 <= label < num_classes:
+        if num_classes is not None and not 0 <= label < num_classes:
             raise ValueError(f"{where}: {name!r} has class number {label} of {num_classes} classes")
         entries[name] = Entry(name, label)
     return tuple(entries.values())
 
 
-def existing(path: Path, layout: str) -> Path:
-    """The path of an official file.
-
-    Raises:
-        FileNotFoundError: there is none; the message shows the expected layout.
-    """
-    if not path.exists():
-        raise FileNotFoundError(
-            f"no {path}: the folder must hold the unpacked official downloads:\n{layout}"
-        )
-    return path
+def _ranked(parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> _Content:
+    """Of rows with class names: a label is the rank of its name."""
+    classes = sorted({name for rows in parts.values() for _, _, name in rows})
+    label_of = {name: label for label, name in enumerate(classes)}
+    return _Content(
+        {part: [(w, path, label_of[n]) for w, path, n in rows] for part, rows in parts.items()},
+        classes,
+    )
 
 
-def locate_images(root: Path, names: Iterable[str]) -> dict[str, Located]:
-    """Locations of images whose names are their paths below ``root``."""
-    return {
-        name: Located(name, None if os.path.isfile(root / name) else "no such file")
-        for name in names
-    }
+def _class_list(files: _Files, name: str) -> list[str]:
+    """One class name per line, each once."""
+    names: list[str] = []
+    for where, line in files.lines(name):
+        if line in names:
+            raise ValueError(f"{where}: class {line!r} is listed twice")
+        names.append(line)
+    return names
 
 
-FOOD_LAYOUT = """\
-  food-101/images/CLASS/ID.jpg                (food-101.tar.gz)
-  food-101/meta/{train,test}.json, food-101/meta/classes.txt"""
-SUN_LAYOUT = """\
-  a/abbey/sun_*.jpg ... z/.../sun_*.jpg       (SUN397.tar.gz)
-  ClassName.txt                               (SUN397.tar.gz)
-  Training_01.txt, Testing_01.txt             (Partitions.zip)"""
-AIRCRAFT_LAYOUT = """\
-  data/images/NUMBER.jpg                      (fgvc-aircraft-2013b.tar.gz)
-  data/images_variant_{train,val,test}.txt"""
-DTD_LAYOUT = """\
-  images/CLASS/CLASS_NUMBER.jpg               (dtd-r1.0.1.tar.gz)
-  labels/{train,val,test}1.txt"""
-PETS_LAYOUT = """\
-  images/BREED_NUMBER.jpg                     (images.tar.gz)
-  annotations/{trainval,test}.txt             (annotations.tar.gz)"""
-CALTECH_LAYOUT = """\
-  caltech101/101_ObjectCategories/CLASS/image_NUMBER.jpg   (101_ObjectCategories.tar.gz)
-  train.txt, test.txt                         (linusericsson/ssl-transfer, caltech101-splits/)"""
-_SUN_COUNTS = {"train": 19_850, "test": 19_850}
-_AIRCRAFT_COUNTS = {"train": 3_334, "val": 3_333, "test": 3_333}
-_DTD_COUNTS = {"train": 1_880, "val": 1_880, "test": 1_880}
-
-
-def read_food(root: Path) -> TransferLists:
-    """Food-101 (Bossard et al. 2014): 101 classes, in the order of classes.txt.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a malformed file; the message names it.
-    """
-    meta = existing(root / "food-101/meta", FOOD_LAYOUT)
-    classes = _class_list(existing(meta / "classes.txt", FOOD_LAYOUT))
+def _read_food(files: _Files) -> _Content:
+    """Food-101 (Bossard et al. 2014): 101 classes, in the order of classes.txt."""
+    files.path("food-101/meta")
+    classes = _class_list(files, "food-101/meta/classes.txt")
     parts = {}
     for part in ("train", "test"):
-        path = existing(meta / f"{part}.json", FOOD_LAYOUT)
+        path = files.path(f"food-101/meta/{part}.json")
         content = read_json(path)
         if not isinstance(content, dict) or not all(
             isinstance(ids, list) and all(isinstance(i, str) for i in ids)
@@ -155,238 +185,130 @@ def read_food(root: Path) -> TransferLists:
         if set(content) != set(classes):
             odd = min(set(content) ^ set(classes))
             raise ValueError(f"{path} and classes.txt have different classes, for example {odd!r}")
-        rows = (
+        parts[part] = [
             (str(path), f"food-101/images/{name}.jpg", label)
             for label, class_name in enumerate(classes)
             for name in content[class_name]
-        )
-        parts[part] = unique_entries(rows, len(classes))
-    counts = {"train": 75_750, "test": 25_250}
-    return TransferLists(transfer_lists("food101", parts, counts, classes, 101))
+        ]
+    return _Content(parts, classes)
 
 
-def _class_list(path: Path) -> list[str]:
-    """One class name per line, each once."""
-    names: list[str] = []
-    for number, line in read_lines(path):
-        if line in names:
-            raise ValueError(f"{path}, line {number}: class {line!r} is listed twice")
-        names.append(line)
-    return names
-
-
-def read_sun397(root: Path) -> TransferLists:
+def _read_sun397(files: _Files) -> _Content:
     """SUN397 (Xiao et al. 2010), partition 1: the label is the rank of the sorted class name.
 
     The class of an image is its folder, ``/a/abbey`` or ``/a/apartment_building/outdoor``.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a malformed line or an unknown class; the message names file and line.
     """
-    path = existing(root / "ClassName.txt", SUN_LAYOUT)
-    for number, line in read_lines(path):
+    for where, line in files.lines("ClassName.txt"):
         if not line.startswith("/") or line.count("/") < 2:
-            raise ValueError(f"{path}, line {number}: {line!r} must be '/LETTER/CLASS'")
+            raise ValueError(f"{where}: {line!r} must be '/LETTER/CLASS'")
     # "/a/abbey" sorts by what follows the letter.
-    folders = sorted(_class_list(path), key=lambda folder: folder[3:])
+    folders = sorted(_class_list(files, "ClassName.txt"), key=lambda folder: folder[3:])
     label_of = {folder: label for label, folder in enumerate(folders)}
-    parts = {}
-    for part, stem in (("train", "Training_01"), ("test", "Testing_01")):
-        path = existing(root / f"{stem}.txt", SUN_LAYOUT)
-        rows = []
-        for number, line in read_lines(path):
-            folder, where = line.rpartition("/")[0], f"{path}, line {number}"
+    parts: dict[str, list[_Row]] = {"train": [], "test": []}
+    for part, name in (("train", "Training_01.txt"), ("test", "Testing_01.txt")):
+        for where, line in files.lines(name):
+            folder = line.rpartition("/")[0]
             if folder not in label_of:
                 raise ValueError(f"{where}: unknown class {folder!r}; {nearest(folder, label_of)}")
-            rows.append((where, line.removeprefix("/"), label_of[folder]))
-        parts[part] = unique_entries(rows, len(folders))
-    names = [folder[3:] for folder in folders]
-    return TransferLists(transfer_lists("sun397", parts, _SUN_COUNTS, names, 397))
+            parts[part].append((where, line.removeprefix("/"), label_of[folder]))
+    return _Content(parts, [folder[3:] for folder in folders])
 
 
-def read_aircraft(root: Path) -> TransferLists:
-    """FGVC-Aircraft (Maji et al. 2013): 100 variants, sorted by name; official validation split.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a malformed line; the message names file and line.
-    """
-    listed = {part: list(_variants(root, part)) for part in _AIRCRAFT_COUNTS}
-    classes = sorted({variant for rows in listed.values() for _, _, variant in rows})
-    label_of = {variant: label for label, variant in enumerate(classes)}
-    parts = {
-        part: unique_entries(((w, name, label_of[v]) for w, name, v in rows), len(classes))
-        for part, rows in listed.items()
-    }
-    return TransferLists(transfer_lists("aircraft", parts, _AIRCRAFT_COUNTS, classes, 100))
-
-
-def _variants(root: Path, part: str) -> Iterator[tuple[str, str, str]]:
-    """(where, path, variant) of the lines ``NUMBER VARIANT``; variants may contain spaces."""
-    path = existing(root / f"data/images_variant_{part}.txt", AIRCRAFT_LAYOUT)
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
-        name, _, variant = line.partition(" ")
-        if not is_count(name) or not variant.strip():
-            raise ValueError(f"{where}: {line!r} must be 'NUMBER VARIANT'")
-        yield where, f"data/images/{name}.jpg", variant.strip()
-
-
-def read_dtd(root: Path) -> TransferLists:
-    """DTD (Cimpoi et al. 2014), partition 1: 47 sorted classes; official validation split.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a malformed line; the message names file and line.
-    """
-    listed = {}
-    for part in _DTD_COUNTS:
-        path = existing(root / f"labels/{part}1.txt", DTD_LAYOUT)
-        listed[part] = [(f"{path}, line {number}", line) for number, line in read_lines(path)]
-        for where, line in listed[part]:
-            if line.count("/") != 1:
-                raise ValueError(f"{where}: {line!r} must be 'CLASS/FILE.jpg'")
-    classes = sorted({line.partition("/")[0] for rows in listed.values() for _, line in rows})
-    label_of = {name: label for label, name in enumerate(classes)}
-    parts = {
-        part: unique_entries(
-            ((w, f"images/{line}", label_of[line.partition("/")[0]]) for w, line in rows),
-            len(classes),
-        )
-        for part, rows in listed.items()
-    }
-    return TransferLists(transfer_lists("dtd", parts, _DTD_COUNTS, classes, 47))
-
-
-def read_pets(root: Path) -> TransferLists:
-    """Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds, the label is CLASS-ID minus one.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a malformed line, or two breeds of one number; the message says where.
-    """
-    breeds: dict[int, str] = {}
+def _read_aircraft(files: _Files) -> _Content:
+    """FGVC-Aircraft (Maji et al. 2013): 100 variants, sorted by name; official validation split."""
     parts = {}
+    for part in ("train", "val", "test"):
+        # Variants may contain spaces.
+        found = files.matches(
+            f"data/images_variant_{part}.txt", r"(\d{1,18}) \s*(\S.*)", "NUMBER VARIANT"
+        )
+        parts[part] = [(where, f"data/images/{m[1]}.jpg", m[2]) for where, m in found]
+    return _ranked(parts)
+
+
+def _read_dtd(files: _Files) -> _Content:
+    """DTD (Cimpoi et al. 2014), partition 1: 47 sorted classes; official validation split."""
+    parts = {}
+    for part in ("train", "val", "test"):
+        found = files.matches(f"labels/{part}1.txt", r"([^/]*)/[^/]*", "CLASS/FILE.jpg")
+        parts[part] = [(where, f"images/{m[0]}", m[1]) for where, m in found]
+    return _ranked(parts)
+
+
+def _read_pets(files: _Files) -> _Content:
+    """Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds, the label is CLASS-ID minus one."""
+    breeds: dict[int, str] = {}
+    parts: dict[str, list[_Row]] = {"train": [], "test": []}
     for part, stem in (("train", "trainval"), ("test", "test")):
-        path = existing(root / f"annotations/{stem}.txt", PETS_LAYOUT)
-        rows = []
-        for number, line in read_lines(path):
-            where, words = f"{path}, line {number}", line.split()
-            if len(words) != 4 or not is_count(words[1]) or words[1] == "0":
-                raise ValueError(f"{where}: {line!r} must be 'IMAGE CLASS-ID SPECIES BREED-ID'")
-            label, breed = int(words[1]) - 1, words[0].rpartition("_")[0]
+        pattern, form = r"(\S+)\s+(?!0\s)(\d{1,18})\s+\S+\s+\S+", "IMAGE CLASS-ID SPECIES BREED-ID"
+        for where, match in files.matches(f"annotations/{stem}.txt", pattern, form):
+            label, breed = int(match[2]) - 1, match[1].rpartition("_")[0]
             if breeds.setdefault(label, breed) != breed:
                 raise ValueError(f"{where}: class {label + 1} is {breeds[label]!r} before")
-            rows.append((where, f"images/{words[0]}.jpg", label))
-        parts[part] = rows
+            parts[part].append((where, f"images/{match[1]}.jpg", label))
     names = [breeds.get(label, "") for label in range(max(breeds) + 1)]
     if "" in names:
-        raise ValueError(f"{root / 'annotations'}: no image of class {names.index('') + 1}")
-    entries = {part: unique_entries(rows, len(names)) for part, rows in parts.items()}
-    counts = {"train": 3_680, "test": 3_669}
-    return TransferLists(transfer_lists("pets", entries, counts, names, 37))
+        folder = files.root / "annotations"
+        raise ValueError(f"{folder}: no image of class {names.index('') + 1}")
+    return _Content(parts, names)
 
 
-def read_caltech101(root: Path) -> TransferLists:
+def _read_caltech101(files: _Files) -> _Content:
     """Caltech-101 (Fei-Fei et al. 2004) with the lists of ssl-transfer: 102 classes.
 
     BACKGROUND_Google is a class. The lists have 17 to 30 training images of each, and are not the
     30 of each that BYOL and others draw.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a malformed line, or two classes of one number; the message says where.
     """
     classes: dict[int, str] = {}
-    parts = {}
-    for part in ("train", "test"):
-        path = existing(root / f"{part}.txt", CALTECH_LAYOUT)
-        rows = []
-        for number, line in read_lines(path):
-            where, (name, _, label) = f"{path}, line {number}", line.rpartition(" ")
-            if name.count("/") != 1 or not is_count(label):
-                raise ValueError(f"{where}: {line!r} must be 'CLASS/image_NUMBER.jpg LABEL'")
-            folder = name.partition("/")[0]
-            if classes.setdefault(int(label), folder) != folder:
-                raise ValueError(f"{where}: class {label} is {classes[int(label)]!r} before")
-            rows.append((where, f"caltech101/101_ObjectCategories/{name}", int(label)))
-        parts[part] = rows
-    names = [classes[label] for label in sorted(classes)]
-    entries = {part: unique_entries(rows, len(names)) for part, rows in parts.items()}
-    counts = {"train": 2_416, "test": 6_728}
-    return TransferLists(transfer_lists("caltech101", entries, counts, names, 102))
+    parts: dict[str, list[_Row]] = {"train": [], "test": []}
+    for part, rows in parts.items():
+        pattern, form = r"(([^/]*)/[^/]*) (\d{1,18})", "CLASS/image_NUMBER.jpg LABEL"
+        for where, match in files.matches(f"{part}.txt", pattern, form):
+            name, folder, label = match[1], match[2], int(match[3])
+            if classes.setdefault(label, folder) != folder:
+                raise ValueError(f"{where}: class {label} is {classes[label]!r} before")
+            rows.append((where, f"caltech101/101_ObjectCategories/{name}", label))
+    return _Content(parts, [classes[label] for label in sorted(classes)])
 
 
-CARS_LAYOUT = """\
-  cars_train/NUMBER.jpg                       (cars_train.tgz)
-  cars_test/NUMBER.jpg                        (cars_test.tgz)
-  devkit/cars_train_annos.mat                 (car_devkit.tgz)
-  devkit/cars_test_annos_withlabels.mat"""
-FLOWERS_LAYOUT = """\
-  jpg/image_NUMBER.jpg                        (102flowers.tgz)
-  setid.mat, imagelabels.mat"""
-
-
-def read_cars(root: Path) -> TransferLists:
-    """Stanford Cars (Krause et al. 2013): 196 classes, numbered from 1 in the files.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a file of another content; the message names it.
-        MissingPackageError: scipy cannot be imported.
-    """
+def _read_cars(files: _Files) -> _Content:
+    """Stanford Cars (Krause et al. 2013): 196 classes, numbered from 1 in the files."""
     parts = {}
     for part, stem in (("train", "cars_train_annos"), ("test", "cars_test_annos_withlabels")):
-        path = existing(root / f"devkit/{stem}.mat", CARS_LAYOUT)
+        path = files.path(f"devkit/{stem}.mat")
         annotations = np.atleast_1d(_read_mat(path, "annotations"))
         if not {"class", "fname"} <= set(annotations.dtype.names or ()):
             raise ValueError(
                 f"{path}: its annotations have no 'class' and 'fname'; the test set needs the file "
                 "with labels, cars_test_annos_withlabels.mat"
             )
-        rows = [
-            (str(path), f"cars_{part}/{name}", _number(path, label) - 1)
+        parts[part] = [
+            (str(path), f"cars_{part}/{name}", _whole_number(path, label) - 1)
             for name, label in zip(annotations["fname"], annotations["class"], strict=True)
         ]
-        parts[part] = rows
     count = 1 + max(label for rows in parts.values() for _, _, label in rows)
-    entries = {part: unique_entries(rows, count) for part, rows in parts.items()}
-    classes = [f"class {number}" for number in range(1, count + 1)]
-    counts = {"train": 8_144, "test": 8_041}
-    return TransferLists(transfer_lists("cars", entries, counts, classes, 196))
+    return _Content(parts, [f"class {number}" for number in range(1, count + 1)])
 
 
-def read_flowers(root: Path) -> TransferLists:
+def _read_flowers(files: _Files) -> _Content:
     """Oxford Flowers 102 (Nilsback and Zisserman 2008): official validation split.
 
     The training set is ``trnid``, 10 images of each class.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a file of another content; the message names it.
-        MissingPackageError: scipy cannot be imported.
     """
-    setid = existing(root / "setid.mat", FLOWERS_LAYOUT)
-    path = existing(root / "imagelabels.mat", FLOWERS_LAYOUT)
-    labels = [_number(path, value) - 1 for value in np.atleast_1d(_read_mat(path, "labels"))]
-    count = max(labels) + 1
-    parts = {}
-    for part, key in (("train", "trnid"), ("val", "valid"), ("test", "tstid")):
-        rows = []
+    setid, path = files.path("setid.mat"), files.path("imagelabels.mat")
+    labels = [_whole_number(path, value) - 1 for value in np.atleast_1d(_read_mat(path, "labels"))]
+    parts: dict[str, list[_Row]] = {"train": [], "val": [], "test": []}
+    for rows, key in zip(parts.values(), ("trnid", "valid", "tstid"), strict=True):
         for value in np.atleast_1d(_read_mat(setid, key)):
-            number = _number(setid, value)
+            number = _whole_number(setid, value)
             if not 1 <= number <= len(labels):
                 raise ValueError(f"{setid}: {key} names image {number} of {len(labels)} labels")
             rows.append((str(setid), f"jpg/image_{number:05d}.jpg", labels[number - 1]))
-        parts[part] = unique_entries(rows, count)
-    classes = [f"class {number}" for number in range(1, count + 1)]
-    counts = {"train": 1_020, "val": 1_020, "test": 6_149}
-    return TransferLists(transfer_lists("flowers", parts, counts, classes, 102))
+    return _Content(parts, [f"class {number}" for number in range(1, max(labels) + 2)])
 
 
-def _number(path: Path, value: Any) -> int:
-    """A whole number of a MATLAB array, which stores all as floats or small integers."""
+def _whole_number(path: Path, value: Any) -> int:
+    """A number of a MATLAB array, which stores all as floats or small integers."""
     try:
         number = int(value)
     except (TypeError, ValueError):
@@ -415,99 +337,131 @@ def _read_mat(path: Path, key: str) -> Any:
     return content[key]
 
 
-CIFAR10_LAYOUT = """\
-  cifar-10-batches-py/{data_batch_1,...,data_batch_5,test_batch,batches.meta}
-                                              (cifar-10-python.tar.gz)"""
-CIFAR100_LAYOUT = """\
-  cifar-100-python/{train,test,meta}          (cifar-100-python.tar.gz)"""
-
-
-def read_cifar10(root: Path) -> TransferLists:
-    """CIFAR10: the images are written below ``root/png``, unless they are there.
-
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a file of another content; the message names it.
-    """
-    return _read(root, CIFAR10, CIFAR10_LAYOUT)
-
-
-def read_cifar100(root: Path) -> TransferLists:
-    """CIFAR100 with its fine labels, see :func:`read_cifar10`."""
-    return _read(root, CIFAR100, CIFAR100_LAYOUT)
-
-
-def _read(root: Path, files: CifarFiles, layout: str) -> TransferLists:
-    """Write the images of both splits, numbered in their order, and list them."""
-    for name in (files.meta, *(batch for split in files.batches.values() for batch in split)):
-        existing(root / files.folder / name, layout)
-    name = files.name.lower()
+def _read_cifar(files: _Files, cifar: CifarFiles) -> _Content:
+    """The images of both splits are written below ``root/png``, unless they are there."""
+    for name in (cifar.meta, *(batch for split in cifar.batches.values() for batch in split)):
+        files.path(f"{cifar.folder}/{name}")
+    name, root = cifar.name.lower(), files.root
     splits = {split: ARRAY_SETS[name](str(root), split, False) for split in CIFAR_PUBLISHED}
     parts = {}
     for split, images in splits.items():
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
-        rows = zip(images.names(), paths, images.labels.tolist(), strict=True)
-        parts[split] = unique_entries(rows, files.num_classes)
+        parts[split] = list(zip(images.names(), paths, images.labels.tolist(), strict=True))
         for number, path in enumerate(paths):
-            _write_image(root / path, images.image(number))
-    classes = list(splits["train"].classes)
-    lists = transfer_lists(name, parts, CIFAR_PUBLISHED, classes, files.num_classes)
-    return TransferLists(lists)
+            if not (root / path).exists():
+                bgr = cv2.cvtColor(images.image(number), cv2.COLOR_RGB2BGR)
+                write_bytes(root / path, cv2.imencode(".png", bgr)[1].tobytes())
+    return _Content(parts, list(splits["train"].classes))
 
 
-def _write_image(path: Path, image: np.ndarray) -> None:
-    if not path.exists():
-        _, encoded = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-        write_bytes(path, encoded.tobytes())
-
-
-LAYOUT = """\
-  VOCdevkit/VOC2007/JPEGImages/NUMBER.jpg     (VOCtrainval_06-Nov-2007.tar, VOCtest_06-Nov-2007.tar)
-  VOCdevkit/VOC2007/ImageSets/Main/CLASS_{train,val,test}.txt"""
-CLASSES = (
+_VOC_CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
     "tvmonitor",
 )  # fmt: skip
-VOC2007_PUBLISHED = {"train": 2_501, "val": 2_510, "test": 4_952}
 
 
-def read_voc2007(root: Path) -> TransferLists:
+def _read_voc2007(files: _Files) -> _Content:
     """Lists without labels, and tables ``{train,val,test}_labels.txt`` of 1, -1 and 0 (difficult).
 
-    Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: a malformed line, or classes that list other images; the message says where.
+    Every split has 20 lists, whose lines are ``NUMBER LABEL``.
     """
-    tables = {f"{part}_labels.txt": _read_table(root, part) for part in VOC2007_PUBLISHED}
-    parts = {
-        part: tuple(Entry(path, -1) for path in tables[f"{part}_labels.txt"].paths)
-        for part in VOC2007_PUBLISHED
-    }
-    official = transfer_lists("voc2007", parts, VOC2007_PUBLISHED, CLASSES, 20)
-    return TransferLists(official, tables)
+    tables = {}
+    for part in ("train", "val", "test"):
+        columns: list[dict[str, int]] = []
+        for name in _VOC_CLASSES:
+            file_name = f"VOCdevkit/VOC2007/ImageSets/Main/{name}_{part}.txt"
+            column: dict[str, int] = {}
+            for where, line in files.lines(file_name):
+                words = line.split()
+                if len(words) != 2 or words[1] not in ("-1", "0", "1"):
+                    raise ValueError(f"{where}: {line!r} must be 'NUMBER -1', 0 or 1")
+                if words[0] in column:
+                    raise ValueError(f"{where}: {words[0]!r} is listed twice")
+                column[words[0]] = int(words[1])
+            columns.append(column)
+            if column.keys() != columns[0].keys():
+                odd = min(column.keys() ^ columns[0].keys())
+                raise ValueError(
+                    f"{files.root / file_name} and the list of {_VOC_CLASSES[0]} have different "
+                    f"images, for example {odd!r}"
+                )
+        labels = [[column[image] for column in columns] for image in columns[0]]
+        paths = tuple(f"VOCdevkit/VOC2007/JPEGImages/{image}.jpg" for image in columns[0])
+        tables[part] = LabelTable(paths, np.array(labels, dtype=np.int8))
+    parts = {part: [("", path, -1) for path in table.paths] for part, table in tables.items()}
+    named = {f"{part}_labels.txt": table for part, table in tables.items()}
+    return _Content(parts, _VOC_CLASSES, named)
 
 
-def _read_table(root: Path, part: str) -> LabelTable:
-    """The 20 lists of a split, whose lines are ``NUMBER LABEL``."""
-    folder = root / "VOCdevkit/VOC2007"
-    columns: dict[str, dict[str, int]] = {}
-    for name in CLASSES:
-        path = existing(folder / f"ImageSets/Main/{name}_{part}.txt", LAYOUT)
-        columns[name] = {}
-        for number, line in read_lines(path):
-            words = line.split()
-            if len(words) != 2 or words[1] not in ("-1", "0", "1"):
-                raise ValueError(f"{path}, line {number}: {line!r} must be 'NUMBER -1', 0 or 1")
-            if words[0] in columns[name]:
-                raise ValueError(f"{path}, line {number}: {words[0]!r} is listed twice")
-            columns[name][words[0]] = int(words[1])
-        if columns[name].keys() != columns[CLASSES[0]].keys():
-            odd = min(columns[name].keys() ^ columns[CLASSES[0]].keys())
-            raise ValueError(
-                f"{path} and the list of {CLASSES[0]} have different images, for example {odd!r}"
-            )
-    images = list(columns[CLASSES[0]])
-    labels = [[columns[name][image] for name in CLASSES] for image in images]
-    paths = tuple(f"VOCdevkit/VOC2007/JPEGImages/{image}.jpg" for image in images)
-    return LabelTable(paths, np.array(labels, dtype=np.int8))
+#: By the names of ``sce-video prepare``.
+TRANSFER_SETS = {
+    "food101": TransferSet(
+        """\
+  food-101/images/CLASS/ID.jpg                (food-101.tar.gz)
+  food-101/meta/{train,test}.json, food-101/meta/classes.txt""",
+        {"train": 75_750, "test": 25_250}, 101, _read_food,
+    ),
+    "cifar10": TransferSet(
+        """\
+  cifar-10-batches-py/{data_batch_1,...,data_batch_5,test_batch,batches.meta}
+                                              (cifar-10-python.tar.gz)""",
+        CIFAR_PUBLISHED, 10, lambda files: _read_cifar(files, CIFAR10),
+    ),
+    "cifar100": TransferSet(
+        """\
+  cifar-100-python/{train,test,meta}          (cifar-100-python.tar.gz)""",
+        CIFAR_PUBLISHED, 100, lambda files: _read_cifar(files, CIFAR100),
+    ),
+    "sun397": TransferSet(
+        """\
+  a/abbey/sun_*.jpg ... z/.../sun_*.jpg       (SUN397.tar.gz)
+  ClassName.txt                               (SUN397.tar.gz)
+  Training_01.txt, Testing_01.txt             (Partitions.zip)""",
+        {"train": 19_850, "test": 19_850}, 397, _read_sun397,
+    ),
+    "cars": TransferSet(
+        """\
+  cars_train/NUMBER.jpg                       (cars_train.tgz)
+  cars_test/NUMBER.jpg                        (cars_test.tgz)
+  devkit/cars_train_annos.mat                 (car_devkit.tgz)
+  devkit/cars_test_annos_withlabels.mat""",
+        {"train": 8_144, "test": 8_041}, 196, _read_cars,
+    ),
+    "aircraft": TransferSet(
+        """\
+  data/images/NUMBER.jpg                      (fgvc-aircraft-2013b.tar.gz)
+  data/images_variant_{train,val,test}.txt""",
+        {"train": 3_334, "val": 3_333, "test": 3_333}, 100, _read_aircraft,
+    ),
+    "voc2007": TransferSet(
+        """\
+  VOCdevkit/VOC2007/JPEGImages/NUMBER.jpg     (VOCtrainval_06-Nov-2007.tar, VOCtest_06-Nov-2007.tar)
+  VOCdevkit/VOC2007/ImageSets/Main/CLASS_{train,val,test}.txt""",
+        {"train": 2_501, "val": 2_510, "test": 4_952}, 20, _read_voc2007,
+    ),
+    "dtd": TransferSet(
+        """\
+  images/CLASS/CLASS_NUMBER.jpg               (dtd-r1.0.1.tar.gz)
+  labels/{train,val,test}1.txt""",
+        {"train": 1_880, "val": 1_880, "test": 1_880}, 47, _read_dtd,
+    ),
+    "pets": TransferSet(
+        """\
+  images/BREED_NUMBER.jpg                     (images.tar.gz)
+  annotations/{trainval,test}.txt             (annotations.tar.gz)""",
+        {"train": 3_680, "test": 3_669}, 37, _read_pets,
+    ),
+    "caltech101": TransferSet(
+        """\
+  caltech101/101_ObjectCategories/CLASS/image_NUMBER.jpg   (101_ObjectCategories.tar.gz)
+  train.txt, test.txt                         (linusericsson/ssl-transfer, caltech101-splits/)""",
+        {"train": 2_416, "test": 6_728}, 102, _read_caltech101,
+    ),
+    "flowers": TransferSet(
+        """\
+  jpg/image_NUMBER.jpg                        (102flowers.tgz)
+  setid.mat, imagelabels.mat""",
+        {"train": 1_020, "val": 1_020, "test": 6_149}, 102, _read_flowers,
+    ),
+}  # fmt: skip

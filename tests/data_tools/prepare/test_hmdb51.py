@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.prepare.hmdb51 import locate_hmdb51, read_class_split, read_hmdb51
+from sce_video.data_tools.prepare.actions import HMDB51, read_class_split, read_hmdb51
 from sce_video.data_tools.prepare.lists import count_rows
 from sce_video.data_tools.prepare.official import Entry
 
@@ -46,7 +46,7 @@ def test_the_official_files(tree):
     assert official.published_videos == 6766
     assert [split.published for split in official.splits] == [3570, 1530] * 3
     assert [split.per_class for split in official.splits] == [70, 30] * 3
-    located = locate_hmdb51(tree, official)
+    located = HMDB51.locate(tree, official)
     assert located[odd.name].path == f"hmdb51_org/brush_hair/{ODD}"
     assert all(location.missing is None for location in located.values())
 
@@ -56,15 +56,15 @@ def test_a_name_is_not_a_glob_pattern(tree):
     official = read_hmdb51(tree)
     folder = tree / "hmdb51_org/brush_hair"
     (folder / ODD).rename(folder / ODD.replace("[_NEW_AUDIO_]", "N"))
-    assert locate_hmdb51(tree, official)[f"brush_hair/{ODD}"].missing == "no such file"
+    assert HMDB51.locate(tree, official)[f"brush_hair/{ODD}"].missing == "no such file"
 
 
 def test_class_folders_at_another_path(tree):
     (tree / "hmdb51_org").rename(tree / "videos")
     official = read_hmdb51(tree)
     with pytest.raises(FileNotFoundError, match="folder of videos: looked for .*hmdb51_org"):
-        locate_hmdb51(tree, official)
-    located = locate_hmdb51(tree, official, tree / "videos")
+        HMDB51.locate(tree, official)
+    located = HMDB51.locate(tree, official, tree / "videos")
     assert located["wave/a.avi"].path == "videos/wave/a.avi"
 
 

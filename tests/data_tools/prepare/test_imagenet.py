@@ -12,10 +12,9 @@ from scipy.io import savemat
 
 from sce_video.data_tools.prepare.imagenet import (
     IMAGENET100_CLASSES,
-    locate_imagenet,
     read_imagenet,
 )
-from sce_video.data_tools.prepare.official import Entry
+from sce_video.data_tools.prepare.official import Entry, locate_images
 
 WNIDS = ("n01440764", "n01443537", "n01484850")
 DEVKIT = "ILSVRC2012_devkit_t12/data"
@@ -53,7 +52,7 @@ def test_flat_val_with_the_devkit(originals):
     assert [entry.label for entry in val.entries] == [0, 2, 1, 0, 2, 1]
     assert val.entries[1].name == "val/ILSVRC2012_val_00000002.JPEG"
     assert (train.published, val.published, val.per_class) == (1_281_167, 50_000, 50)
-    located = locate_imagenet(originals / "flat", official)
+    located = locate_images(originals / "flat", originals / "flat", official)
     assert len(located) == 12 and not any(found.missing for found in located.values())
 
 
@@ -98,7 +97,7 @@ def test_imagenet100_has_the_same_classes_in_train_and_val(tmp_path, flat):
 def test_missing_images_of_the_flat_val(tree):
     root = tree()
     (root / "val/ILSVRC2012_val_00000003.JPEG").unlink()
-    located = locate_imagenet(root, read_imagenet(root))
+    located = locate_images(root, root, read_imagenet(root))
     missing = [name for name, found in located.items() if found.missing]
     assert missing == ["val/ILSVRC2012_val_00000003.JPEG"]
 

@@ -10,10 +10,8 @@ from helpers.run_tool import prepare
 from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
 
 from sce_video.commands.repack import main as repack
-from sce_video.data_tools.prepare.diving48 import read_diving48
-from sce_video.data_tools.prepare.epic_kitchens import read_epic_kitchens
-from sce_video.data_tools.prepare.finegym import finegym_clips, read_finegym
-from sce_video.data_tools.prepare.ntu60 import CLASSES, read_ntu60
+from sce_video.data_tools.prepare.actions import NTU60_CLASSES, read_diving48, read_ntu60
+from sce_video.data_tools.prepare.cut_clips import finegym_clips, read_epic_kitchens, read_finegym
 from sce_video.data_tools.prepare.official import Entry, Split, class_balanced
 
 VOCABULARY = [["Back", "15som", "05Twis", "FREE"], ["Back", "15som", "15Twis", "FREE"]]
@@ -204,7 +202,7 @@ def test_ntu60(tmp_path, capsys):
         ]
     out = capsys.readouterr().out
     assert "1 files of actions from A061 on" in out and "1 files with another name" in out
-    assert "40,320" in out and len(set(CLASSES)) == 60
+    assert "40,320" in out and len(set(NTU60_CLASSES)) == 60
     with pytest.raises(ValueError, match="holds no video named like S001"):
         (tmp_path / "empty").mkdir()
         read_ntu60(tmp_path, tmp_path / "empty")

@@ -6,8 +6,13 @@ import json
 
 import pytest
 
+from sce_video.data_tools.prepare.actions import (
+    SSV2,
+    read_ssv2,
+    read_template_entries,
+    read_templates,
+)
 from sce_video.data_tools.prepare.official import Entry
-from sce_video.data_tools.prepare.ssv2 import locate_ssv2, read_entries, read_labels, read_ssv2
 
 LABELS = {
     "Approaching something with your camera": "0",
@@ -49,7 +54,7 @@ def test_the_official_files(tmp_path, prefix, folder):
     videos = tmp_path / "20bn-something-something-v2"
     videos.mkdir()
     (videos / "1.webm").touch()
-    located = locate_ssv2(tmp_path, official)
+    located = SSV2.locate(tmp_path, official)
     assert located["1.webm"].path == "20bn-something-something-v2/1.webm"
     assert located["1.webm"].missing is None
     assert located["42326.webm"].missing == "no such file"
@@ -77,7 +82,7 @@ def test_bad_entries(tmp_path, entries, message):
     path = tmp_path / "train.json"
     path.write_text(json.dumps(entries))
     with pytest.raises(ValueError, match="train.json.*" + message):
-        read_entries(path, CLASSES)
+        read_template_entries(path, CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +100,13 @@ def test_bad_labels(tmp_path, labels, message):
     path = tmp_path / "labels.json"
     path.write_text(json.dumps(labels))
     with pytest.raises(ValueError, match="labels.json.*" + message):
-        read_labels(path)
+        read_templates(path)
 
 
 def test_a_file_that_is_not_json(tmp_path):
     (tmp_path / "train.json").write_text('[{"id": "5",')
     with pytest.raises(ValueError, match=r"train.json is not JSON: .*line 1"):
-        read_entries(tmp_path / "train.json", CLASSES)
+        read_template_entries(tmp_path / "train.json", CLASSES)
 
 
 def test_a_video_in_train_and_validation(tmp_path):

@@ -7,8 +7,8 @@ import shutil
 import pytest
 from helpers.image_trees import make_tiny_imagenet
 
-from sce_video.data_tools.prepare.imagenet import locate_tiny_imagenet, read_tiny_imagenet
-from sce_video.data_tools.prepare.official import MOVED, Entry
+from sce_video.data_tools.prepare.imagenet import read_tiny_imagenet, tiny_imagenet_folder
+from sce_video.data_tools.prepare.official import MOVED, Entry, locate_images
 
 WNIDS = ("n01443537", "n02124075", "n04067472")
 
@@ -33,7 +33,7 @@ def test_the_official_files(original):
     assert val.entries[1] == Entry("val/images/val_1.JPEG", 1)
     assert (train.published, train.per_class) == (100_000, 500)
     assert (val.published, val.per_class) == (10_000, 50)
-    located = locate_tiny_imagenet(original, official)
+    located = locate_images(original, tiny_imagenet_folder(original), official)
     assert len(located) == 15 and not any(found.missing for found in located.values())
     path = located["val/images/val_1.JPEG"].path
     assert path == "tiny-imagenet-200/val/images/val_1.JPEG" and (original / path).is_file()
@@ -42,7 +42,9 @@ def test_the_official_files(original):
 def test_the_folder_itself(original):
     folder = original / "tiny-imagenet-200"
     official = read_tiny_imagenet(folder)
-    path = locate_tiny_imagenet(folder, official)["val/images/val_1.JPEG"].path
+    path = locate_images(folder, tiny_imagenet_folder(folder), official)[
+        "val/images/val_1.JPEG"
+    ].path
     assert path == "val/images/val_1.JPEG"
 
 
@@ -54,7 +56,7 @@ def test_val_sorted_into_folders_of_classes(tree):
         folder = val / WNIDS[entry.label]
         folder.mkdir(exist_ok=True)
         (val / "images" / name).rename(folder / name)
-    located = locate_tiny_imagenet(tree, official)
+    located = locate_images(tree, tiny_imagenet_folder(tree), official)
     found = located["val/images/val_1.JPEG"]
     assert found.path == "tiny-imagenet-200/val/n02124075/val_1.JPEG" and found.remark == MOVED
 
@@ -62,7 +64,7 @@ def test_val_sorted_into_folders_of_classes(tree):
 def test_missing_images(tree):
     (tree / "tiny-imagenet-200/train/n02124075/images/n02124075_1.JPEG").unlink()
     official = read_tiny_imagenet(tree)
-    located = locate_tiny_imagenet(tree, official)
+    located = locate_images(tree, tiny_imagenet_folder(tree), official)
     missing = {name for name, found in located.items() if found.missing}
     assert missing == {"train/n02124075/images/n02124075_1.JPEG"}
 

@@ -15,7 +15,7 @@ from scipy.io import savemat
 
 from sce_video.commands.prepare import TRANSFER_NAMES
 from sce_video.data_tools.prepare.lists import Options
-from sce_video.data_tools.prepare.transfer import TRANSFER_SETS, prepare_transfer_set
+from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
 from sce_video.datasets.labels import read_label_table
 from sce_video.datasets.video_list import read_annotation_list
 

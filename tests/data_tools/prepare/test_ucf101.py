@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.prepare.official import Entry
-from sce_video.data_tools.prepare.ucf101 import (
-    locate_ucf101,
+from sce_video.data_tools.prepare.actions import (
+    UCF101,
     read_class_index,
     read_split_list,
     read_ucf101,
 )
+from sce_video.data_tools.prepare.official import Entry
 
 CLASSES = ("ApplyEyeMakeup", "HandstandPushups", "YoYo")
 
@@ -62,7 +62,7 @@ def test_the_official_files(tree):
     # The numbers of the data set's page and of the lists themselves.
     assert official.published_videos == 13320
     assert [split.published for split in official.splits] == [9537, 3783, 9586, 3734, 9624, 3696]
-    located = locate_ucf101(tree, official)
+    located = UCF101.locate(tree, official)
     assert len(located) == 4
     assert all(
         location.missing is None and location.remark is None for location in located.values()
@@ -129,7 +129,7 @@ def test_upper_and_lower_case_of_handstand_pushups(tree, spelled):
     official = read_ucf101(tree)
     (entry,) = official.splits[3].entries
     assert entry.label == 1
-    location = locate_ucf101(tree, official)[entry.name]
+    location = UCF101.locate(tree, official)[entry.name]
     assert location.missing is None
     assert "with other upper and lower case" in location.remark
     assert (tree / location.path).is_file()
@@ -148,10 +148,10 @@ def test_other_folders(tree, tmp_path_factory):
     (tree / "UCF-101").rename(elsewhere / "videos")
     official = read_ucf101(tree, elsewhere / "lists")
     with pytest.raises(FileNotFoundError, match="no folder of videos"):
-        locate_ucf101(tree, official)
-    located = locate_ucf101(tree, official, elsewhere / "videos")
+        UCF101.locate(tree, official)
+    located = UCF101.locate(tree, official, elsewhere / "videos")
     name = "YoYo/v_YoYo_g22_c01.avi"
     assert located[name].path == str(elsewhere / "videos" / name)  # not below the root: absolute
     (elsewhere / "videos").rename(tree / "avi")
-    located = locate_ucf101(tree, official, tree / "avi")
+    located = UCF101.locate(tree, official, tree / "avi")
     assert located[name].path == f"avi/{name}"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, write_video
 
+from sce_video.data_tools import verify as examine_module
 from sce_video.data_tools.verify import Limits, examine_file, file_problems
-from sce_video.data_tools.verify import problems as examine_module
 from sce_video.datasets.readers.errors import VideoTimeoutError
 
 LIMITS = Limits()

@@ -62,7 +62,7 @@ def make_list(entries):
 def test_duplicates_and_labels():
     videos = make_list([("a.mp4", 0), ("b.mp4", 2), ("./a.mp4", 0), ("b.mp4", 1), ("c.mp4", 3)])
     facts = {videos.path(i): fakes.GOOD for i in range(5)}
-    problems = find_problems(videos, facts, lines=[1, 2, 4, 5, 6], num_classes=3)
+    problems = find_problems(videos, facts.__getitem__, lines=[1, 2, 4, 5, 6], num_classes=3)
     assert [(p.kind, p.path, p.line) for p in problems] == [
         ("duplicate", "./a.mp4", 4),
         ("duplicate", "b.mp4", 5),
@@ -71,17 +71,17 @@ def test_duplicates_and_labels():
     assert problems[0].detail == "same file as line 1"
     assert "line 2" in problems[1].detail and "label 2; here it is 1" in problems[1].detail
     assert "label 3 is out of range: labels are 0 to 2" in problems[2].detail
-    assert len(find_problems(videos, facts)) == 2  # labels are not checked
+    assert len(find_problems(videos, facts.__getitem__)) == 2  # labels are not checked
 
 
 def test_missing_labels():
     videos = make_list([("a.mp4", -1)])
-    (problem,) = find_problems(videos, {"a.mp4": fakes.GOOD}, num_classes=3)
+    (problem,) = find_problems(videos, {"a.mp4": fakes.GOOD}.__getitem__, num_classes=3)
     assert problem.kind == "label" and "no label" in problem.detail
 
 
 def test_a_bad_file_is_reported_once_however_often_it_is_listed():
     videos = make_list([("a.mp4", 0), ("a.mp4", 0)])
     bad = {"outcome": "unreadable", "error": "is empty (0 bytes)"}
-    problems = find_problems(videos, {"a.mp4": bad})
+    problems = find_problems(videos, {"a.mp4": bad}.__getitem__)
     assert [p.kind for p in problems] == ["bad", "duplicate"]

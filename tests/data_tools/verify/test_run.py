@@ -48,7 +48,8 @@ def folder(tmp_path):
 def verify(folder, names, examine=fakes.note_and_pass, timeout=20.0, workers=2, **options):
     with open_records(folder / "records.sqlite", options.pop("restart", False)) as store:
         job = VerifyJob(str(folder), timeout, examine=examine)
-        return dict(verify_videos(names, job, store, Workers(workers, timeout), **options))
+        facts = verify_videos(names, job, store, Workers(workers, timeout), **options)
+        return {name: facts(name) for name in names}
 
 
 def calls(folder):

@@ -6,7 +6,7 @@ import os
 
 from helpers import verification_fakes as fakes
 
-from sce_video.data_tools.verify import Problem, summarize, write_table
+from sce_video.data_tools.verify import Problem, describe_problems, write_table
 
 PROBLEMS = [
     Problem("bad", "x/a b.mp4", 3, "is empty (0 bytes)", {}),
@@ -35,13 +35,13 @@ def test_paths_that_are_not_utf8(tmp_path):
     problem = Problem("bad", os.fsdecode(b"caf\xe9.mp4"), 1, "broken", {})
     write_table(tmp_path / "t.tsv", [problem])
     assert b"\tcaf\xe9.mp4\t" in (tmp_path / "t.tsv").read_bytes()
-    assert "caf\ufffd.mp4: broken" in summarize([problem], 1).encode("utf-8").decode()
+    assert "caf\ufffd.mp4: broken" in describe_problems([problem], 1).encode("utf-8").decode()
 
 
 def test_summary():
-    assert summarize([], 7) == "7 files, no problems"
+    assert describe_problems([], 7) == "7 files, no problems"
     many = [Problem("bad", f"{i}.mp4", i, "broken", {}) for i in range(8)]
-    text = summarize([*many, Problem("short", "1.mp4", 1, "3 frames", {})], 10, examples=2)
+    text = describe_problems([*many, Problem("short", "1.mp4", 1, "3 frames", {})], 10, examples=2)
     assert text.splitlines() == [
         "10 files, 2 good, 8 with problems:",
         "  bad: 8 (cannot be opened, are truncated or damaged, or take too long)",

@@ -1,11 +1,19 @@
-"""Which problems the facts about a file, and its entry in the list, amount to."""
+"""Find the files of a data set that cannot be decoded completely, and what is wrong with them.
+
+:func:`examine_file` decodes one file, :func:`verify_videos` all files of a list, as a batch job;
+:func:`find_problems` compares what was found with the limits and the list, :func:`write_table` and
+:func:`describe_problems` show it. The command is ``sce-video verify``.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import av
@@ -17,7 +25,21 @@ from sce_video.datasets.readers.av_file import decoder_options, open_container
 from sce_video.datasets.readers.base import check_deadline, check_regular_file
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
-from sce_video.datasets.video_list import VideoList
+from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
+from sce_video.jobs import (
+    BatchJob,
+    BusyStoreError,
+    Item,
+    Record,
+    RecordStore,
+    StoreError,
+    Workers,
+    file_state,
+    is_current,
+    run_job,
+)
+from sce_video.utils.files import write_text
+from sce_video.utils.printable import printable_utf8
 
 #: Kinds of problems, with their descriptions in the summary.
 KINDS = {
@@ -88,7 +110,7 @@ class Problem:
 
 def find_problems(
     videos: VideoList,
-    facts: Mapping[str, dict[str, Any]],
+    facts: Callable[[str], dict[str, Any]],
     *,
     limits: Limits | None = None,
     lines: Sequence[int] | None = None,
@@ -98,7 +120,7 @@ def find_problems(
 
     Args:
         videos: The list, N entries.
-        facts: Facts by path, from :func:`verify_videos`.
+        facts: Facts of a path, from :func:`verify_videos`.
         limits: Minimum length; None for the defaults.
         lines: (N,) line number of every entry in its file.
         num_classes: Labels must lie in ``[0, num_classes)``; None does not check labels.
@@ -112,9 +134,13 @@ def find_problems(
         earlier = first.setdefault(os.path.normpath(path), index)
         if earlier != index:
             known: dict[str, Any] = {}
-            found.append(("duplicate", _describe_duplicate(videos, earlier, index, lines)))
+            where = f"entry {earlier + 1}" if lines is None else f"line {lines[earlier]}"
+            labels = int(videos.labels[earlier]), int(videos.labels[index])
+            other = f", which has label {labels[0]}; here it is {labels[1]}"
+            other = other if labels[0] != labels[1] else ""
+            found.append(("duplicate", f"same file as {where}{other}"))
         else:
-            known = facts[path]
+            known = facts(path)
             found.extend(file_problems(path, known, limits))
         label = int(videos.labels[index])
         if num_classes is not None and not 0 <= label < num_classes:
@@ -122,16 +148,6 @@ def find_problems(
             found.append(("label", f"{what}: labels are 0 to {num_classes - 1}"))
         problems.extend(Problem(kind, path, line, detail, known) for kind, detail in found)
     return problems
-
-
-def _describe_duplicate(
-    videos: VideoList, earlier: int, index: int, lines: Sequence[int] | None
-) -> str:
-    where = f"line {lines[earlier]}" if lines is not None else f"entry {earlier + 1}"
-    labels = int(videos.labels[earlier]), int(videos.labels[index])
-    if labels[0] != labels[1]:
-        return f"same file as {where}, which has label {labels[0]}; here it is {labels[1]}"
-    return f"same file as {where}"
 
 
 def file_problems(path: str, facts: dict[str, Any], limits: Limits) -> list[tuple[str, str]]:
@@ -327,3 +343,216 @@ def _usable(reader: VideoReader) -> dict[str, Any]:
             "seconds": float(error.timestamps[-1]) + left,
         }
     return {}
+
+
+_PROBED_ENTRIES = 20  # of a list, to find the folder that its paths are relative to
+
+
+def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
+    """The videos of an annotation list or a folder, the root of their paths, and line numbers.
+
+    Args:
+        source: Annotation list, or a folder to search.
+        data_root: Folder the paths of a list are relative to. None takes the folder of the list
+            or the current one, whichever holds one of the first files.
+
+    Returns:
+        The list, the root, and (N,) line numbers from 1, which are None for a folder.
+
+    Raises:
+        ValueError: There are no videos, or none of the first files of the list exists.
+    """
+    if os.path.isdir(source):
+        if data_root is not None:
+            raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
+        return scan_folder(source), source, None
+    videos = read_annotation_list(source)
+    first = [videos.path(i) for i in range(min(len(videos), _PROBED_ENTRIES))]
+    roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
+    for root in roots:
+        if any(os.path.exists(os.path.join(root, path)) for path in first):
+            with open(source, encoding="utf-8-sig", errors="surrogateescape") as file:
+                lines = [number for number, line in enumerate(file, 1) if line.strip()]
+            return videos, root, lines
+    raise ValueError(
+        f"none of the first {len(first)} videos of {source!r} exist, for example "
+        f"{os.path.join(roots[0], first[0])!r}: give their folder with --data-root"
+    )
+
+
+def open_records(path: str | os.PathLike[str], restart: bool = False) -> RecordStore:
+    """The records of a verification; ``restart`` discards what the file holds.
+
+    Raises:
+        StoreError: The file holds something else, or another run writes it.
+        StorageError: It cannot be written.
+    """
+    try:
+        return RecordStore(Path(path), VerifyJob.name, restart=restart)
+    except BusyStoreError:
+        raise
+    except StoreError as error:
+        raise StoreError(f"{error}; choose another name with --out") from error
+
+
+class VerifyJob(BatchJob):
+    """Decodes one file completely.
+
+    Its limits are no settings of the records: what was found tells whether other limits would find
+    something else.
+
+    Args:
+        root: Folder that the keys of the items are relative to.
+        timeout: Seconds a file may take.
+        max_pixels: Height x width of the largest frames that are decoded.
+        examine: Called with (path, seconds); None for :func:`examine_file`. For tests.
+    """
+
+    name = "verify"
+
+    def __init__(
+        self,
+        root: str,
+        timeout: float,
+        max_pixels: int = MAX_PIXELS,
+        examine: Callable[[tuple[str, float]], dict[str, Any]] | None = None,
+    ) -> None:
+        self.root = os.path.abspath(root)  # other machines have other current folders
+        self.timeout = timeout
+        self.max_pixels = max_pixels
+        self._examine = examine
+
+    def process(self, item: Item) -> dict[str, Any]:
+        """Facts about a file."""
+        examine = self._examine or partial(examine_file, max_pixels=self.max_pixels)
+        facts = examine((os.path.join(self.root, item.key), self.timeout))
+        return {**facts, "max_pixels": self.max_pixels}
+
+    def holds(self, item: Item, record: Record) -> bool:
+        """Files that crashed a process are decoded again, files that timed out if the limit is
+        longer now, and files that another ``max_pixels`` may admit or refuse."""
+        facts = facts_of(record)
+        if facts["outcome"] == "timeout":
+            return self.timeout <= (record.time_limit or 0.0)
+        if facts["outcome"] == "unreadable":
+            return self.max_pixels <= facts.get("max_pixels", 0)
+        if facts["outcome"] != "decoded":
+            return False
+        return facts.get("height", 0) * facts.get("width", 0) <= self.max_pixels
+
+
+def verify_videos(
+    paths: Iterable[str],
+    job: VerifyJob,
+    store: RecordStore,
+    workers: Workers,
+    on_progress: Callable[[int, int, int], None] | None = None,
+) -> Callable[[str], dict[str, Any]]:
+    """Decode all files whose present state has no record.
+
+    Args:
+        paths: Files; a path given twice is decoded once.
+        job: What is done with each, relative to its ``root``.
+        store: Results of earlier runs; the results of this run are added.
+        workers: Where it runs.
+        on_progress: Called with (files decoded, files to decode, files known or missing) at the
+            start and after each file.
+
+    Returns:
+        The facts of a path, read from the store when they are asked for (of millions of files only
+        the names are in memory): those of :func:`examine_file`, with two more values of
+        ``outcome``: ``missing`` (not recorded) and ``crash``.
+    """
+    unique = dict.fromkeys(paths)
+    missing: set[str] = set()
+
+    def existing() -> Iterator[Item]:
+        for path in unique:
+            item = Item(path, file_state(os.path.join(job.root, path)))
+            if item.source is None:
+                missing.add(path)
+            else:
+                yield item
+
+    due = sum(not is_current(job, item, store) for item in existing())
+    report = on_progress or (lambda done, total, known: None)
+    report(0, due, len(unique) - due)
+    done = 0
+
+    def add(item: Item, record: Record | None) -> None:
+        nonlocal done
+        done += 1
+        report(done, due, len(unique) - due)
+
+    if due:
+        run_job(job, existing(), store, workers.at_most(due), add)
+
+    def facts(path: str) -> dict[str, Any]:
+        if path in missing:
+            return {"outcome": "missing", "error": "there is no such file"}
+        record = store.get(path)
+        assert record is not None, f"{path!r} is none of the files"
+        return facts_of(record)
+
+    return facts
+
+
+def facts_of(record: Record) -> dict[str, Any]:
+    """The facts of a record, whether or not its file could be examined."""
+    if record.done:
+        return record.facts
+    if record.kind == "timeout":
+        return {"outcome": "timeout", "error": record.reason}
+    words = "the decoder crashed" if record.kind == "crash" else "examining it failed"
+    return {"outcome": "crash", "error": f"{words}: {record.reason}"}
+
+
+def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> None:
+    """Write a table of problems: markdown if the name ends in ``.md``, else tab-separated.
+
+    The file is replaced atomically; without problems it holds the header row only.
+    """
+    path = Path(path)
+    rows = [["problem", "path", "line", "detail", "frames", "seconds", "container", "codec"]]
+    for problem in problems:
+        facts, seconds = problem.facts, problem.facts.get("seconds")
+        cells = [
+            problem.kind,
+            problem.path,
+            problem.line,
+            problem.detail,
+            facts.get("frames"),
+            None if seconds is None else f"{seconds:.3f}",
+            (facts.get("container") or "").split(",")[0],
+            facts.get("codec"),
+        ]
+        texts = ["" if cell is None else str(cell) for cell in cells]
+        # A name may contain what separates cells and rows.
+        rows.append(
+            [t.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") for t in texts]
+        )
+    if path.suffix == ".md":
+        rows = [rows[0], ["---"] * 8, *([t.replace("|", "\\|") for t in row] for row in rows[1:])]
+        text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    else:
+        text = "".join("\t".join(row) + "\n" for row in rows)
+    write_text(path, text)
+
+
+def describe_problems(problems: Sequence[Problem], num_files: int, examples: int = 5) -> str:
+    """Lines for the terminal: the number of files with each problem, and the first of them."""
+    affected = len({problem.path for problem in problems})
+    if not problems:
+        return f"{num_files} files, no problems"
+    lines = [f"{num_files} files, {num_files - affected} good, {affected} with problems:"]
+    counts = Counter(problem.kind for problem in problems)
+    for kind, words in KINDS.items():
+        if not counts[kind]:
+            continue
+        lines.append(f"  {kind}: {counts[kind]} ({words})")
+        of_kind = [problem for problem in problems if problem.kind == kind]
+        shown = [printable_utf8(f"{p.path}: {p.detail}") for p in of_kind[:examples]]
+        lines.extend(f"    {line}" for line in shown)
+        if len(of_kind) > examples:
+            lines.append(f"    ... and {len(of_kind) - examples} more")
+    return "\n".join(lines)
