@@ -67,10 +67,8 @@ class HistoryRecord:
 
 
 def _history_method(owner: Any, name: Any) -> str:
-    """Stand-in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics.
-
-    The real ``getattr`` would give a file access to every attribute of every permitted object.
-    """
+    """Stand-in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics."""
+    # The real ``getattr`` would give a file access to every attribute of every permitted object.
     if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
         raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
     return f"HistoryBuffer.{name}"
@@ -88,11 +86,9 @@ KNOWN_NAMES = frozenset(name for _, name in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
-    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused.
-
-    So is a tensor with more numbers than its storage holds (a step of 0, sparse, without data): a
-    copy of it could take any amount of memory. The bytes of every storage are noted by address.
-    """
+    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused."""
+    # So is a tensor with more numbers than its storage holds (a step of 0, sparse, without data): a
+    # copy of it could take any amount of memory. The bytes of every storage are noted by address.
     if isinstance(value, torch.Tensor):
         plain = value.layout is torch.strided and not (value.is_meta or value.is_nested)
         if not plain or value.nbytes > value.untyped_storage().nbytes():
@@ -159,12 +155,10 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
 
 
 def _check_archive(path: Path) -> None:
-    """Raise ValueError unless the file is an archive as torch writes it, with all of its bits.
-
-    torch writes no compressed or overlapping records, and reads a small file of those that unpacks
-    to any size. Nor does it compare what it reads with the CRC-32 that it has stored; comparing
-    them here takes 0.1 s for 400 MB in the page cache, beside torch.load's 0.2 s.
-    """
+    """Raise ValueError unless the file is an archive as torch writes it, with all of its bits."""
+    # torch writes no compressed or overlapping records, and reads a small file of those that
+    # unpacks to any size. Nor does it compare what it reads with the CRC-32 that it has stored;
+    # comparing them here takes 0.1 s for 400 MB in the page cache, beside torch.load's 0.2 s.
     with open(path, "rb") as file:
         start = file.read(2)
         if not zipfile.is_zipfile(file):

@@ -133,12 +133,10 @@ class _StepError(ValueError):
 
 @contextmanager
 def _steps_in_child_configs() -> Iterator[None]:
-    """Let mmengine merge dicts into inherited lists while config files are read.
-
-    mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
-    ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
-    file's name to errors. Both are put back on leaving, whatever happens.
-    """
+    """Let mmengine merge dicts into inherited lists while config files are read."""
+    # mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
+    # ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
+    # file's name to errors. Both are put back on leaving, whatever happens.
     merge, read = vars(Config)["_merge_a_into_b"], vars(Config)["_file2dict"]
 
     def merge_with_steps(changes: dict, base: dict, allow_list_keys: bool = False) -> dict:

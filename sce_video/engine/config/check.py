@@ -147,11 +147,9 @@ def registered_names(registry: str) -> set[str]:
 
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
-    """Names of the arguments of a class or function, and whether it takes others (``**kwargs``).
-
-    A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
-    among the names.
-    """
+    """Names of the arguments of a class or function, and whether it takes others (``**kwargs``)."""
+    # A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
+    # among the names.
     constructors = [part]
     if inspect.isclass(part):
         constructors = [vars(c)["__init__"] for c in part.__mro__ if "__init__" in vars(c)]

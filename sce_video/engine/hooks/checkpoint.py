@@ -199,10 +199,8 @@ def restore_run(url: str, work_dir: str | Path) -> None:
 
 
 def _is_newer(stored: StoredFile, local: Path) -> bool:
-    """Whether a checkpoint in a store is of a later step than a local one.
-
-    By its number; an epoch and an iteration are compared by the time of writing.
-    """
+    """Whether a checkpoint in a store is of a later step than a local one."""
+    # By its number; an epoch and an iteration are compared by the time of writing.
     kinds = [_NUMBERED.fullmatch(name) for name in (stored.name, local.name)]
     if kinds[0] and kinds[1] and kinds[0][1] == kinds[1][1]:
         return int(kinds[0][2]) > int(kinds[1][2])
