@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 
@@ -176,33 +175,3 @@ def test_checkpoint_of_another_network_is_refused(videos, tmp_path):
     cfg.load_from = str(tmp_path / "other.pth")
     with pytest.raises(ValueError, match=r"no weight of .*other\.pth fits SCE"):
         train(cfg)
-
-
-def test_scheduled_numbers_are_logged_and_continue(videos, tmp_path):
-    """lambda_, tau and tau_m by every kind of schedule, against loops over the nine steps."""
-    scheduled = dict(
-        lambda_=dict(name="steps", values=(0.5, 0.3, 0.1), milestone_epochs=(1, 2)),
-        tau=dict(name="linear", start=0.1, end=0.19),
-        tau_m=dict(name="cosine", start=0.05, end=0.07),
-        momentum=0.9,
-    )
-    expected = dict(
-        lambda_=[0.5] * 3 + [0.3] * 3 + [0.1] * 3,
-        tau=[0.1 + 0.01 * step for step in range(9)],
-        tau_m=[0.06 - 0.01 * math.cos(math.pi * step / 9) for step in range(9)],
-        momentum=[0.9] * 9,
-    )
-    options = dict(custom_hooks__0__model=scheduled)
-    whole, uninterrupted = train(small_config(videos, tmp_path / "whole", **options))
-    _, before = train(small_config(videos, tmp_path / "parts", **options), stop_after=5)
-    cfg = small_config(videos, tmp_path / "parts", **options)
-    cfg.resume = True
-    resumed, after = train(cfg)
-    assert before.rows + after.rows == uninterrupted.rows
-    for runner in (whole, resumed):
-        for name, values in expected.items():
-            logged = runner.message_hub.get_scalar(f"train/{name}").data[0]
-            assert logged.tolist() == pytest.approx(values), name
-            assert getattr(runner.model, name) == pytest.approx(values[-1])
-    unscheduled = small_config(videos, tmp_path / "other", custom_hooks__0__model=None)
-    assert train(unscheduled)[1].rows != uninterrupted.rows  # the loss uses the values

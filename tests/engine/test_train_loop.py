@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -264,25 +263,6 @@ def test_the_command_ends_with_the_status_of_the_signal(repo, videos, tmp_path, 
     assert "Traceback" not in text and "DataLoader worker" not in text
     (written,) = tmp_path.glob("*.pth")
     assert written.name == f"iter_{load_checkpoint_file(written)['meta']['iter']}.pth"
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_all_processes_of_a_command_end_with_that_status(repo, videos, tmp_path):
-    """One of them receives the signal; all exit with the same status."""
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
-    run, out = start(repo, videos, tmp_path, *launcher)
-    listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(run.pid)], capture_output=True, text=True
-    ).stdout.splitlines()
-    children = [int(line.split()[0]) for line in listed if "tools/train.py" in line]
-    assert len(children) == 2
-    os.kill(children[1], signal.SIGTERM)
-    assert run.wait(240) != 0
-    text = out.read_text()
-    assert re.findall(r"exitcode +: (\S+)", text) == ["143", "143"], text[-3000:]
-    assert text.count("stopped by SIGTERM: checkpoint") == 1
-    assert len(names(tmp_path)) == 1
 
 
 def on_two_processes(rank, port, videos, folder):

@@ -142,26 +142,3 @@ def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
     with pytest.raises(ValueError, match=r"holds an earlier training \(the log of 1") as raised:
         check_unused(tmp_path)
     assert "--resume" not in str(raised.value)
-
-
-def test_a_test_or_a_failed_start_leaves_the_config_of_the_training(videos, tmp_path):
-    cfg = config(videos, tmp_path)
-    launch.train(cfg)
-    copy = tmp_path / "sce_r3d18_folder.py"
-    trained = copy.read_text()
-    assert "max_epochs=2" in trained
-    with pytest.raises(ValueError, match="another network"):
-        launch.train(config(videos, tmp_path, resume=True, model__backbone__base_channels=8))
-    assert copy.read_text() == trained
-    data = {"data_root": str(videos), "num_workers": 0}
-    options = [
-        f"{part}.{'dataset.' * (key == 'data_root')}{key}={value}"
-        for part in ("test_dataloader", "test_cfg.gallery_dataloader")
-        for key, value in data.items()
-    ]
-    test = launch.testing_config(
-        cfg.filename, str(tmp_path / "epoch_2.pth"), work_dir=tmp_path, cfg_options=options
-    )
-    launch.test(test)
-    assert (tmp_path / "results.json").is_file()
-    assert copy.read_text() == trained

@@ -241,31 +241,6 @@ def test_speed_and_data_wait_are_those_of_the_window(log_processor):
     assert tag["data_wait"] == pytest.approx(6.25 / 15)
 
 
-@pytest.mark.parametrize("prefix", ["", "train/"])
-def test_measured_values_are_logged_as_means_and_set_values_as_they_are(log_processor, prefix):
-    """Whatever their names; the ScheduleHook declares what it sets."""
-    runner = schedule_runner()
-    runner.log_processor = log_processor
-    scheduled = dict(momentum=0.9, tau=0.1, tau_m=0.07, lambda_=0.5)
-    hook = ScheduleHook(model=scheduled)
-    hook.before_run(runner)
-    hook.before_train(runner)
-    runner.message_hub = hub = MessageHub.get_instance(f"test_means{len(prefix)}")
-    model = algorithm().train()
-    measured = [*model(views(4, 0), mode="loss"), "time", "data_time", "grad_norm", "of_a_method"]
-    assert {"loss", "infonce", "ressl", "h_std", "h_rank"} < set(measured)
-    set_values = ["lr", "base_lr", *scheduled]
-    for value in (1.0, 4.0):
-        for name in [*measured, *set_values]:
-            hub.update_scalar(f"train/{name}", value)
-        hub.update_scalar("val/top1_acc", value)
-    tag = log_processor._collect_scalars([], runner, "train", bool(prefix))
-    assert tag == {f"{prefix}{name}": 2.5 for name in measured} | {
-        f"{prefix}{name}": 4.0 for name in set_values
-    }
-    assert log_processor._collect_scalars([], runner, "val") == {"top1_acc": 4.0}
-
-
 def bad_file_runner(tmp_path, files=100, iteration=0):
     return SimpleNamespace(
         work_dir=str(tmp_path),

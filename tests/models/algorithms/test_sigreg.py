@@ -117,29 +117,6 @@ def test_a_skipped_step_keeps_the_directions():
     assert not torch.equal(model.directions(), before)
 
 
-def training(steps: int, **changes) -> list[dict[str, float]]:
-    """Logged values of every step on two noisy views of the same 16 samples."""
-    model = build(**changes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    samples = make_views((8,), n=16)[0]
-    generator = torch.Generator().manual_seed(1)
-    rows = []
-    for _ in range(steps):
-        views = [samples + 0.1 * torch.randn(samples.shape, generator=generator) for _ in range(2)]
-        out = model(views, mode="loss")
-        optimizer.zero_grad()
-        out["loss"].backward()
-        optimizer.step()
-        model.after_optimizer_step()
-        rows.append({name: value.item() for name, value in out.items()})
-    return rows
-
-
-def test_golden_losses_of_the_first_steps():
-    losses = [row["loss"] for row in training(5)]
-    assert losses == pytest.approx([0.270755, 0.25821, 0.248317, 0.208672, 0.223785], rel=1e-3)
-
-
 def test_errors_of_sigreg():
     with pytest.raises(ValueError, match="at least two views, got 1"):
         build()(make_views((32,)), mode="loss")

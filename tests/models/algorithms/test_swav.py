@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sce_video.engine import LARS, OptimizerStepHook
+from sce_video.engine import OptimizerStepHook
 from sce_video.models.algorithms import SwAV
 from sce_video.models.algorithms.swav import Prototypes
 
@@ -140,18 +140,6 @@ def optimizer_of(model, kind=torch.optim.SGD, **options):
     return optimizer
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, LARS])
-def test_frozen_prototypes_are_none_of_the_optimisers(kind):
-    """main_swav.py sets their gradient to None: no weight decay enters their momentum."""
-    model = build(frozen_prototype_steps=2)
-    optimizer = optimizer_of(model, kind, lr=0.5, momentum=0.9, weight_decay=0.1)
-    known = []
-    for number in range(3):
-        step(model, optimizer, views(seed=number))
-        known.append(model.prototypes.weight in optimizer.state)
-    assert known == [False, False, True]
-
-
 def test_prototypes_are_frozen_at_first_and_unit_vectors_always():
     model = build(frozen_prototype_steps=2)
     optimizer = optimizer_of(model, lr=0.5, momentum=0.9, weight_decay=0.1)
@@ -201,24 +189,6 @@ def test_a_skipped_step_leaves_queue_and_count():
     assert int(model.steps.step) == 1
 
 
-def test_resume_in_the_middle_gives_the_same_losses():
-    """Interrupted while the prototypes are frozen and the queue is being filled."""
-    options = dict(queue_size=10, queue_start_steps=1, frozen_prototype_steps=3)
-
-    def run(model, steps):
-        optimizer = optimizer_of(model, lr=0.1)
-        return [step(model, optimizer, views(seed=number)) for number in steps]
-
-    whole = build(**options)
-    losses = run(whole, range(6))
-    first, second = build(**options), build(**options)
-    begun = run(first, range(2))
-    second.load_state_dict(first.state_dict())
-    assert begun + run(second, range(2, 6)) == losses
-    for name, value in whole.state_dict().items():
-        assert torch.equal(second.state_dict()[name], value), name
-
-
 # Losses of a seeded run, computed once.
 GOLDEN = [5.033580, 8.062334, 2.030289, 3.795650, 5.848193]
 
@@ -229,21 +199,6 @@ def test_golden_losses():
     optimizer = optimizer_of(model, lr=0.1)
     losses = [step(model, optimizer, views(seed=number)) for number in range(5)]
     assert losses == pytest.approx(GOLDEN, rel=1e-4)
-
-
-def test_samples_and_prototypes():
-    model = build(num_prototypes=20, queue_size=12)
-    assert model.check_training(40, 12, 2) == []
-    (warning,) = model.check_training(40, 6, 2)
-    assert "batch of 6 and a queue of 12" in warning and "20 prototypes" in warning
-    for batch, whole in ((11, 11), (16, 16), (9, 9), (10, 10)):
-        (warning,) = model.check_training(40, batch, 2)
-        assert f"queue_size=12 is no multiple of the {batch} keys" in warning
-        assert f"{whole} keys would be whole batches" in warning
-    with pytest.raises(ValueError, match="19 training samples are fewer than the 20"):
-        model.check_training(19, 12, 2)
-    with pytest.raises(ValueError, match="at least two views, got 1"):
-        model.check_training(40, 12, 1)
 
 
 def test_errors():

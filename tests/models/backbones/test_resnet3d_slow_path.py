@@ -52,23 +52,6 @@ def test_the_deeper_networks_follow_the_same_rule(depth, parameters):
     assert sum(p.numel() for p in model.parameters()) == weights + norms == parameters
 
 
-def test_kernels_of_r18_and_r50():
-    r18 = dict(ResNet3dSlowPath(depth=18, base_channels=8).named_modules())
-    for layer, block in [(i, j) for i in range(1, 5) for j in range(2)]:
-        temporal = 3 if layer >= 3 else 1
-        assert r18[f"layer{layer}.{block}.conv1"].kernel_size == (temporal, 3, 3)
-        assert r18[f"layer{layer}.{block}.conv2"].kernel_size == (1, 3, 3)
-    r50 = dict(ResNet3dSlowPath(depth=50, base_channels=8).named_modules())
-    assert r50["conv1"].kernel_size == (1, 7, 7) and r50["conv1"].stride == (1, 2, 2)
-    for layer, block in [(1, 0), (2, 3), (3, 0), (3, 5), (4, 2)]:
-        prefix = f"layer{layer}.{block}"
-        assert r50[f"{prefix}.conv1"].kernel_size == (3 if layer >= 3 else 1, 1, 1)
-        assert r50[f"{prefix}.conv2"].kernel_size == (1, 3, 3)
-        assert r50[f"{prefix}.conv3"].kernel_size == (1, 1, 1)
-    assert r50["layer3.0.conv2"].stride == (1, 2, 2)  # the spatial stride is on the 3x3
-    assert all(m.stride[0] == 1 for m in r50.values() if isinstance(m, nn.Conv3d))
-
-
 def test_r50_equals_mmaction2s_slow_only():
     """The same network as mmaction2's slow-only R50 (at depth 18 they differ): equal outputs."""
     ours = ResNet3dSlowPath(depth=50, base_channels=8, zero_init_residual=False).eval()

@@ -96,13 +96,6 @@ def test_proposition_1(seed, lambda_):
     assert terms.loss.item() == pytest.approx(parts.item(), abs=1e-5)
 
 
-def test_lambda_one_is_infonce():
-    _, (query, key, queue) = inputs(dtype=torch.float32)
-    logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], dim=1) / 0.1
-    expected = F.cross_entropy(logits, torch.zeros(len(query), dtype=torch.int64))
-    assert sce_loss(query, key, queue, lambda_=1.0).item() == pytest.approx(expected.item(), 1e-5)
-
-
 def test_gradient_is_correct_and_reaches_the_query_only():
     _, (query, key, queue) = inputs(n=3, k=7, d=5)
     query.requires_grad_(), key.requires_grad_(), queue.requires_grad_()
