@@ -37,6 +37,7 @@ _FUNCTIONS = {
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
+    "search": "find.search",
     "top_classes": "inference.classifier",
 }
 __all__ = ["__version__", *_FUNCTIONS]

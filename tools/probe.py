@@ -19,9 +19,8 @@ from pathlib import Path
 
 from sce_video.evaluation import PROTOCOLS, FeatureStatistics, RowMetric, compute_metrics, group_ids
 from sce_video.evaluation.features import FeaturePair, load_feature_pair
-from sce_video.evaluation.metrics.base import listed_metrics, metric_settings
+from sce_video.evaluation.metrics.base import format_table, listed_metrics, metric_settings, telling
 from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes
-from sce_video.evaluation.tables import format_table, telling
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

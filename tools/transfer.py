@@ -23,7 +23,7 @@ from sce_video.evaluation.transfer import (
     MANY_SHOT_SETS,
     evaluate_low_shot,
     evaluate_many_shot,
-    load_parts,
+    load_transfer_parts,
     on_dataset,
 )
 from sce_video.utils.command import command
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     for path in files.values():
         if path and args.json and os.path.realpath(path) == os.path.realpath(args.json):
             raise ValueError(f"{args.json} is an input and would be overwritten")
-    parts = load_parts(files, args.labels)
+    parts = load_transfer_parts(files, args.labels)
     content = (linear if args.protocol == "linear" else svm)(args, parts)
     for note in parts.notes:
         print(f"  note: {note}")

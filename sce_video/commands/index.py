@@ -108,10 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     import numpy as np
 
-    from sce_video.find.feature_columns import write_features
-    from sce_video.find.index import build_index, read_index
-    from sce_video.find.query import model_of_index
-    from sce_video.find.store import find_store
+    from sce_video.find.index import build_index, find_store, read_index
+    from sce_video.find.search import model_of_index
+    from sce_video.find.table_store import write_feature_column
     from sce_video.inference.model import load_model
 
     stored = None
@@ -147,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         index = read_index(args.out, root=args.dir)
         features = index.features[np.arange(len(index))]
         header = index.stored.header
-        written = write_features(index.root, args.column, index.paths, features, header)
+        written = write_feature_column(index.root, args.column, index.paths, features, header)
         print(f"{index.root}: {written} features in the column feature_{args.column}")
     return 0
 

@@ -16,7 +16,6 @@ import itertools
 import os
 import shlex
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +37,8 @@ from sce_video.utils.storage import absolute, exists
 if TYPE_CHECKING:
     from sce_video.find.index import VideoIndex
     from sce_video.find.query import Match
-    from sce_video.inference.model import VideoModel
 
-#: Of :mod:`sce_video.find.segments`, whose import takes seconds.
+#: Of :mod:`sce_video.find.search`, whose import takes seconds.
 MOST_REFINED = 5
 #: Plain similarities above this pile up near 1.
 _CLOSE = 0.95
@@ -108,7 +106,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="gallery to write, over an existing file too (default: a new file in INDEX/queries)",
     )
     parser.add_argument("--no-html", action="store_true", help="write no gallery")
-    parser.add_argument("--png", help="also write the gallery as an image")
     parser.add_argument("--json", help="also write the results as JSON")
     add_options(parser, "--device")
     page = parser.add_argument_group("in a browser, instead of a VIDEO")
@@ -149,7 +146,7 @@ def _what_is_wrong(args: argparse.Namespace) -> str:
         if args.index is None:
             index = "INDEX" if args.video is None else shlex.quote(args.video)
             return f"--text takes the index as a video does: --text WORDS --index {index}"
-        shown = [name for name in ("serve", "html", "png") if getattr(args, name) is not None]
+        shown = [name for name in ("serve", "html") if getattr(args, name) is not None]
         return f"--{shown[0]} shows a query's frames; a text has none: give --json" * bool(shown)
     if args.serve is None:
         if args.video is None:
@@ -190,7 +187,7 @@ def check_paths(args: argparse.Namespace) -> Query | None:
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Search, print the table, write JSON and galleries; or serve the page."""
+    """Search, print the table, write JSON and the gallery; or serve the page."""
     args = parse_args(argv)
     query = check_paths(args)
     if args.serve is not None:
@@ -198,16 +195,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import read_index
-    from sce_video.find.query import (
-        check_checkpoint,
-        model_of_index,
-        query_feature,
-        query_index,
-        rows_of_query,
-        searches_approximately,
-        text_query,
-    )
-    from sce_video.find.segments import own_moment, refine_moments
+    from sce_video.find.query import searches_approximately
+    from sce_video.find.search import search
     from sce_video.inference.model import checkpoint_of
 
     index = read_index(args.index, args.column)
@@ -215,39 +204,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
-        check_checkpoint(index, args.checkpoint)
-
-    @cache
-    def model() -> VideoModel:
-        return model_of_index(index, args.checkpoint, args.config, args.device)
-
-    if query is None:
-        feature, own = text_query(index, args.text, args.checkpoint), []
-    else:
-        feature = query_feature(index, query, model)
-        own = rows_of_query(index, query)
     # Features of a text are distributed otherwise than those of videos.
     whitened = index.whitens and args.text is None and not args.plain and not args.centred
-    matches = query_index(
-        index,
-        feature,
-        max(args.k, args.refine_moments),
-        leave_out=[] if args.include_self else own,
+    matches = search(
+        *(index, query, args.k),
+        text=args.text,
+        checkpoint=args.checkpoint,
+        config=args.config,
+        device=args.device,
+        include_self=args.include_self,
         centred=args.centred,
         exact=args.exact,
         whitened=whitened,
+        refine=args.refine_moments,
+        on_failure=lambda path, reason: print(printable(f"not refined: {path}: {reason}")),
     )
-    if args.refine_moments:
-        found = refine_moments(
-            *(index, feature, matches, model()),
-            centred=args.centred,
-            whitened=whitened,
-            without=None if query is None or args.include_self else own_moment(index, query, own),
-            count=args.refine_moments,
-        )
-        matches = found.matches[: args.k]
-        for path, reason in found.failures:
-            print(printable(f"not refined: {path}: {reason}"))
     print(format_matches(repr(args.text) if args.text else args.video, index, matches))
     approximate = not args.exact and searches_approximately(index, args.centred)
     if approximate:
@@ -262,15 +233,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         how |= {"refined": args.refine_moments > 0, "approximate": approximate}
         searched = {"text": args.text} if query is None else _searched(query)
         write_json(Path(args.json), {**searched, **describe_search(args, index, how, matches)})
-    if query is not None:
-        _write_galleries(args, query, index, matches, whitened)
+    if query is not None and not args.no_html:
+        _write_gallery(args, query, index, matches, whitened)
     return 0
 
 
 def run_serve(args: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
-    from sce_video.find.server.app import ServeOptions, can_open_browser, serve
-    from sce_video.find.server.state import Network
+    from sce_video.find.search_page import ServeOptions, can_open_browser, serve
+    from sce_video.find.search_state import Network
     from sce_video.inference.model import checkpoint_of
 
     checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
@@ -338,20 +309,17 @@ def new_page(index: str, video: str) -> str:
     return next(page for page in pages if not os.path.lexists(page))
 
 
-def _write_galleries(
+def _write_gallery(
     args: argparse.Namespace,
     query: Query,
     index: VideoIndex,
     matches: list[Match],
     whitened: bool,
 ) -> None:
-    """Write the gallery of the first matches as a page, and as an image where it is asked for."""
-    from sce_video.pages.frames import save_figure
-    from sce_video.pages.gallery import draw_gallery, read_entry, write_gallery
+    """Write the page of the first matches."""
+    from sce_video.pages.gallery import read_entry, write_gallery
 
-    page = None if args.no_html else args.html or new_page(args.index, query.video)
-    if page is None and args.png is None:
-        return
+    page = args.html or new_page(args.index, query.video)
     shown = matches[:_GALLERY_LIMIT]
     own = read_entry(query.video, query.video, start=query.start, end=query.end)
     results = [
@@ -366,9 +334,5 @@ def _write_galleries(
     )
     if len(shown) < len(matches):
         note += f"; the first {len(shown)} of {len(matches)} results"
-    if page is not None:
-        write_gallery(page, own, results, note)
-        print(printable(f"gallery: {page}"))
-    if args.png is not None:
-        save_figure(draw_gallery(own, results, note), args.png)
-        print(printable(f"image: {args.png}"))
+    write_gallery(page, own, results, note)
+    print(printable(f"gallery: {page}"))

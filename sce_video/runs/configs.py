@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -132,6 +133,8 @@ def checkpoints_to_test(path: str) -> list[str]:
     return [str(epochs[0]), *map(str, best)]
 
 
+#: Entries of ``default_hooks`` that do nothing in a test.
+_TRAINING_HOOKS = {"alarms", "bad_files", "chance_level", "log_reduction", "progress"}
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
     "train_dataloader",
@@ -291,6 +294,14 @@ def _checked_output(out: str | Path) -> str:
     return absolute(out)
 
 
+def _leave_out_training(cfg: Config) -> None:
+    """Drop what testing does not use; hooks that only train are not even built."""
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
+        del cfg.default_hooks[name]
+
+
 def testing_config(
     config: str | Path | Config,
     checkpoint: str,
@@ -347,8 +358,7 @@ def testing_config(
     if checkpoint != RANDOM:
         cfg.load_from = absolute(checkpoint)
     complete_classifier(cfg, cfg.load_from)
-    for name in _TRAINING_ONLY:
-        cfg[name] = None
+    _leave_out_training(cfg)
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:
@@ -381,12 +391,13 @@ def evaluation_config(
     if gallery is None:
         changes["test_cfg.gallery_dataloader"] = None
         changes["test_cfg.group_pattern"] = group_pattern
-    run_of_network = run_of_model(run)
-    # The run of a model is in a cache, which is no folder for results.
-    folder = folder_of_run(run_of_network)
-    if is_model(run):
-        folder = Path("work_dirs", Path(run_of_network).name)
-    checkpoint = newest_checkpoint(run_of_network)
+    if is_model(run):  # its run is in a cache, which is no folder for results
+        checkpoint = run_of_model(run)
+        folder = Path("work_dirs", Path(checkpoint).name)
+    else:
+        checkpoint = os.fspath(run)
+        folder = folder_of_run(checkpoint)
+    checkpoint = newest_checkpoint(checkpoint)
     cfg = testing_config(
         stored_test(checkpoint),
         RANDOM if random else checkpoint,

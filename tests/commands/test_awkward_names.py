@@ -17,7 +17,7 @@ from sce_video.commands.curate import describe
 from sce_video.commands.main import main
 from sce_video.engine.config.changes import parse_value
 from sce_video.engine.config.load import load_config
-from sce_video.find.server.state import SearchState
+from sce_video.find.search_state import SearchState
 
 NAMES = ["2023", "[x]", "a,b", "None", "a=b", "it's", 'say "a" $HOME']
 

@@ -15,7 +15,7 @@ from sce_video.commands.main import COMMANDS
 from sce_video.curation.curate import THRESHOLDS
 from sce_video.engine.logs import TRACKERS
 from sce_video.evaluation import PROTOCOLS
-from sce_video.find.segments import MOST_REFINED
+from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
 from sce_video.interop.export import FORMATS, NETWORK_FORMATS
 from sce_video.models.backbones.hf_encoder import POOLS

@@ -12,7 +12,7 @@ from helpers.training import REPO
 
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.engine.training_record import selected_on
-from sce_video.evaluation.tables import format_metrics
+from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.reporting.comparability import selection_of
 from sce_video.runs import launch
 from sce_video.runs.configs import checkpoints_to_test

@@ -17,7 +17,8 @@ from sce_video.commands.predict import find_videos
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import query_index, rows_of_file
+from sce_video.find.query import query_index
+from sce_video.find.search import rows_of_file
 from sce_video.inference.embed import EmbedOptions, embed_files
 from sce_video.inference.model import load_model
 from sce_video.pages.gallery import read_entry

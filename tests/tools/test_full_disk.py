@@ -108,7 +108,7 @@ def index(d, o, v):
 
 
 def query(d, o, v):
-    written = ["--json", o / "q.json", "--html", o / "q.html", "--png", o / "q.png"]
+    written = ["--json", o / "q.json", "--html", o / "q.html"]
     return [d / "videos/a/0.mp4", "--index", d / "index", *written]
 
 
@@ -144,7 +144,7 @@ TOOLS = [
     ("retrieve", retrieve, ["r.json"]),
     ("probe", probe, ["p.json"]),
     ("index", index, ["features.npz", "index.json"]),
-    ("search", query, ["q.json", "q.html", "q.png"]),
+    ("search", query, ["q.json", "q.html"]),
     ("analysis/plot_run", lambda d, o, v: [d / "run", "--out", o / "r.png"], ["r.png"]),
     ("analysis/show_views", show_views, ["v.png"]),
     ("data/verify", verify, ["table.tsv"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.evaluation.tables import format_metrics, telling
+from sce_video.evaluation.metrics.base import format_metrics, telling
 from sce_video.utils.metric_names import is_trivial
 
 
