@@ -345,10 +345,10 @@ def to_cpu(state: Any) -> Any:
 _DICTS = (".AttributeDict", ".defaultdict")
 
 
-class Record:
+class EmptyRecord:
     """Stand-in for any class or function of a file: takes all arguments, keeps none."""
 
-    def __new__(cls, *_: Any) -> Record:
+    def __new__(cls, *_: Any) -> EmptyRecord:
         return super().__new__(cls)
 
     def __setstate__(self, state: Any) -> None:
@@ -384,7 +384,7 @@ def _stand_ins(path: Path) -> list:
     except Exception:  # no file, or damaged: load_checkpoint_file says what is wrong with it
         return []
     return [
-        (DictRecord if name.endswith(_DICTS) else Record, name)
+        (DictRecord if name.endswith(_DICTS) else EmptyRecord, name)
         for name in names
         if name not in KNOWN_NAMES
     ]

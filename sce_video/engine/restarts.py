@@ -28,7 +28,7 @@ from sce_video.engine.training_record import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.run_files import HISTORY, append_row
+from sce_video.utils.run_files import HISTORY, append_row, keep_rows_until
 from sce_video.version import __version__
 
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
@@ -173,7 +173,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A process
         that is killed leaves no end.
     """
-    _append(runner, {"event": "start", "time": time.time(), **_describe(runner)})
+    append_or_warn(runner, HISTORY, {"event": "start", "time": time.time(), **_describe(runner)})
     note_started(runner.work_dir)
     end = {"status": "finished", "message": ""}
     try:
@@ -184,16 +184,20 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise
     finally:
-        _append(runner, {"event": "end", "time": time.time(), "iter": runner.iter, **end})
+        append_or_warn(
+            runner, HISTORY, {"event": "end", "time": time.time(), "iter": runner.iter, **end}
+        )
 
 
 def record_replan(runner: Any, text: str) -> None:
     """Append to ``history.jsonl`` that the training was given another length."""
     row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}
-    _append(runner, {**row, "epochs": runner.train_loop.max_epochs, "message": text})
+    append_or_warn(
+        runner, HISTORY, {**row, "epochs": runner.train_loop.max_epochs, "message": text}
+    )
 
 
-def accumulated_before_and_now(runner: Any) -> tuple[int, int]:
+def _accumulated_before_and_now(runner: Any) -> tuple[int, int]:
     """Iterations of an optimiser step in the start before this one, and in this one.
 
     They differ where a training is resumed on another number of processes.
@@ -238,10 +242,26 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
-def _append(runner: Any, row: dict[str, Any]) -> None:
+def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
+    """Append a row to a file of the work folder; rank 0 does, and a full disk is a warning."""
     if not is_main_process():
         return
     try:
-        append_row(Path(runner.work_dir, HISTORY), row)
+        append_row(Path(runner.work_dir, name), row)
     except WriteError as error:
         runner.logger.warning(f"{error}; the training goes on")
+
+
+def continue_rows(runner: Any, name: str) -> Path:
+    """Begin a file of rows of a training; a resumed one loses the rows that are computed again.
+
+    Called on rank 0.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    path = Path(runner.work_dir, name)
+    if runner.iter == 0:
+        path.unlink(missing_ok=True)
+    keep_rows_until(path, runner.iter, _accumulated_before_and_now(runner))
+    return path

@@ -36,7 +36,7 @@ from sce_video.engine.config.load import FormattedOnce
 from sce_video.engine.hooks.screen import keep_details_off_the_screen
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
 from sce_video.engine.training_record import record_selection, record_training
-from sce_video.engine.weights import check_weights, load_backbone, weights_of
+from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_text
@@ -255,7 +255,7 @@ class VideoRunner(Runner):
         checkpoint = load_checkpoint_file(filename, map_location)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         model = unwrap_model(self.model)
-        weights = weights_of(checkpoint)
+        weights = checkpoint_weights(checkpoint)
         own = model.state_dict()
         if not set(weights) & set(own):
             raise ValueError(

@@ -20,7 +20,7 @@ _HEADS = ("cls_head.", "roi_head.")
 _IGNORED = "num_batches_tracked"
 
 
-def weights_of(checkpoint: dict) -> dict[str, Any]:
+def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
     """The weights of a checkpoint by name, without the prefix of DistributedDataParallel."""
     weights = checkpoint.get("state_dict", checkpoint)
     return {name.removeprefix("module."): value for name, value in weights.items()}
@@ -46,7 +46,7 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
         ValueError: none or not all of them fit; the message names the first on both sides.
     """
     inner = unwrap_model(model)
-    weights = weights_of(checkpoint)
+    weights = checkpoint_weights(checkpoint)
     own = {key: value for key, value in inner.state_dict().items() if not key.endswith(_IGNORED)}
     backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
     prefix = _PREFIX if backbone else ""
@@ -132,7 +132,7 @@ def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
     count = check_backbone_weights(model, checkpoint, name)
     inner = unwrap_model(model)
     own = {key for key in inner.state_dict() if key.startswith(_PREFIX)}
-    weights = weights_of(checkpoint)
+    weights = checkpoint_weights(checkpoint)
     inner.load_state_dict({k: v for k, v in weights.items() if k in own}, strict=False)
     return count
 
@@ -148,7 +148,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     Raises:
         ValueError: the file has no classifier, or one with another number of classes.
     """
-    weights = weights_of(checkpoint)
+    weights = checkpoint_weights(checkpoint)
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
     missing = [key for key in own if key not in weights]
     if missing and len(missing) == len(own):
@@ -199,7 +199,7 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
 
 
 def _meta(path: str) -> dict[str, Any]:
-    stored = read_model_config(path)
+    stored = read_exported_config(path)
     provenance = stored.get("provenance")
     provenance = provenance if isinstance(provenance, dict) else {}
     meta = {name: provenance[name] for name in _META if name in provenance}
@@ -210,7 +210,7 @@ def _meta(path: str) -> dict[str, Any]:
     return {**meta, "cfg": "\n".join(f"{name} = {value!r}" for name, value in settings.items())}
 
 
-def read_model_config(path: str | Path) -> dict[str, Any]:
+def read_exported_config(path: str | Path) -> dict[str, Any]:
     """The content of a ``config.json``; the values in it are not checked here.
 
     Raises:

@@ -164,7 +164,9 @@ def _logs_with_steps(folder: Path) -> list[Path]:
         if _has_line_with(path, '"loss"')
     }
     if _has_line_with(folder / METRICS, '"kind": "train"'):
-        found |= {folder / name for name in _started_logs(folder)} or {folder / METRICS}
+        names = [Path(str(start.get("log"))).name for start in starts_of(folder)]
+        logs = {folder / name for name in names if fnmatch(name, _LOG_FOLDERS)}
+        found |= logs or {folder / METRICS}
     return sorted(found)
 
 
@@ -173,12 +175,6 @@ def _has_line_with(path: Path, words: str) -> bool:
         return False
     with open(path, encoding="utf-8", errors="replace") as file:
         return any(words in line for line in file)
-
-
-def _started_logs(folder: Path) -> list[str]:
-    """Names of the log folders in ``history.jsonl``."""
-    names = [Path(str(start.get("log"))).name for start in starts_of(folder)]
-    return [name for name in names if fnmatch(name, _LOG_FOLDERS)]
 
 
 class OverwriteHook(Hook):

@@ -26,7 +26,7 @@ from sce_video.models.augmentation import (
     draw_parameters,
     gaussian_blur,
     named_view,
-    plan,
+    planned_operations,
 )
 from sce_video.registry import MODELS
 
@@ -50,11 +50,11 @@ def test_the_plan_follows_each_samples_order() -> None:
     drawn = draw_parameters(named_view("strong-gamma", 1.0), range(64), view=0)
     names = ["brightness", "contrast", "saturation", "hue"]
     for i in range(64):
-        done = [name for name, samples in plan(drawn) if i in samples]
+        done = [name for name, samples in planned_operations(drawn) if i in samples]
         want = [names[part] for part in drawn.order[i]] if drawn.jitter[i] else []
         want += [name for name in ("grey", "blur", "solarise", "flip") if getattr(drawn, name)[i]]
         assert done == want
-    assert len(plan(drawn)) <= 20
+    assert len(planned_operations(drawn)) <= 20
 
 
 def test_the_order_of_the_operations_matters_and_is_followed() -> None:

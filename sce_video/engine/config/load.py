@@ -41,7 +41,7 @@ from sce_video.engine.config.check import (
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.untrusted_network import checked_backbone
 from sce_video.engine.weights import CONFIG as MODEL_CONFIG
-from sce_video.engine.weights import FORMAT, read_model_config, test_settings
+from sce_video.engine.weights import FORMAT, read_exported_config, test_settings
 from sce_video.utils.json_files import read_json
 
 __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
@@ -91,7 +91,7 @@ def _read(path: str | Path) -> Config:
         stored = read_json(path)
         if isinstance(stored, dict) and stored.get("format") == FORMAT:
             runtime = read_config(recipes_folder() / "_base_/default_runtime.py").to_dict()
-            settings = test_settings(read_model_config(path))
+            settings = test_settings(read_exported_config(path))
             settings["model"]["backbone"] = checked_backbone(settings["model"]["backbone"])
             return Config({**runtime, **settings}, filename=str(path))
     try:

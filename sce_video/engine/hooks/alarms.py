@@ -23,14 +23,14 @@ from sce_video.engine.alarms import (
     report_alarm,
     report_cleared,
 )
-from sce_video.engine.restarts import accumulated_before_and_now
+from sce_video.engine.restarts import continue_rows
 from sce_video.engine.schedules import ScheduleHook, accumulative_counts
 from sce_video.engine.training_check import evaluated_files, learning_rate
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.run_files import ALARMS, METRICS, keep_rows_until
+from sce_video.utils.run_files import ALARMS, METRICS
 
 #: Rates of SGD and LARS per 256 samples that the recipes of the papers use, and a factor of five.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
@@ -163,9 +163,7 @@ class AlarmHook(_DetectorHook):
         """Begin the file, or continue that of a resumed run; check what is known before."""
         path = Path(runner.work_dir, ALARMS)
         if is_main_process():
-            if runner.iter == 0:
-                path.unlink(missing_ok=True)
-            keep_rows_until(path, runner.iter, accumulated_before_and_now(runner))
+            continue_rows(runner, ALARMS)
         super().before_train(runner)
         self._queue_told = runner.iter > 0
         if is_main_process():

@@ -18,13 +18,13 @@ from torch.utils.hooks import RemovableHandle
 from sce_video.datasets import BadFileReport, TooManyBadFilesError
 from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.engine.restarts import accumulated_before_and_now
+from sce_video.engine.restarts import continue_rows
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import WriteError
 from sce_video.utils.printable import printable_utf8
-from sce_video.utils.run_files import METRICS, append_row, keep_rows_until
+from sce_video.utils.run_files import METRICS, append_row
 from sce_video.utils.tensors import HostValue
 
 
@@ -356,11 +356,8 @@ class LoggerHook(mmengine.hooks.LoggerHook):
         """Begin the file, or continue that of a resumed run."""
         self._warned = False
         if is_main_process():
-            path = Path(runner.work_dir, METRICS)
-            if runner.iter == 0:
-                path.unlink(missing_ok=True)
             try:
-                keep_rows_until(path, runner.iter, accumulated_before_and_now(runner))
+                continue_rows(runner, METRICS)
             except WriteError as error:
                 self._warn(runner, error)
 
@@ -418,11 +415,8 @@ class OptimizerStepHook(Hook):
         optimizer = runner.optim_wrapper.optimizer
         self._handles = [
             optimizer.register_step_pre_hook(lambda *_: self._model.before_optimizer_step()),
-            optimizer.register_step_post_hook(self._note_step),
+            optimizer.register_step_post_hook(lambda *_: setattr(self, "_stepped", True)),
         ]
-
-    def _note_step(self, optimizer, args, kwargs) -> None:
-        self._stepped = True
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         if self._stepped:
