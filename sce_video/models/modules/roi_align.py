@@ -68,7 +68,10 @@ def roi_align(
         ValueError: wrong shapes or types, a batch index out of range, a box that is not finite, or
             a backend that is unknown or does not import.
     """
-    size = _output_size(output_size)
+    pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
+    if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
+        raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
+    size = (pair[0], pair[1])
     _check_inputs(features, rois, spatial_scale, sampling_ratio)
     name = _choose_backend(backend, features.device)
     if rois.shape[0] == 0:
@@ -182,13 +185,6 @@ def _point_numbers(
 
 
 # --- checks -----------------------------------------------------------------------------------
-
-
-def _output_size(output_size: int | Sequence[int]) -> tuple[int, int]:
-    pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
-    if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
-        raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
-    return pair[0], pair[1]
 
 
 def _check_inputs(
