@@ -193,13 +193,13 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
     from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
+    from sce_video.engine.work_dir import check_unused
     from sce_video.runs.seeds import (
         COMPARISON,
-        check_unused_seeds,
-        planned_configs,
         resumed_seeds,
         seed_folder,
         train_seeds,
+        write_seed_configs,
     )
     from sce_video.utils.distributed import leave_process_group
 
@@ -213,10 +213,10 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     if args.resume or restarted:
         seeds = resumed_seeds(args.out, seeds, args.videos)
     else:
-        if not args.overwrite:
-            check_unused_seeds(args.out, seeds)
+        for seed in () if args.overwrite else seeds:
+            check_unused(seed_folder(args.out, seed))
         planned = _planned(args, settings)
-        planned_configs(planned, args.out, seeds)
+        write_seed_configs(planned.config, args.out, seeds)
         print(f"{len(seeds)} runs, about {len(seeds) * planned.hours:.1f} hours in all", flush=True)
         if args.plan:
             return 0

@@ -26,7 +26,7 @@ from sce_video.engine.recipes import find_sweep, shipped_folder
 from sce_video.utils.command import command
 
 if TYPE_CHECKING:
-    from sce_video.runs.sweep import Cell, Step, Sweep
+    from sce_video.runs.sweep import Step, Sweep, SweepCell
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -103,7 +103,7 @@ def _check_known(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
         raise ValueError(f"no {kind} {sorted(unknown)[0]!r}; there are {there_are}")
 
 
-def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
+def show_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> None:
     """Write and print the table of every sweep."""
     from sce_video.runs.sweep_run import write_tables
 

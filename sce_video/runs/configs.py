@@ -211,7 +211,10 @@ def training_config(
     cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
-    if amp is None and _is_slow_here(cfg):
+    wrapper = cfg.get("optim_wrapper") or {}
+    half = wrapper.get("dtype") != "float32"
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and half
+    if amp is None and mixed and not torch.cuda.is_available():
         amp = "float32"
         print_log(
             f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
@@ -278,13 +281,6 @@ def _resumed_checkpoint(
 def _check_file(checkpoint: str, random: str) -> None:
     if not exists(checkpoint):
         raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
-
-
-def _is_slow_here(cfg: Config) -> bool:
-    """Whether a recipe uses mixed precision and there is no GPU."""
-    wrapper = cfg.get("optim_wrapper") or {}
-    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper"
-    return mixed and wrapper.get("dtype") != "float32" and not torch.cuda.is_available()
 
 
 def _checked_output(out: str | Path) -> str:

@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_is_named_with_its_record(data, split_videos, tmp_p
         ("train", [FINETUNE, "--pretrained", damaged, *work_dir, *recipe]),
         ("embed", ["--config", RETRIEVAL, "--checkpoint", damaged, "--out", tmp_path / "f.npz"]),
         ("convert/from_pytorchvideo", [damaged, tmp_path / "c.pth"]),
-        ("convert/from_torchvision", [damaged, tmp_path / "c.pth"]),
+        ("convert/from_layout", [damaged, tmp_path / "c.pth", "--layout", "torchvision"]),
     ):
         if tool == "embed":
             words += extraction(split_videos)

@@ -347,12 +347,6 @@ def test_other_arrays_are_refused(root, args, env, complaint):
     assert not (root.parent / "record").exists()
 
 
-def test_an_array_is_submitted_in_the_repository(root, tmp_path):
-    env = {**_array(1, 2), "SLURM_SUBMIT_DIR": str(tmp_path)}
-    done = _run(root, "slurm_sweep.sh", *SWEEP, **env)
-    assert done.returncode == 2 and "submit the job in the repository's root" in done.stderr
-
-
 @pytest.mark.distributed
 def test_two_machines_of_one_process_really_start(root):
     """The real torchrun, twice on this machine; the program only writes who it is."""
