@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import differences, recipe_config, resolved_config
+from sce_video.published.recipes import pretraining_recipe
 from sce_video.runs.sweep import option_texts, plan, read_sweep
 
 # The tables as they are printed.
@@ -157,3 +160,14 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
         for trained in (load_config(repo / recipe).benchmark for recipe in recipes):
             same = ("network", "frames", "size", "dataset")
             assert [benchmark[key] for key in same] == [trained[key] for key in same]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_point_is_the_recipe_of_its_number(configs, name):
+    for cfg in configs[name]:
+        claim, epochs = cfg.benchmark, cfg.train_cfg.max_epochs
+        setting = (claim.dataset, claim.network, claim.frames, claim.size, epochs)
+        recipe = pretraining_recipe(claim.pretraining, *setting)
+        ranks = int(re.search(r"_(\d+)xb", recipe[0])[1])
+        config = resolved_config(cfg, ranks * cfg.train_dataloader.batch_size)
+        assert differences(config, recipe_config(*recipe)) == []
