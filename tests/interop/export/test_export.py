@@ -37,7 +37,7 @@ def middle_frame(file, size):
 # -- parquet -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0])
 def test_parquet(index, tmp_path, workers, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("sce_video.interop.export.viewers.ROW_GROUP", 2)
