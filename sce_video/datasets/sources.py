@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
@@ -22,7 +20,7 @@ from sce_video.utils.storage import ObjectStoreError, exists, is_url
 # are imported where they are used.
 if TYPE_CHECKING:
     from sce_video.datasets.readers import VideoReader
-    from sce_video.datasets.readers.limits import DecodeLimits
+    from sce_video.datasets.readers.base import ReaderOptions
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
 _TABLE = re.compile(r".*\.lance/*", re.S)
@@ -44,24 +42,11 @@ def split_row_path(path: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
-def open_video(
-    path: str,
-    backend: str = "av",
-    *,
-    num_threads: int = 1,
-    correction: np.ndarray | None = None,
-    deadline: float | None = None,
-    limits: DecodeLimits | None = None,
-) -> VideoReader:
+def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
     """Open a video, wherever it is.
 
-    Args:
-        path: Of a file or a row, or a URL.
-        backend: Of files, see :func:`~sce_video.datasets.readers.open_reader`.
-        num_threads: Threads of the decoder.
-        correction: ``FrameCountError.correction`` of an earlier attempt.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large frames may be; None for the defaults.
+    Args: those of :func:`~sce_video.datasets.readers.open_reader`; ``path`` may be a row or a URL,
+    ``backend`` is that of files.
 
     Raises:
         VideoDecodeError: It cannot be opened, or not be downloaded.
@@ -69,15 +54,17 @@ def open_video(
         ValueError, ImportError: As of ``open_reader``.
     """
     from sce_video.datasets.readers import open_reader
+    from sce_video.datasets.readers.errors import VideoDecodeError
     from sce_video.datasets.tables.table_rows import named_rows
 
-    options: dict[str, Any] = dict(
-        num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
-    )
     row = split_row_path(path)
     if row is not None:
         return named_rows(row[0]).open(row[1], path, options)
-    return open_reader(_local_file(path), backend, **options)
+    try:
+        file = str(local_copy(path)) if is_url(path) else path
+    except (FileNotFoundError, ObjectStoreError) as error:
+        raise VideoDecodeError(path, str(error), False) from error
+    return open_reader(file, backend, **options)
 
 
 def is_elsewhere(path: str) -> bool:
@@ -122,14 +109,3 @@ def dataset_settings(root: str | Path) -> dict[str, str]:
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     return {"data_root": str(root)}
-
-
-def _local_file(path: str) -> str:
-    if not is_url(path):
-        return path
-    try:
-        return str(local_copy(path))
-    except (FileNotFoundError, ObjectStoreError) as error:
-        from sce_video.datasets.readers.errors import VideoDecodeError
-
-        raise VideoDecodeError(path, str(error), False) from error

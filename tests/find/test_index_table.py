@@ -379,7 +379,7 @@ def test_files_of_many_small_updates_are_joined(tmp_path, monkeypatch):
     assert len(list((tmp_path / TABLE / "data").iterdir())) == 4
     monkeypatch.setattr(reader_process, "_MOST_FILES", 3)
     table = lance.dataset(str(store.file))
-    reader_process.call(table, "tidy")
+    reader_process.call_method(table, "tidy")
     assert len(table.get_fragments()) == 1
     found = store.open()
     assert found.paths.tolist() == list(records)
