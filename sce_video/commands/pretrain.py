@@ -81,6 +81,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the training in RUN")
     start.add_argument("--overwrite", action="store_true", help="remove the training in RUN first")
+    # The options are those of the recipe, which depends on --method: it is read first.
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
@@ -137,6 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.runs.seeds import found_seeds
     from sce_video.utils.distributed import leave_process_group
 
+    # A budget in hours counts the imports, too.
     begun = process_began()
     config = args.out / CONFIG
     seeds_found = args.resume and not config.is_file() and found_seeds(args.out)

@@ -123,6 +123,7 @@ class OnlineEvaluationHook(Hook):
 
     def _run(self, runner: Runner, epoch: int) -> None:
         started = time.monotonic()
+        # A training with this hook stays bit-identical to one without.
         states = random_states()
         try:
             queries = self._extract(runner, self.gallery)
@@ -145,6 +146,7 @@ class OnlineEvaluationHook(Hook):
 
     def _extract(self, runner: Runner, dataloader: DataLoader | dict) -> Rows:
         assert isinstance(dataloader, DataLoader)  # built by before_train
+        # Workers that Ctrl-C ends would end the training before its checkpoint.
         with outliving_workers(dataloader):
             return extract_features(runner.model, dataloader)
 
@@ -188,6 +190,7 @@ class OnlineEvaluationHook(Hook):
         if not path.exists():
             return
         if runner.iter == 0:
+            # A new run in an old folder: the old numbers are not lost.
             path.rename(path.with_name(f"{path.name}.before_{runner.timestamp}"))
             return
         kept = []

@@ -169,6 +169,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     out = cache_folder() / "encoders" / digest / short
+    # A run without it was interrupted.
     if not (out / CONFIG).is_file():  # written last
         import_encoder(name, out, folder=folder)
     return str(out)

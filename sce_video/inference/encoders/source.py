@@ -51,10 +51,12 @@ def find_model(name: str) -> Path:
             f"{name} is neither a folder nor a name on the hub (owner/model): give the folder of a "
             "model, as save_pretrained() writes it, or such a name"
         )
+    # First: the message of a missing package comes before any request.
     transformers()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    # safetensors if there are some: pickles are read as data alone, but are twice the download.
     try:
         for weights in _WEIGHTS:
             folder = Path(snapshot_download(name, allow_patterns=[*_SETTINGS, weights]))

@@ -251,3 +251,10 @@ def test_the_published_config_of_clip():
     assert config.vision_config.patch_size == 32
     assert config.text_config.vocab_size == 49408
     assert config.projection_dim == 512
+
+
+def test_architectures_that_are_no_list(hf_model, tmp_path):
+    folder = shutil.copytree(hf_model("videomae")[0], tmp_path / "model")
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**stored, "architectures": 5}))
+    assert import_encoder(str(folder), tmp_path / "run").backbone["pool"] == "mean"
