@@ -30,7 +30,15 @@ from sce_video.datasets.tables.table import (
     make_table,
     read_table,
 )
-from sce_video.find.store import Feature, FileRecord, IndexStore, Matrix, StoredRows, checked_header
+from sce_video.find.store import (
+    TABLE,
+    Feature,
+    FileRecord,
+    IndexStore,
+    Matrix,
+    StoredRows,
+    checked_header,
+)
 
 FEATURE, FACTS, PREFIX = "feature", b"sce_video.index", "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -267,7 +275,7 @@ def _open_table(file: str | Path) -> OpenTable | RemoteTable:
     try:
         return read_table(str(file))
     except TableError as error:
-        own = Path(file).name == "features.lance"
+        own = Path(file).name == TABLE
         advice = "; build the index from scratch (--rebuild)" if own else ""
         raise ValueError(f"{error}{advice}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import textwrap
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from sce_video.inference.cell_maps import (
 )
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.pages.frames import save_figure
+from sce_video.pages.gallery import data_uri, encode_jpeg
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 from sce_video.utils.printable import printable_utf8
@@ -319,11 +319,7 @@ def _data_uri(frame: np.ndarray) -> str:
 
     if frame.shape[0] < _SIDE:
         frame = cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_LINEAR)
-    good, data = cv2.imencode(
-        ".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
-    )
-    assert good
-    return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode("ascii")
+    return data_uri("image/jpeg", encode_jpeg(frame, _JPEG_QUALITY))
 
 
 def activation_strips(

@@ -57,8 +57,10 @@ def reduced(
         return Points(at, np.where(finite, values, np.nan), not_finite=wrong)
     first, last = span or (at[0], at[-1])
     width = (last - first) / MAX_BINS or 1.0
+    # The last iteration lies on the upper edge of the last bin.
     bins = np.clip(((at - first) / width).astype(np.int64), 0, MAX_BINS - 1)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    # reduceat goes from each start to the next one; bins without a point have no start.
     counts = np.add.reduceat(finite.astype(np.float64), starts)
     sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
     low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
@@ -285,7 +287,7 @@ def _numbers(values: Any) -> list[float | int | None] | None:
     for value in values.tolist():
         if not math.isfinite(value):
             found.append(None)
-        elif value == int(value):
+        elif value == int(value):  # shorter in the page than 3.0
             found.append(int(value))
         else:
             found.append(float(f"{value:.{_DIGITS}g}"))

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sce_video.pages.frames import ClipReader, Quality, clip_frames, fitting, make_strip
+from sce_video.pages.frames import ClipReader, Quality, clip_frames, fitting, make_strip, page_tile
 from sce_video.pages.gallery import format_duration
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
-_TILE = (132, 110)  # largest width and height of a video on the page, CSS pixels
 _LEVELS = (
     Quality(120, 65, 16),
     Quality(96, 60, 12),
@@ -101,11 +100,10 @@ def write_clip_groups(
     strips = fitting(
         readable, lambda file, q: make_strip(*clip_frames(entries[file]), q), _LEVELS, max_bytes
     )
-    tiles: dict[str, dict[str, Any]] = {}
-    for number, (file, strip) in enumerate(zip(readable, strips, strict=True)):
-        scale = min(_TILE[0] / strip.width, _TILE[1] / strip.height)
-        width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
-        tiles[file] = {"strip": strip, "number": number, "width": width, "height": height}
+    tiles = {
+        file: page_tile(strip, number)
+        for number, (file, strip) in enumerate(zip(readable, strips, strict=True))
+    }
 
     def tile(clip: ShownClip) -> dict[str, Any]:
         entry = entries[clip.file]

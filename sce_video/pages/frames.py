@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import av
 import cv2
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 #: Seconds a frame is shown at least and at most, where a strip plays.
 _FASTEST, _SLOWEST = 0.06, 0.4
+_TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS pixels
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,13 @@ def make_strip(frames: Sequence[np.ndarray], seconds: float, quality: Quality) -
     encoded = io.BytesIO()
     image.save(encoded, "WEBP", quality=quality.quality, method=4)
     return Strip(_uri(encoded), len(small), width, height, round(played, 3))
+
+
+def page_tile(strip: Strip, number: int) -> dict[str, Any]:
+    """A strip by its number on the page and its size there, at most 132 x 110 CSS pixels."""
+    scale = min(_TILE[0] / strip.width, _TILE[1] / strip.height)
+    width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
+    return {"strip": strip, "number": number, "width": width, "height": height}
 
 
 def animation_uri(frames: Sequence[np.ndarray], seconds: float, quality: Quality) -> str:

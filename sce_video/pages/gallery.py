@@ -199,10 +199,10 @@ def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
         "problem": entry.problem,
         "similarity": entry.similarity,
         "duration": None if entry.duration is None else format_duration(entry.duration),
-        "played": "" if entry.problem else _data_uri("video/mp4", encode_clip(entry.played)),
+        "played": "" if entry.problem else data_uri("video/mp4", encode_clip(entry.played)),
         "images": []
         if entry.problem
-        else [_data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames],
+        else [data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames],
     }
 
 
@@ -229,18 +229,18 @@ def encode_clip(frames: Sequence[np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def encode_jpeg(frame: np.ndarray) -> bytes:
-    """A frame (h, w, 3) uint8 RGB as JPEG."""
+def encode_jpeg(frame: np.ndarray, quality: int = _JPEG_QUALITY) -> bytes:
+    """A frame (h, w, 3) uint8 RGB as JPEG of a quality from 0 to 100."""
     import cv2
 
     good, data = cv2.imencode(
-        ".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
+        ".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality]
     )
     assert good
     return data.tobytes()
 
 
-def _data_uri(kind: str, content: bytes) -> str:
+def data_uri(kind: str, content: bytes) -> str:
     """The content as a ``data:`` URI; empty for no content."""
     if not content:
         return ""

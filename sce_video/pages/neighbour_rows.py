@@ -19,6 +19,7 @@ from sce_video.pages.frames import (
     clip_frames,
     fitting,
     make_strip,
+    page_tile,
 )
 from sce_video.pages.gallery import GalleryEntry, format_duration
 from sce_video.pages.parts import Part, render_part, sentence_part
@@ -53,6 +54,7 @@ def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
     x = F.normalize(features.double(), dim=1)
     x = x - x.mean(dim=0)
     _, singular, directions = torch.linalg.svd(x, full_matrices=False)
+    # Features of one dimension have one direction: the other coordinate is 0.
     plane = F.pad(directions[:2], (0, 0, 0, 2 - min(2, len(directions))))
     largest = plane.gather(1, plane.abs().argmax(dim=1, keepdim=True))
     plane = plane * torch.where(largest < 0, -1.0, 1.0)
@@ -96,7 +98,6 @@ def neighbour_table(
 
 
 _ID, _TITLE = "neighbours", "Nearest neighbours"
-_TILE = (132, 110)  # largest width and height of a video on the page, CSS pixels
 _LEVELS = (
     Quality(120, 65, 16),
     Quality(96, 60, 12),
@@ -156,7 +157,8 @@ def neighbour_rows(
     readable = [path for path, entry in entries.items() if not entry.problem]
     made = fitting(readable, lambda p, q: _strip(entries[p], q), _LEVELS, max_bytes)
     tiles = {
-        path: _tile(strip, i) for i, (path, strip) in enumerate(zip(readable, made, strict=True))
+        path: page_tile(strip, i)
+        for i, (path, strip) in enumerate(zip(readable, made, strict=True))
     }
     found_rows = [neighbour for table in tables for neighbour in table]
     labelled = [n for n in found_rows if n["query_label"] >= 0 and n["label"] >= 0]
@@ -174,13 +176,6 @@ def neighbour_rows(
         "shown": len(entries),
     }
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)
-
-
-def _tile(strip: Strip, number: int) -> dict[str, Any]:
-    """A strip by its number on the page, and its size there: several rows show the same video."""
-    scale = min(_TILE[0] / strip.width, _TILE[1] / strip.height)
-    width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
-    return {"strip": strip, "number": number, "width": width, "height": height}
 
 
 def _strip(entry: GalleryEntry, quality: Quality) -> Strip:

@@ -76,6 +76,7 @@ def training_seconds(record: RunRecord) -> float:
     """Seconds that all starts together have trained, from the duration of the logged steps."""
     total, before = 0.0, 0
     for row in record.scalars:
+        # A row holds the mean of the steps since the row before it.
         total += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
         before = row["iter"]
     return total

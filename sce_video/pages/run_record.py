@@ -113,6 +113,7 @@ def run_state(record: RunRecord) -> State:
     reached = "before its first logged step"
     if epoch is not None:
         reached = f"in epoch {epoch}" + (f" of {planned}" if planned else "")
+    # The lock counts more than the history, which notes an end only when it comes.
     if record.locked:
         return State(RUNNING, f"A training is running, {reached}; this page shows its log so far.")
     end = record.end
