@@ -117,8 +117,11 @@ def _run(
                 future.add_done_callback(completed.put)
             if not pending:
                 return
-            done = _next(completed)
-            if done is not None and not _is_broken(done):
+            try:
+                done = completed.get(timeout=1.0)
+            except Empty:
+                done = None
+            if done is not None and not isinstance(done.exception(), BrokenProcessPool):
                 key, _ = pending.pop(done)
                 breaks = 0
                 yield key, _outcome_of(done, timeout)
@@ -147,18 +150,6 @@ def _schedule(
         future: Future = Future()
         future.set_exception(BrokenProcessPool(str(error)))
         return future
-
-
-def _next(completed: SimpleQueue[Future]) -> Future | None:
-    """The next completed future; None after a second without one."""
-    try:
-        return completed.get(timeout=1.0)
-    except Empty:
-        return None
-
-
-def _is_broken(future: Future) -> bool:
-    return isinstance(future.exception(), BrokenProcessPool)
 
 
 def _stop(pool: ProcessPool) -> None:
@@ -191,20 +182,14 @@ def _begin(start: Callable[[], None] | None) -> None:
     """Make SIGTERM and SIGALRM end a worker at once, also while it is inside C code."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    _end_with_parent()
+    # Linux kills this process when the server that forked it ends, which ends with the driver.
+    # Elsewhere the alarm of _call does so, after the time limit.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if start is not None:
         signal.setitimer(signal.ITIMER_REAL, _SETUP_SECONDS)
         start()
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _end_with_parent() -> None:
-    """Have Linux kill this process when the server that forked it ends, which ends with the driver.
-
-    Elsewhere the alarm of :func:`_call` does so, after the time limit.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> Outcome:

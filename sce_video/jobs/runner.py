@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sce_video.jobs.job import (
     BatchJob,
@@ -94,13 +94,10 @@ _job: BatchJob | None = None
 _problem = ""
 
 
-@dataclass(frozen=True)
-class PackedJob:
-    """A job that is unpacked where it runs: what only starts it need not import its module.
+class PackedJob(NamedTuple):
+    """A pickled job, and the module of its class.
 
-    Attributes:
-        data: The pickled job.
-        module: The module of its class.
+    It is unpacked where it runs: what only starts it, such as an actor of Ray, need not import it.
     """
 
     data: bytes
@@ -112,22 +109,20 @@ class PackedJob:
         return cls(pickle.dumps(job), type(job).__module__)
 
 
-def run_local(
-    job: BatchJob | PackedJob, items: Iterable[Item | None], workers: int, timeout: float
-) -> Done:
+def run_local(job: PackedJob, items: Iterable[Item | None], workers: int, timeout: float) -> Done:
     """Yield (item, outcome) in order of completion: :func:`process_items` for a job.
 
     The items that are yielded have the temporary path of their attempt. The outcome of an item
     whose process could not set up the job has the fault ``setup``.
     """
-    module = job.module if isinstance(job, PackedJob) else type(job).__module__
+    attempts = (None if item is None else _attempt(item) for item in items)
     return process_items(
         _process,
-        _attempts(items),
+        (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(module,),
-        start=partial(_start, job),
+        preload=(job.module,),
+        start=partial(_start, job.data),
     )
 
 
@@ -139,20 +134,14 @@ def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
         yield attempt, Outcome(None, "setup", problem) if problem else call(job.process, attempt)
 
 
-def _attempts(items: Iterable[Item | None]) -> Iterator[tuple[Item, Item] | None]:
-    for item in items:
-        attempt = None if item is None else _attempt(item)
-        yield None if attempt is None else (attempt, attempt)
-
-
 def _attempt(item: Item) -> Item:
     return replace(item, temporary=attempt_path(item.temporary))
 
 
-def _start(job: BatchJob | PackedJob) -> None:
+def _start(packed: bytes) -> None:
     global _job, _problem
     try:
-        _job = pickle.loads(job.data) if isinstance(job, PackedJob) else job
+        _job = pickle.loads(packed)
     except Exception as error:  # a module that this machine does not have
         _problem = f"{type(error).__name__}: {error}"
     else:
@@ -216,7 +205,8 @@ class Workers:
         if self.count == 0:
             return run_here(job, items)
         if self.ray is None:
-            return run_local(job, items, self.count or usable_cores(), self.timeout)
+            packed = PackedJob.of(job)
+            return run_local(packed, items, self.count or usable_cores(), self.timeout)
         from sce_video.jobs.ray_cluster import run_on_ray  # Ray is an extra
 
         return run_on_ray(job, items, self.ray, self.count, self.timeout)
@@ -286,7 +276,7 @@ def run_job(
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     """Whether the record of an item stands, so that it is not due."""
     record = store.get(item.key)
-    if record is None or record.settings != _plain(job.settings):
+    if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
     if item.source is None and not record.done:
         return False
@@ -294,22 +284,14 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
         return False
     if not job.holds(item, record):
         return False
-    return item.output is None or _output_is_intact(job, item, record)
-
-
-def _output_is_intact(job: BatchJob, item: Item, record: Record) -> bool:
-    if not record.done:
+    if item.output is None or not record.done:
         return True
-    if item.output is None or record.output != item.output:
+    if record.output != item.output:
         return False
     try:
         return os.path.getsize(os.path.join(job.folder, item.output)) == record.output_bytes
     except OSError:
         return False
-
-
-def _plain(settings: object) -> object:
-    return json.loads(json.dumps(settings))
 
 
 class _Driver:
