@@ -109,6 +109,7 @@ def _run(
     completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait it keeps their order
     try:
         while True:
+            # Items may be a generator over millions: few are taken that are not yet yielded.
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
@@ -134,6 +135,7 @@ def _run(
                         'own starts them under if __name__ == "__main__":'
                     )
                 _stop(pool)
+                # None of these was yielded, so the new pool may process them again.
                 pool, completed = open_pool(), SimpleQueue()
                 items, pending = chain(list(pending.values()), items), {}
     finally:
@@ -144,6 +146,7 @@ def _schedule(
     pool: ProcessPool, function: Callable[[Any], Any], argument: Any, timeout: float
 ) -> Future:
     try:
+        # Each limit is for a failure of the one before: the function's own, pebble's, the alarm.
         arguments = (function, argument, timeout + 2 * _GRACE)
         return pool.schedule(_call, args=arguments, timeout=timeout + _GRACE)
     except RuntimeError as error:  # the pool is no longer active

@@ -281,6 +281,7 @@ class _Actors:
 
 def _slots(ray: Any, job: BatchJob) -> int:
     resources = ray.cluster_resources()
+    # A GPU may be shared: a job that takes a quarter of one has four slots there.
     rooms = [resources.get(n, 0) / w for n, w in (("CPU", job.cpus), ("GPU", job.gpus)) if w]
     return max(1, int(min(rooms, default=1)))
 
@@ -348,7 +349,7 @@ class _Run:
             return
         except errors.RayError as error:
             self._actors.ended(reference, True)
-            if len(items) > 1:  # one of them may be at fault
+            if len(items) > 1:  # one of them may be at fault: each by a call of its own
                 self._again += items
                 return
             killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)
@@ -360,7 +361,7 @@ class _Run:
             together = _CALL_SECONDS * len(items) / max(seconds, 1e-6)
             self._together = max(1, min(_MOST_TOGETHER, int(together)))
         of_key = {item.key: item for item in items}
-        for attempt, outcome in outcomes:
+        for attempt, outcome in outcomes:  # in order of completion, not that of the items
             # Another attempt begins with the prefix of temporary paths, not with that attempt's.
             if not self._is_tried_again(of_key[attempt.key], outcome.fault):
                 yield attempt, outcome

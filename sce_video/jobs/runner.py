@@ -109,7 +109,9 @@ class PackedJob(NamedTuple):
         return cls(pickle.dumps(job), type(job).__module__)
 
 
-def run_local(job: PackedJob, items: Iterable[Item | None], workers: int, timeout: float) -> Done:
+def run_local(
+    job: BatchJob | PackedJob, items: Iterable[Item | None], workers: int, timeout: float
+) -> Done:
     """Yield (item, outcome) in order of completion: :func:`process_items` for a job.
 
     The items that are yielded have the temporary path of their attempt. The outcome of an item
@@ -121,8 +123,8 @@ def run_local(job: PackedJob, items: Iterable[Item | None], workers: int, timeou
         (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(job.module,),
-        start=partial(_start, job.data),
+        preload=(job.module if isinstance(job, PackedJob) else type(job).__module__,),
+        start=partial(_start, job),
     )
 
 
@@ -138,10 +140,10 @@ def _attempt(item: Item) -> Item:
     return replace(item, temporary=attempt_path(item.temporary))
 
 
-def _start(packed: bytes) -> None:
+def _start(job: BatchJob | PackedJob) -> None:
     global _job, _problem
     try:
-        _job = pickle.loads(packed)
+        _job = pickle.loads(job.data) if isinstance(job, PackedJob) else job
     except Exception as error:  # a module that this machine does not have
         _problem = f"{type(error).__name__}: {error}"
     else:
@@ -205,8 +207,7 @@ class Workers:
         if self.count == 0:
             return run_here(job, items)
         if self.ray is None:
-            packed = PackedJob.of(job)
-            return run_local(packed, items, self.count or usable_cores(), self.timeout)
+            return run_local(job, items, self.count or usable_cores(), self.timeout)
         from sce_video.jobs.ray_cluster import run_on_ray  # Ray is an extra
 
         return run_on_ray(job, items, self.ray, self.count, self.timeout)
@@ -276,6 +277,7 @@ def run_job(
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     """Whether the record of an item stands, so that it is not due."""
     record = store.get(item.key)
+    # Settings are compared as the store gives them back: JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
     if item.source is None and not record.done:
@@ -322,6 +324,7 @@ class _Driver:
         """The items to process, with a prefix of temporary paths; others are recorded at once."""
         for item in items:
             current = is_current(self.job, item, self.store)
+            # A disk that is not mounted loses nothing, not even when all items are forced.
             if current and (not force or item.source is None):
                 self.counts.kept += 1
                 if force:
@@ -344,6 +347,7 @@ class _Driver:
             raise RunError(outcome.detail)
         if outcome.fault == "setup":
             raise WorkersEndedError(f"{self.job.name} cannot start: {outcome.detail}")
+        # Asked after the item: what was read may be half the old content and half the new.
         state = self.job.source(item)
         if outcome.fault is None and state != item.source:
             outcome = Outcome(None, "changed", _CHANGED)
@@ -353,6 +357,7 @@ class _Driver:
             try:
                 if outcome.fault is None:
                     size = os.path.getsize(item.temporary)
+                    # Before it is recorded: killed in between, the item is done again, not lost.
                     os.replace(item.temporary, final)
                 elif not self._discard(item, state):
                     return
