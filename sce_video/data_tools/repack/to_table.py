@@ -121,7 +121,7 @@ def repack_to_table(
         work: Function that encodes; for tests.
 
     Raises:
-        UserError: See :func:`~sce_video.data_tools.tables.fill`.
+        UserError: See :func:`~sce_video.data_tools.tables.fill_table`.
         ValueError: A path lies outside of the root, is listed with two labels, or two videos would
             have the same path.
     """
