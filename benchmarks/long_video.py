@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ from sce_video.data_tools.generated import HOWS, WHATS, render_toy_action
 from sce_video.datasets.windows import Query
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.find.index import VideoIndex, read_index
-from sce_video.find.query import Match, query_feature, query_index
-from sce_video.find.segments import MOST_REFINED, refine_moments
+from sce_video.find.query import Match, query_index
+from sce_video.find.search import MOST_REFINED, query_feature, refine_moments, windows_near
 from sce_video.inference.model import load_model
 from sce_video.utils.files import write_json
 
@@ -187,7 +188,8 @@ def first_moment(held: VideoIndex, feature: np.ndarray, kind: str, model: Any) -
     if kind in REFINED:
         count = REFINED[kind]
         matches = query_index(held, feature, count, whitened=True)
-        return refine_moments(held, feature, matches, model, whitened=True, count=count).matches[0]
+        near = partial(windows_near, model, held.options)
+        return refine_moments(held, feature, matches, near, whitened=True, count=count).matches[0]
     return query_index(held, feature, 1, centred=kind == "centred", whitened=kind == "whitened")[0]
 
 

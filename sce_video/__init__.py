@@ -29,6 +29,7 @@ _FUNCTIONS = {
     "build_index": "find.index",
     "embed": "inference.embed",
     "embed_files": "inference.embed",
+    "evaluate": "runs.launch",
     "export": "interop.export.viewers",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
@@ -36,6 +37,7 @@ _FUNCTIONS = {
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
+    "search": "find.search",
     "top_classes": "inference.classifier",
 }
 __all__ = ["__version__", *_FUNCTIONS]

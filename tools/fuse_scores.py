@@ -24,7 +24,7 @@ from sce_video.evaluation import (
     load_scores,
     save_scores,
 )
-from sce_video.evaluation.tables import telling
+from sce_video.evaluation.metrics.base import telling
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

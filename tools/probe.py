@@ -5,7 +5,7 @@ r"""kNN and linear probe from feature files.
                           [--factors '{appearance}_{motion}']
     python tools/probe.py --test Q.npz --group-pattern 'person(\d+)'     # leave one group out
 
-The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
+The files are those of sce-video embed, or others with ``features``, ``labels`` and
 ``paths``. The weight decay of the linear probe is selected on a validation split of the training
 features. The protocol time needs features of altered clips too, which the test loop dumps.
 """
@@ -19,9 +19,8 @@ from pathlib import Path
 
 from sce_video.evaluation import PROTOCOLS, FeatureStatistics, RowMetric, compute_metrics, group_ids
 from sce_video.evaluation.features import FeaturePair, load_feature_pair
-from sce_video.evaluation.metrics.base import listed_metrics, metric_settings
+from sce_video.evaluation.metrics.base import format_table, listed_metrics, metric_settings, telling
 from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes
-from sce_video.evaluation.tables import format_table, telling
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

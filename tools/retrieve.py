@@ -3,7 +3,7 @@
     python tools/retrieve.py --query Q.npz --bank B.npz [--ks 1 5 10] [--json OUT]
                              [--neighbours OUT.npz]
 
-The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
+The files are those of sce-video embed, or others with ``features``, ``labels`` and
 ``paths``. The search is exact and in blocks: besides the features, memory depends on the block
 sizes only. A gallery video (--bank) with the path of the query is excluded, so both options may
 name the same file.

@@ -4,9 +4,9 @@
 #SBATCH --open-mode=append
 # Run a sweep as a Slurm job array: each task does its share of the pretrainings and evaluations.
 # Usage: sbatch --array=1-N[%LIMIT] --gres=gpu:8 --cpus-per-task=64 [arguments of sbatch] \
-#            tools/slurm_sweep.sh SWEEP.py ... --out DIR [arguments of tools/sweep.py]
+#            tools/slurm_sweep.sh SWEEP.py ... --out DIR [arguments of sce-video sweep]
 # Submit it in the repository's root. The same command resumes: finished steps are kept. When all
-# tasks have ended, write the tables: python tools/sweep.py SWEEP.py ... --out DIR --report
+# tasks have ended, write the tables: sce-video sweep SWEEP.py ... --out DIR --report
 # 300 s before a task's time limit (--signal=B:USR1@SECONDS) its trainings write a checkpoint and
 # the task goes back into the queue, until its share is finished (--no-requeue: it only stops).
 #   SWEEP_SHARDS  number of tasks in all, where only some are repeated (--array=3,7)
@@ -54,8 +54,8 @@ fi
 # Slurm runs a copy of this script from its spool folder, so the repository is where the job was
 # submitted.
 root=$SLURM_SUBMIT_DIR
-if [ ! -f "$root/tools/sweep.py" ]; then
-    echo "slurm_sweep: no tools/sweep.py in $root: submit the job in the repository's root" >&2
+if [ ! -f "$root/tools/slurm_sweep.sh" ]; then
+    echo "slurm_sweep: no tools/slurm_sweep.sh in $root: submit the job in the repository's root" >&2
     exit 2
 fi
 python=$root/.venv/bin/python
@@ -64,4 +64,4 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 export STOP_SECONDS=${STOP_SECONDS:-240}
 # exec: Slurm's signal reaches the sweep, which calls scontrol requeue when its trainings have
 # written a checkpoint (sce_video/commands/sweep.py). SIGTERM, which scancel sends, only stops them.
-exec "$python" "$root/tools/sweep.py" "$@" --shard "$task/$shards"
+exec "$python" -m sce_video sweep "$@" --shard "$task/$shards"

@@ -4,7 +4,7 @@
     python tools/transfer.py linear --metric top1 --train TRAIN.npz --test TEST.npz   # your own set
     python tools/transfer.py svm --labels ROOT/lists --train TRAIN.npz --val VAL.npz --test TEST.npz
 
-The files are those of tools/extract_features.py on the lists of sce-video prepare. C of the
+The files are those of sce-video embed on the lists of sce-video prepare. C of the
 linear classifiers is chosen on the validation split, or on a fifth of the training images where
 the set has none; test images are used for the last score only. See docs/transfer.md.
 """
@@ -23,7 +23,7 @@ from sce_video.evaluation.transfer import (
     MANY_SHOT_SETS,
     evaluate_low_shot,
     evaluate_many_shot,
-    load_parts,
+    load_transfer_parts,
     on_dataset,
 )
 from sce_video.utils.command import command
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     for path in files.values():
         if path and args.json and os.path.realpath(path) == os.path.realpath(args.json):
             raise ValueError(f"{args.json} is an input and would be overwritten")
-    parts = load_parts(files, args.labels)
+    parts = load_transfer_parts(files, args.labels)
     content = (linear if args.protocol == "linear" else svm)(args, parts)
     for note in parts.notes:
         print(f"  note: {note}")

@@ -1,7 +1,7 @@
 # All methods on a folder of your own videos: pretrained with the small recipes, without labels, and
 # evaluated by them (kNN, linear probe, retrieval) on two folders with a subfolder for each class.
 # Paper:    none.
-# Run:      python tools/sweep.py configs/sweeps/folder_methods.py --out work_dirs/my_methods \
+# Run:      sce-video sweep configs/sweeps/folder_methods.py --out work_dirs/my_methods \
 #               --pretrain-options train_dataloader.dataset.data_root=/path/to/videos \
 #               --evaluate-options test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled

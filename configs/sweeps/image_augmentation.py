@@ -1,6 +1,6 @@
 # Views of the online and of the target branch in SCE on images, one direction and symmetrised.
 # Paper:    tab:aug. Weak online, strong target is the order of the pseudo-code of appendix A.
-# Run:      python tools/sweep.py configs/sweeps/image_augmentation.py --out work_dirs/images \
+# Run:      sce-video sweep configs/sweeps/image_augmentation.py --out work_dirs/images \
 #               --nproc 8
 # Hardware: 8 GPUs; eight points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
 #           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share

@@ -1,9 +1,9 @@
 # SCE, MoCo v2 and ReSSL on six sets of images: the rows that the authors trained themselves.
 # Paper:    tab:baselines. Other rows: MoCo v2 67.5, ReSSL 69.9 (ImageNet), 90.2, 63.8, 88.3, 46.6
 #           (CIFAR10, CIFAR100, STL10, Tiny-IN) are those of ReSSL's and MoCo's papers.
-# Run:      python tools/sweep.py configs/sweeps/image_baselines.py --out work_dirs/images \
+# Run:      sce-video sweep configs/sweeps/image_baselines.py --out work_dirs/images \
 #               --columns ImageNet IN100 --nproc 8
-#           python tools/sweep.py configs/sweeps/image_baselines.py --out work_dirs/images \
+#           sce-video sweep configs/sweeps/image_baselines.py --out work_dirs/images \
 #               --columns CIFAR10 CIFAR100 STL10 Tiny-IN --jobs 8
 #           The batches are those of 8 GPUs in the first command and of one in the second. The
 #           paper states no tau_m of ReSSL: 0.04, as ReSSL's code has on ImageNet.

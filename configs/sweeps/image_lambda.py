@@ -1,6 +1,6 @@
 # Weight of the positive, lambda, in SCE on images: 1 is InfoNCE, 0 the relations and Ceil.
 # Paper:    tab:lambda.
-# Run:      python tools/sweep.py configs/sweeps/image_lambda.py --out work_dirs/images --nproc 8
+# Run:      sce-video sweep configs/sweeps/image_lambda.py --out work_dirs/images --nproc 8
 # Hardware: 8 GPUs; eleven points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
 #           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share
 #           are trained once for those that a command names.

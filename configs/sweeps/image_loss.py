@@ -1,6 +1,6 @@
 # InfoNCE, ReSSL, Ceil with free coefficients (lambda, mu, eta of eq. 10) on images.
 # Paper:    tab:loss. loss.py has the same coefficients on video, where the paper has no number.
-# Run:      python tools/sweep.py configs/sweeps/image_loss.py --out work_dirs/images --nproc 8
+# Run:      sce-video sweep configs/sweeps/image_loss.py --out work_dirs/images --nproc 8
 # Hardware: 8 GPUs; nine points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
 #           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share
 #           are trained once for those that a command names.

@@ -1,6 +1,6 @@
 # Temperatures of the online and of the target distribution, tau and tau_m, in SCE on images.
 # Paper:    tab:temperature.
-# Run:      python tools/sweep.py configs/sweeps/image_temperature.py --out work_dirs/images \
+# Run:      sce-video sweep configs/sweeps/image_temperature.py --out work_dirs/images \
 #               --nproc 8
 # Hardware: 8 GPUs; 16 points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
 #           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share

@@ -1,6 +1,6 @@
 # Temperatures of the online and of the target distribution, tau and tau_m, on four small sets.
 # Paper:    tab:temperature-small (appendix E).
-# Run:      python tools/sweep.py configs/sweeps/image_temperature_small.py --out work_dirs/images \
+# Run:      sce-video sweep configs/sweeps/image_temperature_small.py --out work_dirs/images \
 #               --jobs 8
 #           One set: --columns CIFAR10; three seeds: --seeds 0 1 2. The paper states no spread, and
 #           neighbours on CIFAR10 differ by 0.1.

@@ -1,7 +1,7 @@
 # SCE, MoCo v2 and ReSSL on the digits' test part, three seeds, at equal compute.
 # Paper:    none.
 # Run:      sce-video prepare digits data/digits
-#           OMP_NUM_THREADS=1 python tools/sweep.py configs/sweeps/images_digits_methods.py \
+#           OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_digits_methods.py \
 #               --out work_dirs/images
 # Hardware: 1 CPU core, a quarter of an hour.
 # Expected: docs/results.md.

@@ -3,7 +3,7 @@
 # Paper:    none.
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 \
 #               --test 240 --patterns
-#           OMP_NUM_THREADS=1 python tools/sweep.py configs/sweeps/images_toy_methods.py \
+#           OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_toy_methods.py \
 #               --out work_dirs/images
 # Hardware: 1 CPU core, a quarter of an hour.
 # Expected: docs/results.md.

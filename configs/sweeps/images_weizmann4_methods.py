@@ -1,7 +1,7 @@
 # SCE, MoCo v2 and ReSSL on frames of 36 real clips (weizmann4 in docs/results.md), leaving one
 # person out, at equal compute.
 # Paper:    none.
-# Run:      OMP_NUM_THREADS=1 python tools/sweep.py configs/sweeps/images_weizmann4_methods.py \
+# Run:      OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_weizmann4_methods.py \
 #               --out work_dirs/images
 #           with the clips in data/weizmann4/<action>/person<N>_*
 # Hardware: 1 CPU core, a quarter of an hour.

@@ -3,7 +3,7 @@
 #           another protocol, so its numbers stand in the row's name and not beside the results. The
 #           numbers beside them are those of tab:video-lambda-vary and tab:video-temp: with
 #           mu = eta = 1 - lambda, eq. 10 is SCE's loss.
-# Run:      python tools/sweep.py configs/sweeps/loss.py --out work_dirs/ablations --nproc 8
+# Run:      sce-video sweep configs/sweeps/loss.py --out work_dirs/ablations --nproc 8
 # Hardware: 8 GPUs; nine points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). Four of them are
 #           points of video_lambda.py and video_temperature.py, too.

@@ -2,7 +2,7 @@
 # Paper:    none; the questions of tab:video-lambda-vary, tab:video-temp and tab:video-time at the
 #           size of toy actions, and the predictor's part.
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 --test 240
-#           python tools/sweep.py configs/sweeps/toy_controlled.py \
+#           sce-video sweep configs/sweeps/toy_controlled.py \
 #               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.
 # Expected: docs/results.md.

@@ -1,7 +1,7 @@
 # All methods on the toy actions' test part, three seeds, at equal compute.
 # Paper:    none.
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 --test 240
-#           python tools/sweep.py configs/sweeps/toy_methods.py \
+#           sce-video sweep configs/sweeps/toy_methods.py \
 #               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.
 # Expected: docs/results.md.

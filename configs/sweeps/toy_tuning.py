@@ -1,7 +1,7 @@
 # Four trials of every method on the toy actions' validation part, at equal compute.
 # Paper:    none; the trials behind the comparison of docs/results.md (toy_methods.py).
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 --test 240
-#           python tools/sweep.py configs/sweeps/toy_tuning.py \
+#           sce-video sweep configs/sweeps/toy_tuning.py \
 #               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.
 #

@@ -1,7 +1,7 @@
 # Lambda and tau_m with the best augmentations (RGB differences with probability 0.2, colour
 # strength 1.0) in SCE on video; the baseline of the other ablations is the last row.
 # Paper:    tab:video-best.
-# Run:      python tools/sweep.py configs/sweeps/video_best.py --out work_dirs/ablations --nproc 8
+# Run:      sce-video sweep configs/sweeps/video_best.py --out work_dirs/ablations --nproc 8
 # Hardware: 8 GPUs; five points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is
 #           a point of all video sweeps, and trained once for those that a command names.

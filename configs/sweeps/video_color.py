@@ -1,7 +1,7 @@
 # Strength of the colour jitter of both views in SCE on video: brightness, contrast,
 # saturation, hue = 0.8, 0.8, 0.4, 0.2 times the strength.
 # Paper:    tab:video-color.
-# Run:      python tools/sweep.py configs/sweeps/video_color.py --out work_dirs/ablations --nproc 8
+# Run:      sce-video sweep configs/sweeps/video_color.py --out work_dirs/ablations --nproc 8
 # Hardware: 8 GPUs; three points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is
 #           a point of all video sweeps, and trained once for those that a command names.

@@ -1,6 +1,6 @@
 # Temperature of the target distribution, tau_m, in SCE on video (tau 0.1).
 # Paper:    tab:video-temp.
-# Run:      python tools/sweep.py configs/sweeps/video_temperature.py --out work_dirs/ablations \
+# Run:      sce-video sweep configs/sweeps/video_temperature.py --out work_dirs/ablations \
 #               --nproc 8
 # Hardware: 8 GPUs; six points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is

@@ -1,7 +1,7 @@
 # Temporal augmentations in SCE on video: jitter of the duration of a clip (0.2: 0.8 to 1.2
 # times 2.56 s), probability of playing it backwards, probability of showing RGB differences.
 # Paper:    tab:video-time.
-# Run:      python tools/sweep.py configs/sweeps/video_time.py --out work_dirs/ablations --nproc 8
+# Run:      sce-video sweep configs/sweeps/video_time.py --out work_dirs/ablations --nproc 8
 # Hardware: 8 GPUs; five points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is
 #           a point of all video sweeps, and trained once for those that a command names.

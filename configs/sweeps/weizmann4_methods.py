@@ -1,7 +1,7 @@
 # All methods on 36 real clips (weizmann4 in docs/results.md), leaving one person out, at equal
 # compute.
 # Paper:    none.
-# Run:      python tools/sweep.py configs/sweeps/weizmann4_methods.py \
+# Run:      sce-video sweep configs/sweeps/weizmann4_methods.py \
 #               --out work_dirs/comparison --jobs 2
 #           with the clips in data/weizmann4/<action>/person<N>_*
 # Hardware: 2 CPU cores, half an hour.

@@ -11,16 +11,20 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sce_video.datasets.sources import is_table, is_table_folder, split_row_path
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder
+from sce_video.datasets.windows import Windows, parse_seconds
 from sce_video.utils.progress import Progress
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, walk_files
 
+#: Of :mod:`sce_video.engine.trackers`, whose import takes seconds.
+TRACKERS = ("mlflow", "wandb")
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 
 
@@ -97,11 +101,92 @@ def pattern(text: str) -> str:
     return text
 
 
-def add_device_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--device``."""
+#: Options that several commands take, by name: the settings of ``add_argument``.
+_SHARED: dict[str, dict[str, Any]] = {
+    "--device": dict(type=device, help="cuda:1, cpu, ... (default: a GPU if there is one)"),
+    "--config": dict(help="config file, if the checkpoint contains none"),
+    "--backend": dict(
+        help="decoder of all videos: av, decord or torchcodec (default: the config's)"
+    ),
+    "--launcher": dict(choices=["none", "pytorch", "slurm"], default="none"),
+    "--labels": dict(metavar="LIST", help="list with 'path label' on every line"),
+    "--timeout": dict(
+        type=number(float, above=0), default=60.0, help="time limit for decoding a file, s"
+    ),
+    "--max-views": dict(
+        type=number(int, 1), default=32, help="largest batch of views (default: 32)"
+    ),
+    "--ray": dict(
+        metavar="ADDRESS",
+        help="run on a Ray cluster: its address, or 'auto' for the one that this machine belongs "
+        "to; --workers then limits the files in progress (default: on this machine)",
+    ),
+    "--processes-per-gpu": dict(
+        type=number(int, 1),
+        default=4,
+        metavar="N",
+        help="with --ray, processes that share a GPU of the cluster (default: %(default)s)",
+    ),
+    "--windows": dict(
+        metavar="TIME",
+        help="divide every video into windows of this length, 5s or 0:30 (default: whole videos, "
+        "or those of an index that exists)",
+    ),
+    "--stride": dict(metavar="TIME", help="from one window to the next (default: their length)"),
+    "--shots": dict(action="store_true", help="find cuts first: no window reaches across one"),
+    "--track": dict(
+        action="append",
+        default=[],
+        choices=TRACKERS,
+        help="log to Weights & Biases or MLflow, too; may be given twice (docs/logging.md)",
+    ),
+    "--mirror": dict(
+        metavar="URL",
+        help="copy checkpoints and logs to this folder of an object store, s3://BUCKET/RUN; with "
+        "--resume a newer run there is restored first (docs/object_storage.md)",
+    ),
+}
+
+
+def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
+    """Add options that several commands share, each with its one type, default and text."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
+
+
+def add_workers_option(parser: argparse._ActionsContainer, what: str) -> None:
+    """Add ``--workers`` of a command that works on this machine alone."""
     parser.add_argument(
-        "--device", type=device, help="cuda:1, cpu, ... (default: a GPU if there is one)"
+        "--workers",
+        type=number(int, 0),
+        default=min(8, len(os.sched_getaffinity(0))),
+        help=f"{what} (default: one per core, at most 8)",
     )
+
+
+def add_config_changes(parser: argparse._ActionsContainer, example: str) -> None:
+    """Add ``--cfg-options``."""
+    parser.add_argument(
+        "--cfg-options",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"change the config, for example {example}; unknown keys are refused",
+    )
+
+
+def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Windows | None:
+    """The windows of the command line, or the stored ones.
+
+    Raises:
+        ValueError: a stride or shots without windows, or a time that cannot be read.
+    """
+    if args.windows is None:
+        if args.stride is not None or args.shots:
+            raise ValueError("--stride and --shots need --windows: --windows 5s --stride 2.5s")
+        return stored
+    stride = None if args.stride is None else parse_seconds(args.stride)
+    return Windows(parse_seconds(args.windows), stride, args.shots)
 
 
 def check_run(run: str | Path) -> None:
@@ -170,44 +255,39 @@ def check_source(
             check_exists(data_root, "folder")
 
 
-def add_decoding_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--workers``, ``--timeout`` and ``--max-views``."""
-    parser.add_argument(
-        "--workers",
-        type=number(int, 0),
-        default=min(8, len(os.sched_getaffinity(0))),
-        help="decoding processes (default: one per core, at most 8)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=number(float, above=0),
-        default=60.0,
-        help="time limit for decoding a file, s",
-    )
-    parser.add_argument(
-        "--max-views", type=number(int, 1), default=32, help="largest batch of views (default: 32)"
-    )
+def class_names_of(path: str | None) -> list[str] | None:
+    """The lines of a file of class names (``--classes``); None without a file."""
+    if path is None:
+        return None
+    return Path(path).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
 
 
-def add_ray_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--ray``."""
-    parser.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="run on a Ray cluster: its address, or 'auto' for the one that this machine belongs "
-        "to; --workers then limits the files in progress (default: on this machine)",
-    )
+#: Problems that a command prints; the number of the others follows.
+_SHOWN = 20
 
 
-def add_gpu_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--processes-per-gpu``."""
-    parser.add_argument(
-        "--processes-per-gpu",
-        type=number(int, 1),
-        default=4,
-        metavar="N",
-        help="with --ray, processes that share a GPU of the cluster (default: %(default)s)",
-    )
+def shown_failures(failures: Sequence[tuple[str, str]], where: str = "") -> list[str]:
+    """A line for each of the first failures (path, reason), and one that counts the others."""
+    lines = [f"  {path}: {reason}" for path, reason in failures[:_SHOWN]]
+    rest = len(failures) - _SHOWN
+    return [*lines, f"  and {rest} more{where}"] if rest > 0 else lines
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
+    """A function that counts a video of a total, which may have failed; the bar begins with it."""
+    bar: Progress | None = None
+
+    def count(total: int, failed: bool) -> None:
+        nonlocal bar
+        bar = bar or Progress(total, title, unit="videos")
+        bar.advance(failed)
+
+    try:
+        yield count
+    finally:
+        if bar is not None:
+            bar.finish()
 
 
 class FileProgress:

@@ -14,23 +14,25 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
     Parser,
-    add_device_option,
+    add_options,
     check_exists,
     check_run,
     check_videos,
     number,
+    progress_bar,
+    shown_failures,
 )
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
-from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
     from sce_video.curation.curate import Curation
@@ -40,7 +42,6 @@ FRAMES, FEATURES, NONE = "frames", "features", "none"
 THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
 
 _INDEX, _PAGE = "index", "curation.html"
-_SHOWN_FAILURES = 20
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -59,10 +60,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--checkpoint",
         help="embed the videos first, into OUT/index: a run, or its checkpoint",
     )
-    parser.add_argument("--config", help="config file, if the checkpoint contains none")
-    add_device_option(parser)
+    add_options(parser, "--config", "--device", "--labels")
     parser.add_argument("--column", metavar="NAME", help="of features, if the table has several")
-    parser.add_argument("--labels", metavar="LIST", help="list with 'path label' on every line")
     parser.add_argument("--classes", metavar="FILE", help="names of its labels, one per line")
     parser.add_argument(
         "--duplicates",
@@ -128,14 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         workers=args.workers,
     )
     out = Path(args.out)
-    bars = _Bars()
-    try:
-        source = _source(args, bars)
-        videos = read_videos(source, args.labels, args.classes, args.column)
-        out.mkdir(parents=True, exist_ok=True)
-        found = curate(videos, options, folder=out, on_video=bars.advance)
-    finally:
-        bars.finish()
+    source = args.source if args.checkpoint is None else embedded(args)
+    videos = read_videos(source, args.labels, args.classes, args.column)
+    out.mkdir(parents=True, exist_ok=True)
+    with progress_bars() as count:
+        found = curate(videos, options, folder=out, on_video=count)
     report = write_curation(found, out, args.keep)
     if not args.no_page:
         write_page(out / _PAGE, found, report)
@@ -169,43 +165,35 @@ def check(args: argparse.Namespace) -> None:
     check_run(args.checkpoint)
 
 
-class _Bars:
-    """A progress bar for each thing that is done."""
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, bool], None]]:
+    """A function that counts a video of a total in a bar for each thing that is done."""
+    with ExitStack() as stack:
+        bars: dict[str, Callable[[int, bool], None]] = {}
 
-    def __init__(self) -> None:
-        self._name = ""
-        self._bar: Progress | None = None
+        def count(what: str, total: int, failed: bool) -> None:
+            if what not in bars:
+                stack.close()  # finishes the bar before
+                bars[what] = stack.enter_context(progress_bar(what))
+            bars[what](total, failed)
 
-    def advance(self, what: str, total: int, failed: bool) -> None:
-        if what != self._name:
-            self.finish()
-            self._name, self._bar = what, Progress(total, what, unit="videos")
-        if self._bar is not None:
-            self._bar.advance(failed)
-
-    def finish(self) -> None:
-        if self._bar is not None:
-            self._bar.finish()
-        self._name, self._bar = "", None
+        yield count
 
 
-def _source(args: argparse.Namespace, bars: _Bars) -> str:
-    """Where the features are; those of a folder of videos are made first."""
-    if args.checkpoint is None:
-        return args.source
+def embedded(args: argparse.Namespace) -> str:
+    """Embed a folder of videos; returns the folder of the index."""
     from sce_video.find.index import build_index
     from sce_video.inference.embed import EmbedOptions
     from sce_video.inference.model import load_model
 
     model = load_model(args.checkpoint, args.config, args.device)
     folder = os.path.join(args.out, _INDEX)
-    build_index(
-        model,
-        args.source,
-        folder,
-        EmbedOptions(num_workers=args.workers),
-        on_video=lambda done, total, reason: bars.advance("embedding", total, bool(reason)),
-    )
+    options = EmbedOptions(num_workers=args.workers)
+    with progress_bar("embedding") as count:
+        build_index(
+            *(model, args.source, folder, options),
+            on_video=lambda done, total, reason: count(total, bool(reason)),
+        )
     return folder
 
 
@@ -222,10 +210,8 @@ def describe(found: Curation, report: dict, out: Path, page: bool) -> str:
     ]
     if found.duplicates.unread:
         lines.append(f"  {counts['not_compared']} could not be compared, and are kept:")
-        shown = report["not_compared"][:_SHOWN_FAILURES]
-        lines += [f"    {entry['path']}: {entry['reason']}" for entry in shown]
-        if len(shown) < counts["not_compared"]:
-            lines.append(f"    and {counts['not_compared'] - len(shown)} more, in report.json")
+        problems = [(entry["path"], entry["reason"]) for entry in report["not_compared"]]
+        lines += ["  " + line for line in shown_failures(problems, ", in report.json")]
     lines += [f"  {note}" for note in report["notes"]]
     lines += [f"{name}: {file}" for name, file in report["lists"].items()]
     lines += [f"why removed: {out / 'removed.csv'}", f"report: {out / 'report.json'}"]

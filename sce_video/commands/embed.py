@@ -1,59 +1,103 @@
-"""A feature of every video in a folder or a table, in one .npz file.
+"""A feature of every video in a folder, a table or the data of a config, in one .npz file.
 
     sce-video embed VIDEOS --checkpoint RUN --out features.npz
+    sce-video embed --config CONFIG --checkpoint RUN --out F.npz [--part test|bank|train]
+    torchrun --nproc_per_node 8 -m sce_video embed --config CONFIG --checkpoint RUN --out F.npz \
+        --launcher pytorch
 
-The file holds features (N, D) float32, paths, labels (N,) from sub-folders or the table, and, as
-JSON, their provenance. The same command resumes an interrupted run. With --windows, which also
-takes one video, a row is a window, and `starts` and `ends` hold its seconds.
+The file holds features (N, D) float32, paths, labels (N,) from sub-folders, the table or the list,
+and, as JSON, their provenance; tools/retrieve.py and tools/probe.py evaluate it. Every feature is
+saved at once in F.npz.parts/; the same command resumes an interrupted run. Ray clusters:
+docs/jobs.md. With --windows, which also takes one video, a row is a window, and `starts` and `ends`
+hold its seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from sce_video.commands.arguments import (
     Parser,
-    add_device_option,
+    add_config_changes,
+    add_options,
     check_exists,
     check_run,
     check_videos,
+    given_windows,
     number,
 )
-from sce_video.commands.index import add_window_options, given_windows
 from sce_video.datasets.windows import Windows
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.files import output_file
 from sce_video.utils.printable import printable
-from sce_video.utils.run_files import newest_checkpoint
+from sce_video.utils.run_files import RANDOM, newest_checkpoint
 from sce_video.utils.storage import path_or_url
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(description="A feature of every video in a folder or a table.")
+    parser = Parser(description="A feature of every video in a folder, a table or a config's data.")
     parser.add_argument(
         "videos",
-        help="folder, sub-folders too; or a table (v.lance); with --windows also a video",
+        nargs="?",
+        help="folder, sub-folders too; or a table (v.lance); with --windows also a video; with "
+        "--config the default is its data",
     )
     parser.add_argument(
         "--checkpoint",
         required=True,
         type=path_or_url,
         help="folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
-        "of transformers: hf:FOLDER, hf:OWNER/MODEL",
+        f"of transformers: hf:FOLDER, hf:OWNER/MODEL; or '{RANDOM}' with --config",
     )
     parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file or URL")
     parser.add_argument(
         "--config", help="config to run (default: the one inside the checkpoint, as data)"
     )
-    add_window_options(parser, "default: whole videos")
-    windows = parser.add_argument_group("with --windows")
+    data = parser.add_argument_group("data of a config")
+    data.add_argument(
+        "--part",
+        choices=["test", "bank", "train"],
+        default="test",
+        help="the test set, the gallery of a retrieval recipe (bank), or the training set",
+    )
+    data.add_argument("--ann-file", metavar="LIST", help="annotation list, of videos in VIDEOS")
+    add_options(data, "--backend")
+    add_config_changes(data, "test_dataloader.num_workers=8")
+    where = parser.add_argument_group("processes")
+    where.add_argument(
+        "--workers",
+        type=number(int, 0),
+        help="that decode and embed, of each rank; 0 for none besides this one (default: "
+        "num_workers of the config, at most one per core; with --ray the whole cluster)",
+    )
+    add_options(where, "--ray", "--processes-per-gpu", "--launcher")
+    windows = parser.add_argument_group("windows")
+    add_options(windows, "--windows", "--stride", "--shots")
     windows.add_argument("--clips", type=number(int, 1), default=4, help="per window (default: 4)")
     windows.add_argument("--crops", type=int, choices=(1, 3), default=1, help="per clip")
-    add_device_option(windows)
+    add_options(windows, "--device")
     return parser.parse_args(argv)
+
+
+def check(args: argparse.Namespace, windows: Windows | None) -> None:
+    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    if args.config is not None:
+        find_recipe(args.config)
+    if args.videos is None and (args.config is None or windows is not None):
+        raise ValueError("give the folder of videos or a table, or --config CONFIG for its data")
+    if args.videos is not None:
+        if windows is None and args.config is None:
+            check_videos(args.videos)
+        else:  # a config may be of images
+            check_exists(args.videos, "video, folder or table")
+    if args.ann_file is not None and not Path(args.videos or "", args.ann_file).exists():
+        check_exists(args.ann_file, "file or folder")
+    if args.checkpoint != RANDOM or args.config is None:
+        check_run(args.checkpoint)
 
 
 @command(interrupted="interrupted; the same command resumes from here")
@@ -61,25 +105,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Embed; returns the exit status."""
     args = parse_args(argv)
     windows = given_windows(args)
-    if windows is None:
-        check_videos(args.videos)
-    else:
-        check_exists(args.videos, "video, folder or table")
-    check_run(args.checkpoint)
-    if args.config is not None:
-        find_recipe(args.config)
+    check(args, windows)
     if windows is not None:
         return run_windows(args, windows)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.inference.encoders.run import run_of_model
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs import launch
+    from sce_video.utils.distributed import leave_process_group
 
-    run = run_of_model(args.checkpoint)
-    checkpoint = newest_checkpoint(run)
-    config = args.config or stored_test(checkpoint)
+    checkpoint = args.checkpoint
+    if checkpoint != RANDOM:
+        checkpoint = newest_checkpoint(run_of_model(checkpoint))
+    names = ("workers", "ray", "processes_per_gpu")
     with output_file(args.out) as out:
-        launch.test(launch.extraction_config(config, checkpoint, out, data_root=args.videos))
+        cfg = launch.extraction_config(
+            args.config or stored_test(checkpoint),
+            checkpoint,
+            out,
+            part=args.part,
+            data_root=args.videos,
+            ann_file=args.ann_file,
+            backend=args.backend,
+            cfg_options=args.cfg_options,
+            launcher=args.launcher,
+            processes={name: getattr(args, name) for name in names},
+        )
+        launch.test(cfg)
+    leave_process_group()
     return 0
 
 
@@ -93,7 +146,7 @@ def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
         count, problems = embed_to_file(model, args.videos, out, windows, options)
-    print(printable(f"{args.out}: {count} {windows}"))
-    for problem in problems:
-        print(printable(f"  {problem}"))
+    print(
+        "\n".join(map(printable, [f"{args.out}: {count} {windows}", *("  " + p for p in problems)]))
+    )
     return 1 if problems else 0

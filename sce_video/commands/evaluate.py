@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from sce_video.commands.arguments import Parser, check_run, check_videos, pattern
 from sce_video.utils.command import command
-from sce_video.utils.run_files import is_model, newest_checkpoint
-from sce_video.utils.storage import is_url, join, path_or_url
+from sce_video.utils.storage import path_or_url
 
 #: Of :data:`sce_video.evaluation.PROTOCOLS`, whose import takes seconds.
 PROTOCOLS = ("few_shot", "knn", "linear", "retrieval", "time")
@@ -78,35 +75,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def evaluator(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Configs of the metrics of the chosen protocols, with their options."""
-    from sce_video.evaluation import PROTOCOLS as METRICS
-
-    given = {name: getattr(args, name) for name in ("pairs", "factors")}
-    of_time = {name: value for name, value in given.items() if value is not None}
-    return [
-        {"type": METRICS[name].__name__, **(of_time if name == "time" else {})}
-        for name in args.protocols
-    ]
-
-
-def options(args: argparse.Namespace) -> dict[str, Any]:
-    """The changes of the run's config, by key: as text a folder ``2023`` would be a number."""
-    from sce_video.datasets import dataset_settings
-
-    folders = {"test_dataloader": args.test, "test_cfg.gallery_dataloader": args.gallery}
-    changes: dict[str, Any] = {
-        f"{loader}.dataset.{name}": value
-        for loader, folder in folders.items()
-        if folder is not None
-        for name, value in dataset_settings(folder).items()
-    }
-    if args.gallery is None:
-        changes["test_cfg.gallery_dataloader"] = None
-        changes["test_cfg.group_pattern"] = args.group_pattern
-    return changes
-
-
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
@@ -115,25 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for folder in filter(None, (args.test, args.gallery)):
         check_videos(folder)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.engine.runner import RANDOM
-    from sce_video.engine.work_dir import folder_of_run
-    from sce_video.inference.encoders.run import run_of_model
-    from sce_video.inference.stored_test import stored_test
     from sce_video.runs import launch
 
-    run = run_of_model(args.run)
-    # The run of a model is in a cache, which is no folder for results.
-    folder = Path("work_dirs", Path(run).name) if is_model(args.run) else folder_of_run(run)
-    name = "results_random.json" if args.random else "results.json"
-    checkpoint = newest_checkpoint(run)
-    cfg = launch.testing_config(
-        stored_test(checkpoint),
-        RANDOM if args.random else checkpoint,
-        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
-        out=args.out or join(folder, name),
-        cfg_options=options(args),
-    )
-    if args.protocols is not None:
-        cfg.test_evaluator = evaluator(args)
-    launch.test(cfg)
+    given = vars(args)
+    launch.evaluate(given.pop("run"), given.pop("test"), **given)
     return 0

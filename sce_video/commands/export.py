@@ -21,17 +21,25 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import Parser, check_exists, check_index, check_run, number
+from sce_video.commands.arguments import (
+    Parser,
+    add_options,
+    add_workers_option,
+    check_exists,
+    check_index,
+    check_run,
+    number,
+    progress_bar,
+    shown_failures,
+)
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
-from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
     from sce_video.interop.export import ExportReport
 
 #: Of :mod:`sce_video.interop.export`, whose import takes seconds.
 NETWORK_FORMATS, FORMATS = ("pretrained", "onnx", "program"), ("parquet", "projector", "fiftyone")
-_SHOWN_FAILURES = 20
 _NEXT = {
     "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
     "onnx": "python examples/onnx_features.py {out} VIDEO",
@@ -55,7 +63,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--config", help="of a network whose checkpoint contains none, as converted files"
     )
-    parser.add_argument("--labels", metavar="LIST", help="list with 'path label' on every line")
+    add_options(parser, "--labels")
     parser.add_argument(
         "--classes", metavar="FILE", help="names of its labels, one per line (default: the file "
         "LIST_classes.txt beside it, if there is one)"
@@ -76,12 +84,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="of each video (default: 10)",
     )
     parser.add_argument("--no-embedding", action="store_true", help="leave out the features")
-    parser.add_argument(
-        "--workers",
-        type=number(int, 0),
-        default=min(8, len(os.sched_getaffinity(0))),
-        help="processes that read thumbnails (default: one per core, at most 8)",
-    )
+    add_workers_option(parser, "processes that read thumbnails")
     return parser.parse_args(argv)
 
 
@@ -95,30 +98,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.interop.export import export
 
-    progress: Progress | None = None
-
-    def show(total: int, failed: bool) -> None:
-        nonlocal progress
-        if progress is None:
-            progress = Progress(total, "reading thumbnails", unit="videos")
-        progress.advance(failed)
-
-    try:
+    with progress_bar("reading thumbnails") as count:
         report = export(
             args.source,
             args.to,
             args.out,
             labels=args.labels,
-            class_file=args.classes or _class_file(args.labels),
+            class_file=args.classes or class_file_beside(args.labels),
             thumbnail_side=0 if args.no_thumbnails else args.thumbnail,
             num_neighbours=args.neighbours,
             with_embedding=not args.no_embedding,
             workers=args.workers,
-            on_video=show,
+            on_video=count,
         )
-    finally:
-        if progress is not None:
-            progress.finish()
     print(describe(report, args))
     return 1 if report.failures else 0
 
@@ -168,7 +160,7 @@ def export_a_network(args: argparse.Namespace) -> int:
     return 0
 
 
-def _class_file(labels: str | None) -> str | None:
+def class_file_beside(labels: str | None) -> str | None:
     """The class names beside a list: of labels.txt, labels_classes.txt."""
     if labels is None:
         return None
@@ -183,9 +175,7 @@ def describe(report: ExportReport, args: argparse.Namespace) -> str:
         f"{report.map_name}, {len(report.failures)} without a thumbnail"
     ]
     lines += report.notes
-    lines += [f"  {path}: {reason}" for path, reason in report.failures[:_SHOWN_FAILURES]]
-    if len(report.failures) > _SHOWN_FAILURES:
-        lines.append(f"  and {len(report.failures) - _SHOWN_FAILURES} more")
+    lines += shown_failures(report.failures)
     columns = " --neighbors neighbors" * (args.neighbours > 0 and report.videos > 1)
     columns += " --image thumbnail" * (args.thumbnail > 0 and not args.no_thumbnails)
     out = repr(str(report.path)) if args.to == "fiftyone" else shlex.quote(str(report.path))

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from sce_video.commands.arguments import (
     FileProgress,
     Parser,
-    add_ray_option,
+    add_options,
     check_source,
     number,
 )
@@ -50,7 +50,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         type=number(int, 1),
         help="processes (default: all cores, of the cluster with --ray)",
     )
-    add_ray_option(parser)
+    add_options(parser, "--ray")
     parser.add_argument(
         "--timeout",
         type=number(float, above=0, most=1e6),

@@ -4,7 +4,7 @@
     sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX --windows 5s --stride 2.5s
 
 With --windows the rows of the index are moments of the videos (docs/long_videos.md).
-Running it again embeds only new and changed videos; an interrupted run resumes where it stopped;
+Running it again embeds only new and changed videos; an interrupted run resumes where it stopped,
 --ray runs it on a cluster (docs/jobs.md).
 """
 
@@ -12,37 +12,36 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
     Parser,
-    add_device_option,
-    add_gpu_option,
-    add_ray_option,
+    add_options,
     check_run,
     check_videos,
+    given_windows,
     number,
+    progress_bar,
+    shown_failures,
 )
 from sce_video.datasets.sources import is_table
-from sce_video.datasets.windows import Windows, parse_seconds
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
-from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
     from sce_video.find.index import IndexReport, VideoIndex
     from sce_video.inference.embed import EmbedOptions
 
-INDEX_HELP = "build or update the index of a folder"
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
-_SHOWN_FAILURES = 20
 _PER_GPU = 8  # processes of this machine
 
 
-def add_index_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(description="build or update the index of a folder")
     parser.add_argument("dir", help="folder of videos, sub-folders too; or a table (v.lance)")
     parser.add_argument(
         "--checkpoint",
@@ -50,31 +49,21 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
         "transformers (hf:FOLDER, hf:OWNER/MODEL); an update needs none: the index names its own",
     )
     parser.add_argument("--out", required=True, help="folder of the index")
-    parser.add_argument("--config", help="config file, if the checkpoint contains none")
+    add_options(parser, "--config")
     parser.add_argument(
         "--clips", type=number(int, 1), help="clips per video (default: those of the index, else 4)"
     )
     parser.add_argument(
         "--crops", type=int, choices=(1, 3), help="crops per clip (default: likewise, else 1)"
     )
-    add_window_options(parser, "default: those of the index, else whole videos")
+    add_options(parser, "--windows", "--stride", "--shots")
     parser.add_argument(
         "--workers",
         type=number(int, 0),
         help="processes that decode and embed; 0 for none besides this one (default: one per core, "
         "at most 8 per GPU; with --ray the whole cluster)",
     )
-    parser.add_argument(
-        "--timeout",
-        type=number(float, above=0),
-        default=60.0,
-        help="time limit for decoding a file, s",
-    )
-    parser.add_argument(
-        "--max-views", type=number(int, 1), default=32, help="largest batch of views (default: 32)"
-    )
-    add_ray_option(parser)
-    add_gpu_option(parser)
+    add_options(parser, "--timeout", "--max-views", "--ray", "--processes-per-gpu")
     parser.add_argument("--rebuild", action="store_true", help="discard the existing index")
     parser.add_argument(
         "--retry-failed", action="store_true", help="try unreadable files again, even if unchanged"
@@ -95,48 +84,33 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of a table of videos: also write the features into its column feature_NAME",
     )
-    add_device_option(parser)
+    add_options(parser, "--device")
+    return parser.parse_args(argv)
 
 
-def add_window_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add ``--windows``, ``--stride`` and ``--shots``."""
-    parser.add_argument(
-        "--windows",
-        metavar="TIME",
-        help=f"divide every video into windows of this length, 5s or 0:30 ({default})",
-    )
-    parser.add_argument(
-        "--stride", metavar="TIME", help="from one window to the next (default: their length)"
-    )
-    parser.add_argument(
-        "--shots", action="store_true", help="find cuts first: no window reaches across one"
-    )
+def check(args: argparse.Namespace) -> None:
+    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    if args.column is not None and not is_table(args.dir):
+        raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
+    check_videos(args.dir)
+    given_windows(args)
+    if args.checkpoint is not None:
+        check_run(args.checkpoint)
+    elif args.rebuild or not any(Path(args.out).glob("features*")):
+        raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
 
 
-def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Windows | None:
-    """The windows of the command line, or the stored ones.
-
-    Raises:
-        ValueError: a stride or shots without windows, or a time that cannot be read.
-    """
-    if args.windows is None:
-        if args.stride is not None or args.shots:
-            raise ValueError("--stride and --shots need --windows: --windows 5s --stride 2.5s")
-        return stored
-    stride = None if args.stride is None else parse_seconds(args.stride)
-    return Windows(parse_seconds(args.windows), stride, args.shots)
-
-
-def run_index(args: argparse.Namespace) -> None:
-    """Build or update an index and print what was done."""
-    check_index_options(args)
+@command(interrupted=INTERRUPTED)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build or update an index and print what was done; returns the exit status."""
+    args = parse_args(argv)
+    check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     import numpy as np
 
-    from sce_video.find.feature_columns import write_features
-    from sce_video.find.index import build_index, read_index
-    from sce_video.find.query import model_of_index
-    from sce_video.find.store import find_store
+    from sce_video.find.index import build_index, find_store, read_index
+    from sce_video.find.search import model_of_index
+    from sce_video.find.table_store import write_feature_column
     from sce_video.inference.model import load_model
 
     stored = None
@@ -152,15 +126,7 @@ def run_index(args: argparse.Namespace) -> None:
         model = model_of_index(stored, None, args.config, args.device)
     else:
         raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
-    progress: Progress | None = None
-
-    def show(done: int, total: int, reason: str) -> None:
-        nonlocal progress
-        if progress is None:
-            progress = Progress(total, "embedding", unit="videos")
-        progress.advance(failed=bool(reason))
-
-    try:
+    with progress_bar("embedding") as count:
         report = build_index(
             model,
             args.dir,
@@ -168,35 +134,21 @@ def run_index(args: argparse.Namespace) -> None:
             options,
             rebuild=args.rebuild,
             retry_failed=args.retry_failed,
-            on_video=show,
+            on_video=lambda done, total, reason: count(total, bool(reason)),
             ray=args.ray,
             processes_per_gpu=args.processes_per_gpu,
             table=args.table,
             approximate=args.approximate,
             windows=windows,
         )
-    finally:
-        if progress is not None:
-            progress.finish()
-    print(describe_report(report, args.out))
+    print(describe(report, args.out))
     if args.column is not None:
         index = read_index(args.out, root=args.dir)
         features = index.features[np.arange(len(index))]
         header = index.stored.header
-        count = write_features(index.root, args.column, index.paths, features, header)
-        print(f"{index.root}: {count} features in the column feature_{args.column}")
-
-
-def check_index_options(args: argparse.Namespace) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
-    if args.column is not None and not is_table(args.dir):
-        raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
-    check_videos(args.dir)
-    given_windows(args)
-    if args.checkpoint is not None:
-        check_run(args.checkpoint)
-    elif args.rebuild or not any(Path(args.out).glob("features*")):
-        raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
+        written = write_feature_column(index.root, args.column, index.paths, features, header)
+        print(f"{index.root}: {written} features in the column feature_{args.column}")
+    return 0
 
 
 def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
@@ -227,7 +179,7 @@ def default_workers(args: argparse.Namespace) -> int:
     return min(usable_cores(), _PER_GPU * gpus)
 
 
-def describe_report(report: IndexReport, out: str) -> str:
+def describe(report: IndexReport, out: str) -> str:
     """Text for the terminal: what a run did."""
     rows = "" if report.windows is None else f"{report.windows} windows of "
     lines = [
@@ -239,17 +191,5 @@ def describe_report(report: IndexReport, out: str) -> str:
     if report.incomplete:
         lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
     problems = [*report.failures, *report.incomplete]
-    lines += [f"  {path}: {reason}" for path, reason in problems[:_SHOWN_FAILURES]]
-    if len(problems) > _SHOWN_FAILURES:
-        rest = len(problems) - _SHOWN_FAILURES
-        lines.append(f"  and {rest} more, in {os.path.join(out, 'index.json')}")
+    lines += shown_failures(problems, f", in {os.path.join(out, 'index.json')}")
     return "\n".join(map(printable, lines))
-
-
-@command(interrupted=INTERRUPTED)
-def main(argv: list[str] | None = None) -> int:
-    """The command `sce-video index`."""
-    parser = Parser(description=INDEX_HELP)
-    add_index_options(parser)
-    run_index(parser.parse_args(argv))
-    return 0

@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import Parser, add_device_option, check_exists, check_run, number
+from sce_video.commands.arguments import (
+    Parser,
+    add_options,
+    check_exists,
+    check_run,
+    class_names_of,
+    number,
+)
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 
@@ -71,8 +78,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--scale", metavar="LOW,HIGH", help="values of the darkest and the brightest colour"
     )
     parser.add_argument("--classes", metavar="FILE", help="class names, if the checkpoint has none")
-    parser.add_argument("--config", help="config file, if the checkpoint contains none")
-    add_device_option(parser)
+    add_options(parser, "--config", "--device")
     return parser.parse_args(argv)
 
 
@@ -164,10 +170,8 @@ def _look_for_class(
 def _classifier(args: argparse.Namespace) -> VideoClassifier:
     from sce_video.inference.classifier import NoClassifierError, load_classifier
 
-    names = None
-    if args.classes is not None:
-        names = Path(args.classes).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     try:
+        names = class_names_of(args.classes)
         return load_classifier(args.checkpoint, args.config, args.device, names)
     except NoClassifierError as error:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The command ``sce-video``: one name per task, each thin over the code of ``tools``."""
+"""The command ``sce-video``: one name per task."""
 
 from __future__ import annotations
 
@@ -9,64 +9,61 @@ from collections.abc import Sequence
 
 from sce_video.version import __version__
 
-#: Sub-command: function below ``sce_video.commands``, what it does; in the order of a user's work.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": ("doctor.main", "is this machine fit for it? packages, decoders, GPU, your videos"),
-    "pretrain": ("pretrain.main", "learn from a folder of videos, labels not needed"),
-    "evaluate": ("evaluate.main", "kNN, linear probe and retrieval of a run on labelled videos"),
-    "encoder": (
-        "encoder.main",
-        "a model of transformers as the folder of a run, and recipes that train it further",
-    ),
-    "embed": ("embed.main", "a feature of every video in a folder, in one .npz file"),
-    "index": ("index.main", "build or update the search index of a folder"),
-    "search": ("search.query_main", "videos of an index that resemble one; --serve: a page"),
-    "curate": (
-        "curate.main",
-        "near-duplicates, outliers, clusters, a diverse subset: lists to train on",
-    ),
-    "look": ("look.main", "where a network looks: what speaks for a class, or resembles a frame"),
-    "export": (
-        "export.main",
-        "a network as ONNX, safetensors or program; videos and map for Embedding Atlas, ...",
-    ),
-    "predict": ("predict.main", "the classes of new videos, by a finetuned classifier"),
-    "prepare": ("prepare.main", "annotation lists of a data set from its official downloads"),
-    "repack": ("repack.main", "re-encode videos for fast random access"),
-    "import": (
-        "import_table.main",
-        "repacked videos into one table, for object storage and faster reading",
-    ),
-    "verify": ("verify.main", "decode every file completely, list those with problems"),
-    "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),
-    "report": ("report.main", "the page of a run; all results beside the paper's numbers"),
-    "compare": ("compare.main", "curves, results and settings of several runs on one page"),
-    "train": ("train.main", "train with a recipe or a config file"),
-    "test": ("test.main", "test a checkpoint with a recipe or a config file"),
+#: What people come for; of each the sub-commands: the function below ``sce_video.commands`` and
+#: what it does.
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "learn": {
+        "pretrain": ("pretrain.main", "learn from a folder of videos, labels not needed"),
+        "train": ("train.main", "train with a recipe or a config file"),
+        "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),
+    },
+    "measure": {
+        "evaluate": ("evaluate.main", "kNN, linear probe and retrieval on labelled videos"),
+        "test": ("test.main", "test a checkpoint with a recipe or a config file"),
+        "report": ("report.main", "the page of a run; all results beside the paper's numbers"),
+        "compare": ("report.compare_main", "curves, results and settings of several runs, a page"),
+        "look": ("look.main", "where a network looks: what speaks for a class, resembles a frame"),
+    },
+    "find": {
+        "index": ("index.main", "build or update the search index of a folder"),
+        "search": ("search.main", "videos of an index that resemble one; --serve: a page"),
+        "embed": ("embed.main", "a feature of every video of a folder or a config, one .npz file"),
+        "predict": ("predict.main", "the classes of new videos, by a finetuned classifier"),
+        "curate": ("curate.main", "near-duplicates, outliers, a diverse subset: lists to train on"),
+    },
+    "prepare": {
+        "doctor": ("doctor.main", "is this machine fit for it? packages, decoders, GPU, videos"),
+        "prepare": ("prepare.main", "annotation lists of a data set from its official downloads"),
+        "verify": ("verify.main", "decode every file completely, list those with problems"),
+        "repack": ("repack.main", "re-encode videos for fast random access"),
+        "import": ("import_table.main", "videos into one table, for object storage and speed"),
+    },
+    "connect": {
+        "encoder": ("encoder.main", "a model of transformers as a run, recipes that train it"),
+        "export": ("export.main", "a network as ONNX, safetensors, program; videos for viewers"),
+    },
 }
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 _HELP = ("-h", "--help", "help")
 
 
 def usage() -> str:
     """One page of help."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "Self-supervised learning on videos.",
-            "",
-            "usage: sce-video COMMAND ...",
-            "",
-            *lines,
-            "",
-            "sce-video COMMAND --help tells the options, --version the version. To start, with a",
-            "folder of videos:",
-            "",
-            "  sce-video pretrain VIDEOS --out RUN",
-            "  sce-video index VIDEOS --checkpoint RUN --out INDEX",
-            "  sce-video search --serve INDEX",
-        ]
-    )
+    lines = ["Self-supervised learning on videos.", "", "usage: sce-video COMMAND ...", ""]
+    for group, commands in GROUPS.items():
+        lines.append(f"{group}:")
+        lines += [f"  {name:<{width}}  {text}" for name, (_, text) in commands.items()]
+    lines += [
+        "",
+        "sce-video COMMAND --help tells the options, --version the version. To start, with a",
+        "folder of videos:",
+        "",
+        "  sce-video pretrain VIDEOS --out RUN",
+        "  sce-video index VIDEOS --checkpoint RUN --out INDEX",
+        "  sce-video search --serve INDEX",
+    ]
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         meant = f", meant {near[0]}?" if near else ""
         print(f"sce-video: error: no command {name!r}{meant} (sce-video --help)", file=sys.stderr)
         return 2
-    module, function = COMMANDS[name][0].split(".")
+    module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
     try:
         # Imported here: a page of help must not wait for torch.

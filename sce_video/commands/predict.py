@@ -14,38 +14,40 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
     Parser,
-    add_decoding_options,
-    add_device_option,
+    add_options,
+    add_workers_option,
     check_exists,
     check_run,
     check_videos,
+    class_names_of,
     number,
+    progress_bar,
+    shown_failures,
 )
 from sce_video.datasets.sources import is_table
 from sce_video.utils.command import INTERRUPTED, command
 from sce_video.utils.files import atomic_file
 from sce_video.utils.printable import printable
-from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier
-    from sce_video.inference.embed import Embedded, EmbedOptions
+    from sce_video.inference.embed import EmbedOptions
 
-_SHOWN_FAILURES = 20
 _VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="Classify new videos with a finetuned checkpoint.")
     parser.add_argument(
@@ -65,18 +67,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--classes", metavar="FILE", help="class names, one per line, if the checkpoint has none"
     )
-    parser.add_argument("--config", help="config file, if the checkpoint contains none")
-    add_decoding_options(parser)
-    add_device_option(parser)
+    add_workers_option(parser, "decoding processes")
+    add_options(parser, "--timeout", "--max-views", "--config", "--device")
     return parser.parse_args(argv)
-
-
-def read_class_names(path: str | None) -> list[str] | None:
-    """The lines of a file of class names; None without a file."""
-    if path is None:
-        return None
-    with open(path, encoding="utf-8-sig") as file:
-        return file.read().rstrip("\n").split("\n")
 
 
 def find_videos(given: list[str]) -> list[str]:
@@ -123,90 +116,25 @@ def view_options(args: argparse.Namespace, classifier: VideoClassifier) -> Embed
     return replace(options, num_clips=clips, num_crops=crops)
 
 
-class Table:
-    """Writes a row per file: to a CSV file, or as a line on stdout.
-
-    Args:
-        classifier: Names the classes.
-        top: Classes per video.
-        file: Opened CSV file; None for stdout.
-    """
-
-    def __init__(self, classifier: VideoClassifier, top: int, file: Any = None) -> None:
-        self._classes = classifier.classes
-        self._top = min(top, len(self._classes))
-        self._writer = None if file is None else csv.writer(file)
-        if self._writer is not None:
-            names = [
-                f"{name}_{n + 1}" for n in range(self._top) for name in ("class", "probability")
-            ]
-            self._writer.writerow(["path", *names, "failure"])
-
-    def add(self, path: str, result: Embedded) -> None:
-        """Write the row of one file."""
-        found = []
-        if result.feature is not None:
-            from sce_video.inference.classifier import top_classes
-
-            found = top_classes(result.feature, self._classes, self._top)
-        if self._writer is not None:
-            cells = [cell for name, p in found for cell in (name, f"{p:.6f}")]
-            cells += [""] * (2 * self._top - len(cells))
-            self._writer.writerow([path, *cells, result.reason])
-        elif found:
-            words = ", ".join(f"{name} {p:.3f}" for name, p in found)
-            print(printable(f"{path}: {words}"), flush=True)
-
-
 @contextmanager
-def open_table(args: argparse.Namespace, classifier: VideoClassifier) -> Iterator[Table]:
-    """The table; a CSV file is complete also if the run is interrupted, with the rows so far."""
-    if args.csv is None:
-        yield Table(classifier, args.top)
+def opened_csv(path: str | None, top: int) -> Iterator[Callable[..., object] | None]:
+    """Writes a row of the CSV file, which is complete also if the run is interrupted."""
+    if path is None:
+        yield None
         return
     interrupted = None
-    with atomic_file(args.csv) as unfinished:
+    with atomic_file(path) as unfinished:
         with open(unfinished, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            write = csv.writer(file).writerow
+            names = ((f"class_{n + 1}", f"probability_{n + 1}") for n in range(top))
+            write(["path", *itertools.chain(*names), "failure"])
             try:
-                yield Table(classifier, args.top, file)
+                yield write
             except KeyboardInterrupt as error:
+                # Raised again below: inside, it would discard the unfinished file.
                 interrupted = error
     if interrupted is not None:
         raise interrupted
-
-
-def run(args: argparse.Namespace) -> bool:
-    """Predict, print and write; returns whether any file could be decoded."""
-    check(args)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.inference.classifier import load_classifier
-    from sce_video.inference.embed import iterate_embeddings
-
-    paths = find_videos(args.videos)
-    names = read_class_names(args.classes)
-    classifier = load_classifier(args.checkpoint, args.config, args.device, names)
-    options = view_options(args, classifier)
-    if not classifier.named:
-        print(
-            f"predict.py: {classifier.checkpoint} contains no class names (its training read "
-            "lists, not folders): classes are numbers, --classes FILE names them",
-            file=sys.stderr,
-        )
-    failures: list[tuple[str, str]] = []
-    progress = Progress(len(paths), "predicting", unit="videos") if args.csv else None
-    try:
-        with open_table(args, classifier) as table:
-            for result in iterate_embeddings(classifier, paths, options):
-                table.add(paths[result.index], result)
-                if result.feature is None:
-                    failures.append((paths[result.index], result.reason))
-                if progress is not None:
-                    progress.advance(failed=result.feature is None)
-    finally:
-        if progress is not None:
-            progress.finish()
-    print(describe(args, len(paths), failures), file=sys.stdout if args.csv else sys.stderr)
-    return len(failures) < len(paths)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -229,20 +157,49 @@ def describe(args: argparse.Namespace, total: int, failures: list[tuple[str, str
     """The closing lines: how many files were classified, and those that could not be decoded."""
     where = f", written to {args.csv}" if args.csv else ""
     lines = [f"predict: {total - len(failures)} of {total} files classified{where}"]
-    lines += [f"  {path}: {reason}" for path, reason in failures[:_SHOWN_FAILURES]]
-    if len(failures) > _SHOWN_FAILURES:
-        rest = len(failures) - _SHOWN_FAILURES
-        lines.append(f"  and {rest} more" + (f", in {args.csv}" if args.csv else ""))
+    lines += shown_failures(failures, f", in {args.csv}" if args.csv else "")
     return "\n".join(map(printable, lines))
 
 
 @command
-def main(argv: list[str] | None = None) -> int:
-    """Predict; returns the exit status."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predict, print and write; returns the exit status."""
     args = parse_args(argv)
+    check(args)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.inference.classifier import load_classifier, top_classes
+    from sce_video.inference.embed import iterate_embeddings
+
+    paths = find_videos(args.videos)
+    names = class_names_of(args.classes)
+    classifier = load_classifier(args.checkpoint, args.config, args.device, names)
+    options = view_options(args, classifier)
+    if not classifier.named:
+        print(
+            f"sce-video predict: {classifier.checkpoint} contains no class names (its training "
+            "read lists, not folders): classes are numbers, --classes FILE names them",
+            file=sys.stderr,
+        )
+    failures: list[tuple[str, str]] = []
+    top = min(args.top, len(classifier.classes))
     try:
-        return 0 if run(args) else 1
+        with opened_csv(args.csv, top) as write, progress_bar("predicting") as count:
+            for result in iterate_embeddings(classifier, paths, options):
+                path, found = paths[result.index], []
+                if result.feature is None:
+                    failures.append((path, result.reason))
+                else:
+                    found = top_classes(result.feature, classifier.classes, top)
+                if write is not None:
+                    cells = [cell for name, p in found for cell in (name, f"{p:.6f}")]
+                    write([path, *cells, *[""] * (2 * (top - len(found))), result.reason])
+                    count(len(paths), not found)
+                elif found:
+                    words = ", ".join(f"{name} {p:.3f}" for name, p in found)
+                    print(printable(f"{path}: {words}"), flush=True)
     except KeyboardInterrupt:
         kept = f"; {args.csv} has the videos so far" if args.csv else ""
-        print(f"\npredict.py: interrupted{kept}", file=sys.stderr)
+        print(f"\nsce-video predict: interrupted{kept}", file=sys.stderr)
         return INTERRUPTED
+    print(describe(args, len(paths), failures), file=sys.stdout if args.csv else sys.stderr)
+    return int(len(failures) == len(paths))

@@ -21,11 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_videos, number
-from sce_video.commands.train import add_mirror_option, add_track_option
+from sce_video.commands.arguments import Parser, add_options, check_videos, number
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
-from sce_video.engine.restarts import is_restart
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.run_files import CONFIG
@@ -78,8 +76,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         help="a run for each, in RUN/seedN",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
-    add_track_option(parser)
-    add_mirror_option(parser)
+    add_options(parser, "--track", "--mirror")
     parser.add_argument("--plan", action="store_true", help="write RUN/config.py, do not train")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the training in RUN")
@@ -131,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
     from sce_video.runs.launch import end_training, training_config
@@ -194,13 +192,14 @@ def _planned(
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
     from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.restarts import is_restart
+    from sce_video.engine.work_dir import check_unused
     from sce_video.runs.seeds import (
         COMPARISON,
-        check_unused_seeds,
-        planned_configs,
         resumed_seeds,
         seed_folder,
         train_seeds,
+        write_seed_configs,
     )
     from sce_video.utils.distributed import leave_process_group
 
@@ -214,10 +213,10 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     if args.resume or restarted:
         seeds = resumed_seeds(args.out, seeds, args.videos)
     else:
-        if not args.overwrite:
-            check_unused_seeds(args.out, seeds)
+        for seed in () if args.overwrite else seeds:
+            check_unused(seed_folder(args.out, seed))
         planned = _planned(args, settings)
-        planned_configs(planned, args.out, seeds)
+        write_seed_configs(planned.config, args.out, seeds)
         print(f"{len(seeds)} runs, about {len(seeds) * planned.hours:.1f} hours in all", flush=True)
         if args.plan:
             return 0

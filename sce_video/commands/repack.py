@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 from sce_video.commands.arguments import (
     FileProgress,
     Parser,
-    add_ray_option,
+    add_options,
     check_source,
 )
 from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, RepackOptions, Settings
@@ -127,7 +127,7 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--workers", type=int, help="processes (default: all cores, of the cluster with --ray)"
     )
-    add_ray_option(group)
+    add_options(group, "--ray")
     group.add_argument(
         "--threads",
         type=int,

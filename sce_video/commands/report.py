@@ -1,10 +1,11 @@
-"""Write the page of a run, and collect results into one table next to the paper's numbers.
+"""Write the page of a run, a table of results next to the paper's numbers, a page of several runs.
 
     sce-video report RUN
     sce-video report RUN --features features.npz
-    python tools/report.py work_dirs
-    python tools/report.py work_dirs/ucf101 retrieval.json --out reports
-    python tools/report.py work_dirs --out results.md --html results.html
+    sce-video report work_dirs
+    sce-video report work_dirs/ucf101 retrieval.json --out reports
+    sce-video report work_dirs --out results.md --html results.html
+    sce-video compare RUN RUN ... --out compare.html
 
 Reads every JSON file with results below the folders: results.json of tools/test.py, splits.json of
 tools/finetune_splits.py, and the output of tools/retrieve.py and tools/transfer.py --json. Every
@@ -15,7 +16,9 @@ others follow by test set, random weights beside pretrained ones, with the reaso
 
 A folder that holds a training gets a page, RUN/run.html, also while it trains: state and alarms,
 curves, views, nearest neighbours, a map of the features, data, command and settings. Without a
-result in it there is only the page.
+result in it there is only the page. `compare` shows curves, results and differences of the configs
+of several runs, which may be running still, and tests differences of results on the outcomes of the
+same videos; runs that differ in their seed only count as one group, with their mean.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from sce_video.reporting.page import render_html, write_page
 from sce_video.reporting.report import Report, build_report
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.command import command
-from sce_video.utils.run_files import is_run_folder
+from sce_video.utils.run_files import check_run_folder, is_run_folder
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -87,13 +90,15 @@ def output_paths(args: argparse.Namespace) -> tuple[Path, Path | None]:
     return out, page
 
 
-def summarize(report: Report) -> str:
+def describe(report: Report) -> str:
     """Text for the terminal: cells by status, then what is not compared or skipped, and why."""
-    lines = []
-    if report.with_videos:
-        lines.append(_counts(report.status_counts()))
+
+    def counts(found: Mapping[str, int]) -> str:
+        return ", ".join(f"{status}: {count}" for status, count in sorted(found.items()))
+
+    lines = [counts(report.status_counts())] if report.with_videos else []
     if report.with_images:
-        lines.append(f"images: {_counts(report.status_counts(report.images))}")
+        lines.append(f"images: {counts(report.status_counts(report.images))}")
     cells = (*report.cells, *report.images)
     if not any(cell.measurements for cell in cells) and not report.others:
         lines.append("no results were found: the table holds the paper's numbers only")
@@ -102,20 +107,6 @@ def summarize(report: Report) -> str:
     for name, why in report.skipped:
         lines.append(f"skipped: {name}: {why}")
     return "\n".join(lines)
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))
-
-
-def write_pages(runs: Sequence[str], args: argparse.Namespace) -> None:
-    """Write the page of every run."""
-    # Imported here: tables of results need no torch.
-    from sce_video.runs.page import PageOptions, write_run_page
-
-    options = PageOptions(args.videos, args.features)
-    for run in runs:
-        print(f"written: {write_run_page(run, options)}", flush=True)
 
 
 @command
@@ -128,13 +119,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ValueError(f"--features is for the folder of one training, got {len(runs)} of them")
     collection = collect_results(args.sources)
     if runs:
-        write_pages(runs, args)
+        # Imported here: tables of results need no torch.
+        from sce_video.runs.page import PageOptions, write_run_page
+
+        options = PageOptions(args.videos, args.features)
+        for run in runs:
+            print(f"written: {write_run_page(run, options)}", flush=True)
     if len(runs) == len(args.sources) and not collection.results and args.out is None:
         return 0
     report = build_report(collection)
     write_page(markdown, render_markdown(report))
     if page is not None:
         write_page(page, render_html(report))
-    print(summarize(report))
+    print(describe(report))
     print(f"written: {markdown}" + (f" {page}" if page is not None else ""))
+    return 0
+
+
+@command
+def compare_main(argv: Sequence[str] | None = None) -> int:
+    """Write the page of several runs; returns the exit status."""
+    parser = Parser(
+        description="Curves, results and differences of the configs of several runs, on one page."
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of trainings, two or more")
+    parser.add_argument(
+        "--out", type=Path, default=Path("compare.html"), help="HTML file (default: compare.html)"
+    )
+    args = parser.parse_args(argv)
+    if len(args.runs) < 2:
+        raise ValueError("give two runs or more; sce-video report RUN shows a single one")
+    for run in args.runs:
+        check_run_folder(run)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.runs.compare import write_comparison
+
+    for line in write_comparison(args.runs, args.out).lines():
+        print(line)
+    print(f"written: {args.out}")
     return 0

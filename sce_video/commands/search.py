@@ -1,13 +1,12 @@
-"""Search a folder of videos by example: index it once, then query for similar videos.
+"""Search the videos of an index by example, by words, or on a page in the browser.
 
-    python tools/search.py index VIDEOS --checkpoint CKPT.pth --out INDEX
-    python tools/search.py query VIDEO.mp4 --index INDEX -k 10
-    python tools/search.py query --serve INDEX
+    sce-video search VIDEO.mp4 --index INDEX -k 10
+    sce-video search --text WORDS --index INDEX
+    sce-video search --serve INDEX
 
-No labels are needed. Running `index` again embeds only new and changed files; an interrupted run
-resumes where it stopped, and --ray runs it on a cluster (docs/jobs.md). `query` prints a table and
-writes a gallery with frames and players, INDEX/queries/VIDEO.html, and never over that of an
-earlier query. With `--serve` it opens a local page to search and label the videos of the index.
+No labels are needed. Prints a table and writes a gallery with frames and players,
+INDEX/queries/VIDEO.html, and never over that of an earlier query. With `--serve` it opens a local
+page to search and label the videos of the index.
 """
 
 from __future__ import annotations
@@ -16,20 +15,18 @@ import argparse
 import itertools
 import os
 import shlex
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
     Parser,
-    add_device_option,
+    add_options,
     check_exists,
     check_index,
     check_run,
     number,
 )
-from sce_video.commands.index import INDEX_HELP, INTERRUPTED, add_index_options, run_index
 from sce_video.datasets.sources import is_table_folder
 from sce_video.datasets.windows import Query, parse_query
 from sce_video.utils.command import command
@@ -38,36 +35,21 @@ from sce_video.utils.printable import printable
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from sce_video.find.index import VideoIndex
     from sce_video.find.query import Match
-    from sce_video.inference.model import VideoModel
 
-#: Of :mod:`sce_video.find.segments`, whose import takes seconds.
+#: Of :mod:`sce_video.find.search`, whose import takes seconds.
 MOST_REFINED = 5
 #: Plain similarities above this pile up near 1.
 _CLOSE = 0.95
 #: Longest name of a page; file systems allow 255 bytes.
 _STEM_BYTES = 200
 _GALLERY_LIMIT = 100
-_QUERY_HELP = "find the videos most similar to a given one"
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = Parser(description="Search a folder of videos by example.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    add_index_options(commands.add_parser("index", help=INDEX_HELP))
-    query = commands.add_parser("query", help=_QUERY_HELP)
-    _add_query_options(query)
-    args = parser.parse_args(argv)
-    if args.command == "query":
-        check_query_options(query, args)
-    return args
-
-
-def _add_query_options(parser: argparse.ArgumentParser) -> None:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; ends with an error unless there is one query, or an index to serve."""
+    parser = Parser(description="find the videos most similar to a given one")
     parser.add_argument(
         "video",
         nargs="?",
@@ -124,68 +106,61 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
         help="gallery to write, over an existing file too (default: a new file in INDEX/queries)",
     )
     parser.add_argument("--no-html", action="store_true", help="write no gallery")
-    parser.add_argument("--png", help="also write the gallery as an image")
     parser.add_argument("--json", help="also write the results as JSON")
-    add_device_option(parser)
-    _add_serve_options(parser.add_argument_group("in a browser, instead of a VIDEO"))
-
-
-def _add_serve_options(parser: argparse._ArgumentGroup) -> None:
-    parser.add_argument(
+    add_options(parser, "--device")
+    page = parser.add_argument_group("in a browser, instead of a VIDEO")
+    page.add_argument(
         "--serve",
         nargs="?",
         const="",
         metavar="INDEX",
         help="open a page on this machine that searches and labels the videos of the index",
     )
-    parser.add_argument(
+    page.add_argument(
         "--port",
         type=number(int, 0, most=65535),
         default=0,
         help="of the page (default: a free one)",
     )
-    parser.add_argument("--no-open", action="store_true", help="only print the link")
-    parser.add_argument(
+    page.add_argument("--no-open", action="store_true", help="only print the link")
+    page.add_argument(
         "--labels",
         metavar="LIST",
         help="list of the labels given on the page (default: INDEX/labels.txt)",
     )
-
-
-def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End with an error unless there is either a video and an index, or an index to serve."""
+    args = parser.parse_args(argv)
+    problem = _what_is_wrong(args)
+    if problem:
+        parser.error(problem)
+    args.index = args.serve or args.index
     if args.refine_moments is None:
         args.refine_moments = MOST_REFINED if args.refine else 0
+    return args
+
+
+def _what_is_wrong(args: argparse.Namespace) -> str:
+    """What contradicts itself or is missing; empty if nothing."""
     if args.text is not None:
-        _check_text_options(parser, args)
-        return
+        if args.video is not None and args.index is not None:
+            return "give a VIDEO or --text, not both"
+        if args.index is None:
+            index = "INDEX" if args.video is None else shlex.quote(args.video)
+            return f"--text takes the index as a video does: --text WORDS --index {index}"
+        shown = [name for name in ("serve", "html") if getattr(args, name) is not None]
+        return f"--{shown[0]} shows a query's frames; a text has none: give --json" * bool(shown)
     if args.serve is None:
         if args.video is None:
-            parser.error("give a VIDEO, --text, or --serve for a page in the browser")
-        if args.index is None:
-            parser.error("the following arguments are required: --index")
-        return
+            return "give a VIDEO, --text, or --serve for a page in the browser"
+        return "the following arguments are required: --index" * (args.index is None)
     if args.video is not None:
-        parser.error("give a VIDEO or --serve, not both: videos are dropped on the page")
-    if args.refine_moments:
-        parser.error("--refine is for a query on the command line, not for --serve")
+        return "give a VIDEO or --serve, not both: videos are dropped on the page"
+    if args.refine or args.refine_moments:
+        return "--refine is for a query on the command line, not for --serve"
     if args.serve and args.index and args.serve != args.index:
-        parser.error(f"--serve {args.serve} and --index {args.index} are two indexes: give one")
-    args.index = args.serve or args.index
-    if args.index is None:
-        parser.error("--serve needs the folder of an index: --serve INDEX")
-
-
-def _check_text_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse what a text has not."""
-    if args.video is not None and args.index is not None:
-        parser.error("give a VIDEO or --text, not both")
-    if args.index is None:
-        index = "INDEX" if args.video is None else shlex.quote(args.video)
-        parser.error(f"--text takes the index as a video does: --text WORDS --index {index}")
-    for name in ("serve", "html", "png"):
-        if getattr(args, name) is not None:
-            parser.error(f"--{name} shows a query's frames; a text has none: give --json")
+        return f"--serve {args.serve} and --index {args.index} are two indexes: give one"
+    if not (args.serve or args.index):
+        return "--serve needs the folder of an index: --serve INDEX"
+    return ""
 
 
 def check_paths(args: argparse.Namespace) -> Query | None:
@@ -210,24 +185,18 @@ def check_paths(args: argparse.Namespace) -> Query | None:
     return query
 
 
-def run_query(args: argparse.Namespace) -> None:
-    """Search, print the table, write JSON and galleries; or serve the page."""
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Search, print the table, write JSON and the gallery; or serve the page."""
+    args = parse_args(argv)
     query = check_paths(args)
     if args.serve is not None:
         run_serve(args)
-        return
+        return 0
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import read_index
-    from sce_video.find.query import (
-        check_checkpoint,
-        model_of_index,
-        query_feature,
-        query_index,
-        rows_of_query,
-        searches_approximately,
-        text_query,
-    )
-    from sce_video.find.segments import own_moment
+    from sce_video.find.query import searches_approximately
+    from sce_video.find.search import search
     from sce_video.inference.model import checkpoint_of
 
     index = read_index(args.index, args.column)
@@ -235,73 +204,44 @@ def run_query(args: argparse.Namespace) -> None:
         args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
-        check_checkpoint(index, args.checkpoint)
-
-    @cache
-    def model() -> VideoModel:
-        return model_of_index(index, args.checkpoint, args.config, args.device)
-
-    if query is None:
-        feature, own = text_query(index, args.text, args.checkpoint), []
-    else:
-        feature = query_feature(index, query, model)
-        own = rows_of_query(index, query)
-    matches = query_index(
-        index,
-        feature,
-        max(args.k, args.refine_moments) if args.k > 0 else args.k,
-        leave_out=[] if args.include_self else own,
+    # Features of a text are distributed otherwise than those of videos.
+    whitened = index.whitens and args.text is None and not args.plain and not args.centred
+    matches = search(
+        *(index, query, args.k),
+        text=args.text,
+        checkpoint=args.checkpoint,
+        config=args.config,
+        device=args.device,
+        include_self=args.include_self,
         centred=args.centred,
         exact=args.exact,
-        whitened=_whitens(args, index),
+        whitened=whitened,
+        refine=args.refine_moments,
+        on_failure=lambda path, reason: print(printable(f"not refined: {path}: {reason}")),
     )
-    if args.refine_moments:
-        moment = None if query is None or args.include_self else own_moment(index, query, own)
-        matches = _refined(args, index, feature, matches, model(), moment)[: args.k]
-    print(format_table(repr(args.text) if args.text else args.video, index, matches))
-    if not args.exact and searches_approximately(index, args.centred):
+    print(format_matches(repr(args.text) if args.text else args.video, index, matches))
+    approximate = not args.exact and searches_approximately(index, args.centred)
+    if approximate:
         print("note: found by a vector index, which may miss some; --exact compares all videos")
-    note = remark(matches, args.centred or _whitens(args, index))
-    if note is not None:
-        print(note)
+    if not (args.centred or whitened) and matches and matches[-1].similarity >= _CLOSE:
+        print(
+            f"note: all of these similarities are above {_CLOSE}: compare the ranks, not the "
+            "values; --centred spreads them out and may rank them in another order"
+        )
     if args.json is not None:
-        write_json(Path(args.json), describe_query(args, query, index, matches))
-    if query is not None:
-        _write_galleries(args, query, index, matches)
-
-
-def _refined(
-    args: argparse.Namespace,
-    index: VideoIndex,
-    feature: np.ndarray,
-    matches: list[Match],
-    model: VideoModel,
-    moment: Mapping[str, tuple[float, float]] | None,
-) -> list[Match]:
-    """The matches, the first of them refined; prints what could not be."""
-    from sce_video.find.segments import refine_moments
-
-    found = refine_moments(
-        *(index, feature, matches, model),
-        centred=args.centred,
-        whitened=_whitens(args, index),
-        without=moment,
-        count=args.refine_moments,
-    )
-    for path, reason in found.failures:
-        print(printable(f"not refined: {path}: {reason}"))
-    return found.matches
-
-
-def _whitens(args: argparse.Namespace, index: VideoIndex) -> bool:
-    """Whether features are whitened; those of a text are distributed otherwise than of videos."""
-    return index.whitens and args.text is None and not args.plain and not args.centred
+        how = {"centred": args.centred, "whitened": whitened}
+        how |= {"refined": args.refine_moments > 0, "approximate": approximate}
+        searched = {"text": args.text} if query is None else _searched(query)
+        write_json(Path(args.json), {**searched, **describe_search(args, index, how, matches)})
+    if query is not None and not args.no_html:
+        _write_gallery(args, query, index, matches, whitened)
+    return 0
 
 
 def run_serve(args: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
-    from sce_video.find.server.app import ServeOptions, can_open_browser, serve
-    from sce_video.find.server.state import Network
+    from sce_video.find.search_page import ServeOptions, can_open_browser, serve
+    from sce_video.find.search_state import Network
     from sce_video.inference.model import checkpoint_of
 
     checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
@@ -310,7 +250,7 @@ def run_serve(args: argparse.Namespace) -> None:
     serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
 
 
-def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
+def format_matches(video: str, index: VideoIndex, matches: list[Match]) -> str:
     """Rank, cosine similarity, distance and path."""
     from sce_video.pages.gallery import format_moment
 
@@ -327,31 +267,23 @@ def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _describe_searched(args: argparse.Namespace, query: Query | None) -> dict[str, object]:
-    if query is None:
-        return {"text": args.text}
+def _searched(query: Query) -> dict[str, object]:
     moment = {} if query.start is None else {"start": query.start, "end": query.end}
     return {"query": absolute(query.video), **moment}
 
 
-def describe_query(
-    args: argparse.Namespace, query: Query | None, index: VideoIndex, matches: list[Match]
+def describe_search(
+    args: argparse.Namespace, index: VideoIndex, how: dict[str, bool], matches: list[Match]
 ) -> dict[str, object]:
-    """The results as written to JSON."""
-    from sce_video.find.query import searches_approximately
-
+    """Index, settings and results as written to JSON."""
     return {
-        **_describe_searched(args, query),
         "index": os.path.abspath(args.index),
         "root": index.root,
         "checkpoint": index.checkpoint,
         "pool": index.settings["model"]["backbone"].get("pool"),
         "clips": index.settings["num_clips"],
         "crops": index.settings["num_crops"],
-        "centred": args.centred,
-        "whitened": _whitens(args, index),
-        "refined": args.refine_moments > 0,
-        "approximate": not args.exact and searches_approximately(index, args.centred),
+        **how,
         **({} if index.windows is None else {"windows": index.windows.to_dict()}),
         "videos" if index.windows is None else "rows": len(index),
         "results": [
@@ -377,25 +309,17 @@ def new_page(index: str, video: str) -> str:
     return next(page for page in pages if not os.path.lexists(page))
 
 
-def remark(matches: list[Match], centred: bool) -> str | None:
-    """Advice for similarities that differ in the last digits only."""
-    if centred or not matches or matches[-1].similarity < _CLOSE:
-        return None
-    return (
-        f"note: all of these similarities are above {_CLOSE}: compare the ranks, not the values; "
-        "--centred spreads them out and may rank them in another order"
-    )
-
-
-def _write_galleries(
-    args: argparse.Namespace, query: Query, index: VideoIndex, matches: list[Match]
+def _write_gallery(
+    args: argparse.Namespace,
+    query: Query,
+    index: VideoIndex,
+    matches: list[Match],
+    whitened: bool,
 ) -> None:
-    from sce_video.pages.frames import save_figure
-    from sce_video.pages.gallery import draw_gallery, read_entry, write_gallery
+    """Write the page of the first matches."""
+    from sce_video.pages.gallery import read_entry, write_gallery
 
-    page = None if args.no_html else args.html or new_page(args.index, query.video)
-    if page is None and args.png is None:
-        return
+    page = args.html or new_page(args.index, query.video)
     shown = matches[:_GALLERY_LIMIT]
     own = read_entry(query.video, query.video, start=query.start, end=query.end)
     results = [
@@ -405,33 +329,10 @@ def _write_galleries(
     note = (
         f"{len(index)} {'videos' if index.windows is None else index.windows} in {index.root}; "
         f"cosine similarity, views each: {views}"
-        f"{', centred' if args.centred else ''}{', whitened' if _whitens(args, index) else ''}; "
+        f"{', centred' if args.centred else ''}{', whitened' if whitened else ''}; "
         f"{os.path.basename(index.checkpoint['path'])}"
     )
     if len(shown) < len(matches):
         note += f"; the first {len(shown)} of {len(matches)} results"
-    if page is not None:
-        write_gallery(page, own, results, note)
-        print(printable(f"gallery: {page}"))
-    if args.png is not None:
-        save_figure(draw_gallery(own, results, note), args.png)
-        print(printable(f"image: {args.png}"))
-
-
-@command(interrupted=INTERRUPTED)
-def main(argv: list[str] | None = None) -> int:
-    """Run `index` or `query`; returns the exit status."""
-    args = parse_args(argv)
-    run_index(args) if args.command == "index" else run_query(args)
-    return 0
-
-
-@command(interrupted=INTERRUPTED)
-def query_main(argv: list[str] | None = None) -> int:
-    """The command `sce-video search`."""
-    parser = Parser(description=_QUERY_HELP)
-    _add_query_options(parser)
-    args = parser.parse_args(argv)
-    check_query_options(parser, args)
-    run_query(args)
-    return 0
+    write_gallery(page, own, results, note)
+    print(printable(f"gallery: {page}"))

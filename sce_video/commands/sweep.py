@@ -1,7 +1,7 @@
 """Make a table: pretrain and evaluate every point of a sweep, with the paper's numbers beside.
 
-    python tools/sweep.py configs/sweeps/video_lambda.py --out work_dirs/ablations [--nproc 8]
-    python tools/sweep.py configs/sweeps/video_*.py --out work_dirs/ablations --list
+    sce-video sweep configs/sweeps/video_lambda.py --out work_dirs/ablations [--nproc 8]
+    sce-video sweep configs/sweeps/video_*.py --out work_dirs/ablations --list
     sbatch --array=1-24 --gres=gpu:8 tools/slurm_sweep.sh configs/sweeps/video_*.py \
         --out work_dirs/ablations --nproc 8
 
@@ -26,7 +26,7 @@ from sce_video.engine.recipes import find_sweep, shipped_folder
 from sce_video.utils.command import command
 
 if TYPE_CHECKING:
-    from sce_video.runs.sweep import Cell, Step, Sweep
+    from sce_video.runs.sweep import Step, Sweep, SweepCell
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -89,7 +89,10 @@ def selected(args: argparse.Namespace) -> list[Sweep]:
         ]
     if args.columns:
         _check_known("column", args.columns, [c.name for sweep in sweeps for c in sweep.columns])
-        sweeps = [_with_columns(sweep, args.columns) for sweep in sweeps]
+        for number, sweep in enumerate(sweeps):
+            columns = tuple(column for column in sweep.columns if column.name in args.columns)
+            points = tuple(point for point in sweep.points if any(map(point.has, columns)))
+            sweeps[number] = replace(sweep, columns=columns, points=points)
     return [sweep for sweep in sweeps if sweep.points]
 
 
@@ -100,14 +103,7 @@ def _check_known(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
         raise ValueError(f"no {kind} {sorted(unknown)[0]!r}; there are {there_are}")
 
 
-def _with_columns(sweep: Sweep, names: Sequence[str]) -> Sweep:
-    """The sweep with these columns, and the points that have one of them."""
-    columns = tuple(column for column in sweep.columns if column.name in names)
-    points = tuple(point for point in sweep.points if any(map(point.has, columns)))
-    return replace(sweep, columns=columns, points=points)
-
-
-def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
+def show_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> None:
     """Write and print the table of every sweep."""
     from sce_video.runs.sweep_run import write_tables
 
@@ -159,19 +155,13 @@ def requeue(job: str, advanced: bool) -> str:
     return f"job {job} is requeued; its next start continues the sweep"
 
 
-def _shard(text: str) -> tuple[int, int]:
-    """I and N of ``I/N``."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ValueError(f"--shard must be i/n with i from 1 to n, such as 2/4, got {text!r}")
-    return int(match[1]), int(match[2])
-
-
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sweeps; returns the exit status, 1 if a step failed."""
     args = parse_args(argv)
-    number, count = _shard(args.shard)
+    shard = re.fullmatch(r"(\d+)/(\d+)", args.shard)
+    if shard is None or not 1 <= int(shard[1]) <= int(shard[2]):
+        raise ValueError(f"--shard must be i/n with i from 1 to n, such as 2/4, got {args.shard!r}")
     for name in args.sweeps:
         find_sweep(name)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
@@ -184,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
     root = shipped_folder()
     cells = plan(sweeps, args.out, extra, root)
-    work = chains(cells)[number - 1 :: count]
+    work = chains(cells)[int(shard[1]) - 1 :: int(shard[2])]  # every n-th chain
     steps = [step for chain in work for step in chain]
     if args.list:
         show_plan(steps, args.out)

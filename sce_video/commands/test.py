@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 
-from sce_video.commands.arguments import Parser, check_run
+from sce_video.commands.arguments import Parser, add_config_changes, add_options, check_run
 from sce_video.commands.train import add_data_options, check_data_options, pop_options
 from sce_video.utils.command import command
 from sce_video.utils.run_files import RANDOM
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="Evaluate a checkpoint with the protocols of a config's test_cfg.")
     parser.add_argument("config", help="config file with test_dataloader and test_cfg")
@@ -41,19 +42,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="save the scores of every video (tools/fuse_scores.py), or its features where the "
         "config evaluates a representation",
     )
-    parser.add_argument(
-        "--backend",
-        help="decoder of all videos: av, decord or torchcodec (default: the config's)",
-    )
     add_data_options(parser, "test")
-    parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
-    parser.add_argument(
-        "--cfg-options",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override settings, for example test_dataloader.batch_size=4",
-    )
+    add_options(parser, "--backend", "--launcher")
+    add_config_changes(parser, "test_dataloader.batch_size=4")
     parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
@@ -61,7 +52,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 @command
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
     args = parse_args(argv)
     check_data_options(args, "test")

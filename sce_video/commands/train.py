@@ -17,9 +17,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_exists, check_run, check_videos, number
+from sce_video.commands.arguments import (
+    Parser,
+    add_config_changes,
+    add_options,
+    check_exists,
+    check_run,
+    check_videos,
+    number,
+)
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.run_files import find_checkpoints
@@ -27,11 +36,9 @@ from sce_video.utils.run_files import find_checkpoints
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-#: Of :mod:`sce_video.engine.trackers`, whose import takes seconds.
-TRACKERS = ("mlflow", "wandb")
 
-
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
     parser = Parser(description="Train a model with a config.")
     parser.add_argument("config", help="path of a config file")
     parser.add_argument(
@@ -64,21 +71,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="mixed precision (without a value: bfloat16); float32 switches it off",
     )
     parser.add_argument("--seed", type=number(int, 0), help="random seed")
-    parser.add_argument(
-        "--cfg-options",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change the config, e.g. model.tau_m=0.07; unknown keys are refused",
-    )
-    parser.add_argument(
-        "--backend",
-        help="decoder of all videos: av, decord or torchcodec (default: the config's)",
-    )
+    add_config_changes(parser, "model.tau_m=0.07")
+    add_options(parser, "--backend", "--track", "--mirror", "--launcher")
     add_data_options(parser, "train", "val")
-    add_track_option(parser)
-    add_mirror_option(parser)
-    parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
 
 
@@ -142,27 +137,6 @@ def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
     return changes
 
 
-def add_track_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--track``."""
-    parser.add_argument(
-        "--track",
-        action="append",
-        default=[],
-        choices=TRACKERS,
-        help="log to Weights & Biases or MLflow, too; may be given twice (docs/logging.md)",
-    )
-
-
-def add_mirror_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--mirror``."""
-    parser.add_argument(
-        "--mirror",
-        metavar="URL",
-        help="copy checkpoints and logs to this folder of an object store, s3://BUCKET/RUN; with "
-        "--resume a newer run there is restored first (docs/object_storage.md)",
-    )
-
-
 def _what_is_left(cfg: Config | None) -> str:
     """What can be resumed after an interruption."""
     checkpoints = [] if cfg is None else find_checkpoints(cfg.work_dir)
@@ -172,7 +146,8 @@ def _what_is_left(cfg: Config | None) -> str:
 
 
 @command
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train; returns the exit status, 128 + n where signal n has stopped the training."""
     args = parse_args(argv)
     check_data_options(args, "train", "val")
     for run, word in ((args.pretrained, "random"), (args.resume, "auto")):

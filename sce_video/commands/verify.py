@@ -29,7 +29,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import Parser, add_ray_option, check_source
+from sce_video.commands.arguments import Parser, add_options, check_source
 from sce_video.data_tools.verify import Limits
 from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.jobs import Workers
@@ -56,7 +56,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, help="processes (default: all cores, of the cluster with --ray)"
     )
-    add_ray_option(parser)
+    add_options(parser, "--ray")
     parser.add_argument(
         "--timeout", type=float, default=120.0, help="seconds per file (default: 120)"
     )

@@ -21,16 +21,13 @@ NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id 
 
 @dataclass(frozen=True)
 class Action:
-    """An action class.
+    """An action class."""
 
-    Attributes:
-        id: The official id, 1 to 80.
-        name: The official name, for example ``bend/bow (at the waist)``.
-        scored: Whether the official evaluation uses it (60 of the 80).
-    """
-
+    #: The official id, 1 to 80.
     id: int
+    #: The official name, for example ``bend/bow (at the waist)``.
     name: str
+    #: Whether the official evaluation uses it (60 of the 80).
     scored: bool = True
 
 
@@ -70,20 +67,17 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
 
 @dataclass(frozen=True)
 class KeyFrame:
-    """Annotation of one key frame.
+    """Annotation of one key frame."""
 
-    Attributes:
-        video: Id of the video.
-        timestamp: Second of the film.
-        boxes: (n, 4) float32, ground truth, x1 y1 x2 y2 in [0, 1].
-        actions: n lists of action ids, 1 to 80.
-        detections: (m, 5) float32, x1 y1 x2 y2 and score, of a person detector.
-    """
-
+    #: Id of the video.
     video: str
+    #: Second of the film.
     timestamp: int
+    #: (n, 4) float32, ground truth, x1 y1 x2 y2 in [0, 1].
     boxes: np.ndarray
+    #: n lists of action ids, 1 to 80.
     actions: list[list[int]]
+    #: (m, 5) float32, x1 y1 x2 y2 and score, of a person detector.
     detections: np.ndarray
 
 
@@ -149,8 +143,7 @@ class AVADataset(VideoDataset):
         match_iou: Smallest IoU of a training detection with a ground truth box.
         include_unmatched: Also train on detections that match no ground truth box; their targets
             are 0.
-        on_error: See :class:`VideoDataset`.
-        timeout: See :class:`VideoDataset`.
+        on_error, timeout: See :class:`VideoDataset`.
 
     Raises:
         ValueError: No list, an invalid line, or none of its videos in the folder.
@@ -176,12 +169,20 @@ class AVADataset(VideoDataset):
         self.include_unmatched = include_unmatched
         super().__init__(data_root, ann_file, pipeline, on_error, timeout)
 
-    def _list_videos(self, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> VideoList:
+    def _list_videos(self) -> VideoList:
         """Store all key frames in flat arrays, whose memory pages loader workers share."""
         frames = list(read_key_frames(str(self.ann_file)))
         if not frames:
             raise ValueError(f"the list {self.ann_file!r} holds no key frame")
-        found = _find_videos(Path(self.data_root) / self.folder)
+        folder = Path(self.data_root) / self.folder
+        if not folder.is_dir():
+            raise ValueError(f"there is no folder {str(folder)!r} of videos or frames")
+        entries = {entry: entry.is_dir() for entry in sorted(folder.iterdir())}
+        found = {  # name of the file or folder of each video id
+            entry.name if is_folder else entry.stem: entry.name
+            for entry, is_folder in entries.items()
+            if is_folder or entry.suffix.lower() in VIDEO_EXTENSIONS
+        }
         if not any(frame.video in found for frame in frames):
             raise ValueError(
                 f"none of the videos of {self.ann_file!r} is in {self.data_root}/{self.folder}, "
@@ -200,7 +201,7 @@ class AVADataset(VideoDataset):
         """Boxes (n, 4), and their actions (n, 80) as 0 and 1."""
         truth = np.zeros((len(frame.boxes), NUM_ACTIONS), dtype=np.uint8)
         for row, actions in zip(truth, frame.actions, strict=True):
-            row[np.array(actions, dtype=int) - 1] = 1
+            row[np.array(actions, dtype=int) - 1] = 1  # ids count from 1
         found = frame.detections[frame.detections[:, 4] >= self.min_score, :4]
         if not self.training:
             return found, np.zeros((len(found), NUM_ACTIONS), dtype=np.uint8)
@@ -221,15 +222,16 @@ class AVADataset(VideoDataset):
         """Video id and second of a key frame."""
         return self._ids.path(index), int(self.timestamps[index])
 
+    def _span(self, index: int) -> slice:
+        return slice(int(self._ends[index - 1]) if index > 0 else 0, int(self._ends[index]))
+
     def boxes(self, index: int) -> np.ndarray:
         """(n, 4) float32 in [0, 1]: the boxes of a key frame."""
-        begin = int(self._ends[index - 1]) if index > 0 else 0
-        return self._boxes[begin : int(self._ends[index])]
+        return self._boxes[self._span(index)]
 
     def actions(self, index: int) -> np.ndarray:
         """(n, 80) float32, 0 or 1: the actions of those boxes; all 0 for test boxes."""
-        begin = int(self._ends[index - 1]) if index > 0 else 0
-        rows = np.unpackbits(self._actions[begin : int(self._ends[index])], axis=1)
+        rows = np.unpackbits(self._actions[self._span(index)], axis=1)
         return rows[:, :NUM_ACTIONS].astype(np.float32)
 
     def row_columns(self, indices: list[int]) -> dict[str, list]:
@@ -250,17 +252,6 @@ class AVADataset(VideoDataset):
             "boxes": self.boxes(index).copy(),
             "actions": self.actions(index),
         }
-
-
-def _find_videos(folder: Path) -> dict[str, str]:
-    """Name of the file or folder of each video id."""
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {str(folder)!r} of videos or frames")
-    found = {}
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() or entry.suffix.lower() in VIDEO_EXTENSIONS:
-            found[entry.name if entry.is_dir() else entry.stem] = entry.name
-    return found
 
 
 def box_iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:

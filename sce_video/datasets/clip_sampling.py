@@ -122,12 +122,8 @@ def segment_clip(
     timestamps: np.ndarray, duration: float, num_frames: int, offsets: np.ndarray | float
 ) -> ClipIndices:
     """One frame of each of T equal segments of the whole video, see :func:`segment_positions`."""
-    return ClipIndices(
-        frames=segment_positions(len(timestamps), num_frames, offsets),
-        partners=None,
-        start=0.0,
-        clip_duration=duration,
-    )
+    frames = segment_positions(len(timestamps), num_frames, offsets)
+    return ClipIndices(frames, None, start=0.0, clip_duration=duration)
 
 
 def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -191,23 +187,14 @@ def make_clip(
     first, stop = frames_between(timestamps, start, start + clip_duration)
     count = stop - first
     positions = uniform_positions(count, num_frames)
-    partner_positions = None
     if difference:
         positions = np.minimum(positions, max(count - 2, 0))
-        partner_positions = np.minimum(positions + 1, count - 1)
-    return ClipIndices(
-        frames=_play(positions, first, stop, reverse),
-        partners=None
-        if partner_positions is None
-        else _play(partner_positions, first, stop, reverse),
-        start=start,
-        clip_duration=clip_duration,
-        reversed=reverse,
-    )
-
-
-def _play(positions: np.ndarray, first: int, stop: int, reverse: bool) -> np.ndarray:
-    return stop - 1 - positions if reverse else first + positions
+    partners = np.minimum(positions + 1, count - 1)
+    if reverse:  # a position counts from the last frame
+        frames, partners = stop - 1 - positions, stop - 1 - partners
+    else:
+        frames, partners = first + positions, first + partners
+    return ClipIndices(frames, partners if difference else None, start, clip_duration, reverse)
 
 
 def neighbours_within(

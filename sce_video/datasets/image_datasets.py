@@ -23,55 +23,25 @@ class ImageDataset(VideoDataset):
 
     Seeds, bad files, time limit, labels and classes are those of :class:`VideoDataset`. The
     pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`; an image is a clip of
-    one frame, so crops, packing and collating are those of videos.
-
-    Args:
-        data_root: Folder the paths of the list are relative to; or the folder to search.
-        ann_file: Annotation list with ``path label`` or ``path`` on every line; None searches
-            ``data_root``, whose first-level sub-folders are the classes.
-        pipeline: Transforms, built or as configs.
-        on_error: ``replace``, ``raise`` or ``skip``.
-        timeout: Seconds a sample may take; None for no limit.
-        max_tries: Replacements tried before an error is raised.
-        extensions: Extensions of the files, when a folder is searched.
-        class_file: Names of the labels of a list, one per line from label 0.
-
-    Raises:
-        ValueError: Nothing to read, or a wrong option.
+    one frame, so crops, packing and collating are those of videos. So are the arguments, but
+    ``extensions`` are those of images.
     """
 
     kind = "image"
-
-    def __init__(
-        self,
-        data_root: str = "",
-        ann_file: str | None = None,
-        pipeline: Sequence[Transform | dict[str, Any]] = (),
-        on_error: str = "replace",
-        timeout: float | None = 60.0,
-        max_tries: int = 10,
-        extensions: Sequence[str] = IMAGE_EXTENSIONS,
-        class_file: str | None = None,
-    ) -> None:
-        super().__init__(
-            data_root, ann_file, pipeline, on_error, timeout, max_tries, extensions, class_file
-        )
+    extensions = IMAGE_EXTENSIONS
 
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """Images that loader workers share: they only read, so forked processes copy no page.
+    """Images that loader workers share: they only read, so forked processes copy no page."""
 
-    Attributes:
-        parts: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
-        labels: (N,) int64, the parts one after the other; -1 for an image without a label.
-        classes: Name of each label.
-        files: Name of each part's file.
-    """
-
+    #: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
     parts: tuple[np.ndarray, ...]
+    #: (N,) int64, the parts one after the other; -1 for an image without a label.
     labels: np.ndarray
+    #: Name of each label.
     classes: tuple[str, ...]
+    #: Name of each part's file.
     files: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -336,7 +306,7 @@ class ImageArrayDataset(VideoDataset):
         self.check_counts = check_counts
         super().__init__(data_root, None, pipeline, on_error="raise", timeout=None)
 
-    def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+    def _list_videos(self) -> VideoList:
         arrays = ARRAY_SETS[self.name](self.data_root, self.split, self.check_counts)
         self._arrays = arrays
         return VideoList.from_paths(arrays.names(), arrays.labels.tolist(), arrays.classes)

@@ -70,16 +70,13 @@ _VALUES = {"-1": -1, "0": 0, "1": 1}
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Labels of N images for C classes.
+    """Labels of N images for C classes."""
 
-    Attributes:
-        paths: N paths, relative to the data set's folder.
-        labels: (N, C) int8: 1 shows the class, -1 does not, 0 shows it but is "difficult" (VOC).
-        source: File that it was read from, for messages.
-    """
-
+    #: N paths, relative to the data set's folder.
     paths: tuple[str, ...]
+    #: (N, C) int8: 1 shows the class, -1 does not, 0 shows it but is "difficult" (VOC).
     labels: np.ndarray
+    #: File that it was read from, for messages.
     source: str = ""
 
     def to_text(self) -> str:

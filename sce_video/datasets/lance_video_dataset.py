@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
+from sce_video.datasets.readers.base import ReaderOptions
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import LimitExceededError
 from sce_video.datasets.samplers import SampleRequest
@@ -40,10 +41,7 @@ class LanceVideoDataset(VideoDataset):
         ann_file: Annotation list, a path or a URL, with paths as they were imported; its order and
             labels. None: all rows sorted by path, with the labels of the table.
         pipeline: Transforms, built or as configs; those of :class:`VideoDataset`.
-        on_error: ``replace``, ``raise`` or ``skip``.
-        timeout: Seconds a sample may take; None for no limit.
-        max_tries: Replacements tried before an error is raised.
-        class_file: Names of the labels of a list, one per line from label 0.
+        on_error, timeout, max_tries, class_file: See :class:`VideoDataset`.
         storage_options: Of the object store; credentials, region and endpoint come from the
             environment where they are not given here.
         block_size: Ranges of a file that are less than this many bytes apart are one request. From
@@ -84,7 +82,7 @@ class LanceVideoDataset(VideoDataset):
         """Path or URI of the table."""
         return self.data_root
 
-    def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+    def _list_videos(self) -> VideoList:
         listed = None
         if self.ann_file is not None:
             listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
@@ -94,7 +92,7 @@ class LanceVideoDataset(VideoDataset):
         self.failed_rows = found.failed
         self._rows = found.rows
         self._source = TableRows(self.table, found.version, self._storage_options, self._block_size)
-        self._reader = ReadAhead(self._source, self._row, self._needed)
+        self._reader = ReadAhead(self._source, self._rows, self._needed)
         return found.videos
 
     def describe(self, index: int) -> str:
@@ -124,7 +122,9 @@ class LanceVideoDataset(VideoDataset):
     def _inputs(self, index: int, seed: int) -> dict[str, Any]:
         return {**super()._inputs(index, seed), "open": partial(self._open, index, self._ahead)}
 
-    def _open(self, index: int, ahead: Rows, path: str, **options: Any) -> TableReader:
+    def _open(
+        self, index: int, ahead: Rows, path: str, **options: Unpack[ReaderOptions]
+    ) -> TableReader:
         """The reader of a video; called by ``OpenVideo`` with the options of a reader."""
         row = int(self._rows[index])
         return self._source.open(row, path, ahead.get(row), options)
@@ -162,18 +162,13 @@ class LanceVideoDataset(VideoDataset):
             return {}  # each sample then reads for itself, under its own limit
         return found
 
-    def _row(self, request: SampleRequest) -> int:
-        return int(self._rows[request.index])
-
     def _needed(self, requests: Sequence[SampleRequest], found: Rows) -> dict[int, np.ndarray]:
-        """Positions of the packets that the clips of some samples show, by row.
-
-        The samples then go on from their clips (:meth:`_run_once`). Called in threads beside the
-        one that makes samples.
-        """
+        """Positions of the packets that the clips of some samples show, by row."""
+        # Called in threads beside the one that makes samples. What is drawn here is kept, and the
+        # samples go on from their clips (_run_once).
         needed: dict[int, list[np.ndarray]] = {}
         for request in requests:
-            row = self._row(request)
+            row = int(self._rows[request.index])
             index = found[row].index
             if self._sampling is None or index is None:
                 continue

@@ -10,18 +10,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
-from sce_video.datasets.readers import VideoReader, open_reader
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.tables.table import is_remote
-from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url
+
+# The readers and tables import PyAV and torch, which a wrong command line must not wait for: they
+# are imported where they are used.
+if TYPE_CHECKING:
+    from sce_video.datasets.readers import VideoReader
+    from sce_video.datasets.readers.base import ReaderOptions
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
 _TABLE = re.compile(r".*\.lance/*", re.S)
@@ -43,37 +42,29 @@ def split_row_path(path: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
-def open_video(
-    path: str,
-    backend: str = "av",
-    *,
-    num_threads: int = 1,
-    correction: np.ndarray | None = None,
-    deadline: float | None = None,
-    limits: DecodeLimits | None = None,
-) -> VideoReader:
+def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
     """Open a video, wherever it is.
 
-    Args:
-        path: Of a file or a row, or a URL.
-        backend: Of files, see :func:`~sce_video.datasets.readers.open_reader`.
-        num_threads: Threads of the decoder.
-        correction: ``FrameCountError.correction`` of an earlier attempt.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large frames may be; None for the defaults.
+    Args: those of :func:`~sce_video.datasets.readers.open_reader`; ``path`` may be a row or a URL,
+    ``backend`` is that of files.
 
     Raises:
         VideoDecodeError: It cannot be opened, or not be downloaded.
         TableError: The table cannot be read.
         ValueError, ImportError: As of ``open_reader``.
     """
-    options: dict[str, Any] = dict(
-        num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
-    )
+    from sce_video.datasets.readers import open_reader
+    from sce_video.datasets.readers.errors import VideoDecodeError
+    from sce_video.datasets.tables.table_rows import named_rows
+
     row = split_row_path(path)
     if row is not None:
         return named_rows(row[0]).open(row[1], path, options)
-    return open_reader(_local_file(path), backend, **options)
+    try:
+        file = str(local_copy(path)) if is_url(path) else path
+    except (FileNotFoundError, ObjectStoreError) as error:
+        raise VideoDecodeError(path, str(error), False) from error
+    return open_reader(file, backend, **options)
 
 
 def is_elsewhere(path: str) -> bool:
@@ -90,6 +81,8 @@ def video_exists(path: str | os.PathLike[str]) -> bool:
     name = os.fspath(path)
     row = split_row_path(name)
     if row is not None:
+        from sce_video.datasets.tables.table_rows import named_rows
+
         return named_rows(row[0]).number(row[1]) is not None
     return exists(name) if is_url(name) else os.path.exists(name)
 
@@ -102,6 +95,8 @@ def list_videos(root: str) -> VideoList:
         TableError, MissingPackageError: The table cannot be read.
     """
     if is_table(root):
+        from sce_video.datasets.tables.table_rows import named_rows
+
         return named_rows(root).videos
     return scan_folder(root)
 
@@ -109,15 +104,8 @@ def list_videos(root: str) -> VideoList:
 def dataset_settings(root: str | Path) -> dict[str, str]:
     """Settings of a data set's config that make it one of a folder or a table."""
     if is_table(root):
+        from sce_video.datasets.tables.table import is_remote
+
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     return {"data_root": str(root)}
-
-
-def _local_file(path: str) -> str:
-    if not is_url(path):
-        return path
-    try:
-        return str(local_copy(path))
-    except (FileNotFoundError, ObjectStoreError) as error:
-        raise VideoDecodeError(path, str(error), False) from error

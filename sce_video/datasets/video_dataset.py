@@ -42,18 +42,15 @@ from sce_video.utils.storage import is_url
 
 @dataclass(frozen=True)
 class SampleOrigin:
-    """What was drawn for the V views of a sample before its pixels were changed.
+    """What was drawn for the V views of a sample before its pixels were changed."""
 
-    Attributes:
-        clips: V clips; empty for images.
-        timestamps: (F,) seconds, of the frames that the clips index; empty for images.
-        duration: Seconds of the video; 0 for images.
-        crops: Share of the frame's area that each view shows, 0 to 1; empty where it is not known.
-    """
-
+    #: V clips; empty for images.
     clips: list[ClipIndices] = field(default_factory=list)
+    #: (F,) seconds, of the frames that the clips index; empty for images.
     timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    #: Seconds of the video; 0 for images.
     duration: float = 0.0
+    #: Share of the frame's area that each view shows, 0 to 1; empty where it is not known.
     crops: list[float] = field(default_factory=list)
 
 
@@ -120,7 +117,7 @@ class VideoDataset(Dataset):
         on_error: ``replace``, ``raise`` or ``skip``.
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
         max_tries: Replacements tried before an error is raised.
-        extensions: Extensions of the files, when a folder is searched.
+        extensions: Extensions of the files, when a folder is searched; None for those of videos.
         class_file: Names of the labels of a list, one per line from label 0; searched as the list
             is. The names of a folder's labels are those of its sub-folders.
 
@@ -128,8 +125,8 @@ class VideoDataset(Dataset):
         ValueError: Nothing to read, a label without a name, or a wrong option.
     """
 
-    #: What the files are, for messages.
-    kind = "video"
+    kind = "video"  # what the files are, for messages
+    extensions: Sequence[str] = VIDEO_EXTENSIONS
 
     def __init__(
         self,
@@ -139,7 +136,7 @@ class VideoDataset(Dataset):
         on_error: str = "replace",
         timeout: float | None = 60.0,
         max_tries: int = 10,
-        extensions: Sequence[str] = VIDEO_EXTENSIONS,
+        extensions: Sequence[str] | None = None,
         class_file: str | None = None,
     ) -> None:
         if on_error not in _ON_ERROR:
@@ -151,7 +148,8 @@ class VideoDataset(Dataset):
         self.data_root = os.path.expanduser(data_root)
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
         self.class_file = None if class_file is None else self._find_list(class_file)
-        self.videos = self._list_videos(extensions)
+        self.extensions = self.extensions if extensions is None else extensions
+        self.videos = self._list_videos()
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
         # The step that decides the number of views: it samples the clips, or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
@@ -173,32 +171,28 @@ class VideoDataset(Dataset):
             return ann_file
         ann_file = os.path.expanduser(ann_file)
         in_root = os.path.join(self.data_root, ann_file)
-        if not os.path.isfile(ann_file) and os.path.isfile(in_root):
-            return in_root
-        return ann_file
+        return in_root if not os.path.isfile(ann_file) and os.path.isfile(in_root) else ann_file
 
-    def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+    def _list_videos(self) -> VideoList:
         if is_url(self.data_root):
             raise ValueError(
                 f"data_root={self.data_root!r}: {self.kind}s are read from a folder of this "
                 "machine; lists, checkpoints, results and Lance tables can be in an object store"
             )
-        ann_file = self.ann_file
-        if ann_file is None:
+        if self.ann_file is None:
             if self.class_file is not None:
                 raise ValueError(
                     f"class_file={self.class_file!r} names the labels of an ann_file; those of the "
                     f"folder {self.data_root!r} are named after its sub-folders"
                 )
-            return scan_folder(self.data_root, extensions, self.kind)
-        videos = read_annotation_list(ann_file, self.kind, self.class_file)
-        first = [
-            os.path.join(self.data_root, videos.path(i)) for i in range(len(videos))[:_NUM_CHECKED]
-        ]
+            return scan_folder(self.data_root, self.extensions, self.kind)
+        videos = read_annotation_list(self.ann_file, self.kind, self.class_file)
+        numbers = range(len(videos))[:_NUM_CHECKED]
+        first = [os.path.join(self.data_root, videos.path(i)) for i in numbers]
         if not any(os.path.exists(path) for path in first):
             raise ValueError(
-                f"none of the first {len(first)} {self.kind}s of {ann_file!r} exist, for example "
-                f"{first[0]!r}: is data_root={self.data_root!r} right?"
+                f"none of the first {len(first)} {self.kind}s of {self.ann_file!r} exist, for "
+                f"example {first[0]!r}: is data_root={self.data_root!r} right?"
             )
         return videos
 
@@ -303,10 +297,7 @@ class VideoDataset(Dataset):
     def _make_each(
         self, requests: Sequence[Any], make: Callable[[Any], dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The samples of the requests, made in the helper thread if there is a time limit.
-
-        The request of a file that hangs is made once more: by then the file is a known bad file.
-        """
+        """The samples of the requests, made in the helper thread if there is a time limit."""
         self._prepare_process()
         if self.timeout is None or self._caller.is_running():
             return [make(request) for request in requests]
@@ -321,12 +312,12 @@ class VideoDataset(Dataset):
             try:
                 self._caller.call(work, self.timeout + _GRACE)
             except LimitExceededError:
+                # Its request is made once more: by then the file is a known bad file.
                 self._known_bad[self._reading] = f"timed out after {self.timeout:g} s"
                 self._batch_buffer.abandon()
         return samples
 
     def _make_slot(self, request: int | SampleRequest) -> dict[str, Any]:
-        """A sample of a batch."""
         sample = self[request]
         if sample.get("inputs") is not None:
             self._view_shapes = shapes_of(sample)
@@ -421,13 +412,10 @@ class VideoDataset(Dataset):
         }
 
     def _prepare_process(self) -> None:
-        """Once per process: silence the libraries, whose errors are reported as bad files.
-
-        In a loader worker OpenCV also must not start threads of its own.
-        """
+        """Once per process: silence the libraries, whose errors are reported as bad files."""
         if self._prepared_pid != os.getpid():
             self._prepared_pid = os.getpid()
             av.logging.set_libav_level(av.logging.FATAL)
             cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-            if get_worker_info() is not None:
+            if get_worker_info() is not None:  # OpenCV must not start threads of its own
                 cv2.setNumThreads(0)

@@ -36,17 +36,15 @@ class VideoList:
 
     Loader workers share these memory pages with their parent; a list of Python strings would be
     copied page by page, because reading an object changes its reference count.
-
-    Attributes:
-        blob: (B,) uint8, the concatenated paths, as bytes of the file system.
-        ends: (N,) int64, end of each path in ``blob``.
-        labels: (N,) int64, -1 where there is none.
-        classes: Names of the labels, where they are known.
     """
 
+    #: (B,) uint8, the concatenated paths, as bytes of the file system.
     blob: np.ndarray
+    #: (N,) int64, end of each path in ``blob``.
     ends: np.ndarray
+    #: (N,) int64, -1 where there is none.
     labels: np.ndarray
+    #: Names of the labels, where they are known.
     classes: tuple[str, ...] = ()
 
     @classmethod

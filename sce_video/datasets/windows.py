@@ -15,13 +15,11 @@ The clips of a window are those that a video of its frames alone would have.
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 
 from sce_video.datasets.clip_sampling import (
@@ -31,8 +29,7 @@ from sce_video.datasets.clip_sampling import (
     segment_positions,
     spaced_starts,
 )
-from sce_video.datasets.sources import open_video, split_row_path
-from sce_video.utils.storage import is_url
+from sce_video.datasets.sources import open_video, video_exists
 
 _EPSILON = 1e-6
 _MOST_WINDOWS = 1_000_000
@@ -42,24 +39,21 @@ _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class Windows:
-    """How a video is divided.
+    """How a video is divided."""
 
-    Attributes:
-        seconds: Length of a window.
-        stride: Seconds from one start to the next; None for ``seconds``.
-        shots: Whether no window reaches across a cut, so that each shot is divided by itself.
-    """
-
+    #: Length of a window.
     seconds: float
+    #: Seconds from one start to the next; None for ``seconds``.
     stride: float | None = None
+    #: Whether no window reaches across a cut, so that each shot is divided by itself.
     shots: bool = False
 
     def __post_init__(self) -> None:
+        if self.stride is None:
+            object.__setattr__(self, "stride", self.seconds)
         for name in ("seconds", "stride"):
             value = getattr(self, name)
-            if value is None and name == "stride":
-                object.__setattr__(self, "stride", self.seconds)
-            elif isinstance(value, bool) or not isinstance(value, int | float):
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(f"{name} of windows must be a number of seconds, got {value!r}")
             elif not 0 < value < math.inf:
                 raise ValueError(f"{name} of windows must be positive seconds, got {value}")
@@ -109,16 +103,13 @@ def parse_seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Query:
-    """A video, or a moment of it.
+    """A video, or a moment of it."""
 
-    Attributes:
-        video: A file, a URL or a row of a table.
-        start: Seconds; None for the whole video.
-        end: Likewise.
-    """
-
+    #: A file, a URL or a row of a table.
     video: str
+    #: Seconds; None for the whole video.
     start: float | None = None
+    #: Likewise.
     end: float | None = None
 
 
@@ -131,20 +122,12 @@ def parse_query(text: str) -> Query:
         ValueError: The moment does not end after its start, or its times cannot be read.
     """
     found = _MOMENT.fullmatch(text)
-    if found is None or _exists(text):
+    if found is None or video_exists(text):
         return Query(text)
     start, end = parse_seconds(found[2]), parse_seconds(found[3])
     if end <= start:
         raise ValueError(f"the moment {found[2]}-{found[3]} of {found[1]} ends before it begins")
     return Query(found[1], start, end)
-
-
-def _exists(video: str) -> bool:
-    if not is_url(video) and split_row_path(video) is None:
-        return os.path.exists(video)
-    from sce_video.datasets.sources import video_exists  # imported here: files need no store
-
-    return video_exists(video)
 
 
 def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:
@@ -255,6 +238,8 @@ def find_cuts(path: str, patience: float | None = None) -> np.ndarray:
 
 def colour_histogram(frame: np.ndarray) -> np.ndarray:
     """(512,) float32 with sum 1: how often each colour is in a frame (H, W, 3) uint8."""
+    import cv2  # here: windows of a command line need none
+
     small = cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
     bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
     numbers = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]

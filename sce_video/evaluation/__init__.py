@@ -4,11 +4,7 @@ from sce_video.evaluation.extraction import FeatureExtractionLoop
 from sce_video.evaluation.features import extract_features, load_features, save_features
 from sce_video.evaluation.functional.accuracy import group_ids, mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
-from sce_video.evaluation.functional.neighbours import (
-    knn_scores,
-    nearest_neighbours,
-    retrieval_recall,
-)
+from sce_video.evaluation.functional.neighbours import knn_scores, nearest_neighbours
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
 from sce_video.evaluation.metrics import (
     KNN,
@@ -61,7 +57,6 @@ __all__ = [
     "load_scores",
     "mean_class_accuracy",
     "nearest_neighbours",
-    "retrieval_recall",
     "retrieve",
     "save_features",
     "save_scores",

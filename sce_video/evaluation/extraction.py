@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation.features import write_features
+from sce_video.evaluation.features import write_streamed_features
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.provenance import describe_run
 from sce_video.evaluation.rows import (
@@ -472,7 +472,7 @@ class FeatureExtractionLoop(BaseLoop):
                 for row in recorded_features(cast(Record, record))
             )
             described = {**provenance, "views": samples.num_views, "videos": len(samples)}
-            write_features(self.path, samples, values, size, described)
+            write_streamed_features(self.path, samples, values, size, described)
         shutil.rmtree(self.parts, ignore_errors=True)
         self.runner.logger.info(
             f"{len(samples)} videos of {size} features each in {self.path}; "

@@ -1,4 +1,4 @@
-"""The .npz files of features and scores: written atomically, memory-mapped, without pickle."""
+"""Features of a data set, and .npz files of arrays: atomic, memory-mapped, without pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -107,28 +107,19 @@ def write_npz(
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
             for name, array in members.items():
                 info = zipfile.ZipInfo(f"{name}.npy")
-                info.extra = _padding(archive.start_dir, info.filename)
+                # A zip extra field (its id, its length, its bytes) that aligns the data behind it.
+                before = archive.start_dir + len(info.filename.encode())
+                length = -(before + _LOCAL_HEADER + _ZIP64_RECORD + 4) % _ALIGNMENT
+                info.extra = struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
                 with archive.open(info, "w", force_zip64=True) as member:
-                    if isinstance(array, RowStream):
-                        _write_stream(member, array)
-                    else:
+                    if not isinstance(array, RowStream):
                         np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-
-
-def _write_stream(member: IO[bytes], array: RowStream) -> None:
-    """What ``np.lib.format.write_array`` writes of the whole array."""
-    descr = np.lib.format.dtype_to_descr(array.dtype)
-    header = {"descr": descr, "fortran_order": False, "shape": array.shape}
-    np.lib.format.write_array_header_1_0(member, header)
-    for block in array.blocks():
-        member.write(block.tobytes())
-
-
-def _padding(start: int, name: str) -> bytes:
-    """A zip extra field that aligns the data of a member whose header is at ``start``."""
-    before = start + _LOCAL_HEADER + len(name.encode()) + _ZIP64_RECORD
-    length = -(before + 4) % _ALIGNMENT  # a field: its id, its length, its bytes
-    return struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
+                        continue
+                    descr = np.lib.format.dtype_to_descr(array.dtype)
+                    header = {"descr": descr, "fortran_order": False, "shape": array.shape}
+                    np.lib.format.write_array_header_1_0(member, header)
+                    for block in array.blocks():
+                        member.write(block.tobytes())
 
 
 def read_npz(
@@ -163,7 +154,9 @@ def read_npz(
                 _check_member(stored.zip, info, name)
                 mapped = _mapped(path, info)
                 arrays[name] = stored[name] if mapped is None else mapped
-        provenance = _parse_provenance(arrays.pop("protocol", None))
+        provenance = json.loads(str(arrays.pop("protocol", "{}")))
+        if not isinstance(provenance, dict):
+            raise ValueError(f"its 'protocol' must be a JSON object, got {provenance!s:.60}")
         for name in required:
             if name not in arrays:
                 raise ValueError(f"no {name!r} in it, only {sorted(arrays)}")
@@ -232,15 +225,6 @@ def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
     if dtype.hasobject or offset % _ALIGNMENT:
         return None
     return np.memmap(path, dtype, "c", offset, shape, "F" if fortran else "C")
-
-
-def _parse_provenance(stored: np.ndarray | None) -> dict:
-    if stored is None:
-        return {}
-    provenance = json.loads(str(stored))
-    if not isinstance(provenance, dict):
-        raise ValueError(f"its 'protocol' must be a JSON object, got {stored!s:.60}")
-    return provenance
 
 
 def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
@@ -345,10 +329,10 @@ def save_features(path: str | Path, features: Rows, provenance: dict | None = No
         ValueError: the name does not end in .npz.
     """
     values = features.values.detach().cpu().numpy().astype(np.float32, copy=False)
-    write_features(path, features, values, values.shape[1], provenance)
+    write_streamed_features(path, features, values, values.shape[1], provenance)
 
 
-def write_features(
+def write_streamed_features(
     path: str | Path,
     samples: Rows,
     values: Iterable[np.ndarray],

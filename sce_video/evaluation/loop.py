@@ -1,4 +1,7 @@
-"""A grid of classifiers on one backbone: their scores side by side, and the selection of one."""
+"""Test and validation loops: compute the rows of a data set, then the evaluator's metrics.
+
+A model may have a grid of classifiers, whose scores are side by side: one is selected first.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
     compute_metrics,
+    format_metrics,
     listed_metrics,
     metric_settings,
     needs_gallery,
@@ -38,7 +42,6 @@ from sce_video.evaluation.rows import (
     different_steps,
 )
 from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes, save_scores
-from sce_video.evaluation.tables import format_metrics
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_json
@@ -215,7 +218,9 @@ class MultiViewTestLoop(BaseLoop):
     ) -> None:
         self.kind, self.function = row_function(runner.model, max_views, precision)
         super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
-        self._check_labels()
+        if self.kind == "recognition":
+            classes = unwrap_model(runner.model).cls_head.num_classes
+            check_dataset_labels(self.dataloader.dataset, classes)
         self.metrics = self._build_metrics(evaluator)
         self.alterations = needed_alterations(self.metrics)
         if self.alterations:
@@ -232,12 +237,6 @@ class MultiViewTestLoop(BaseLoop):
         self.out = out
         self.dump = dump
 
-    def _check_labels(self) -> None:
-        if self.kind == "recognition":
-            check_dataset_labels(
-                self.dataloader.dataset, unwrap_model(self.runner.model).cls_head.num_classes
-            )
-
     def _build_metrics(self, evaluator: Evaluator | dict | list) -> list[BaseMetric]:
         if not evaluator:
             raise ValueError(
@@ -250,19 +249,15 @@ class MultiViewTestLoop(BaseLoop):
         metainfo = getattr(dataset, "metainfo", None) or {}
         for metric in evaluator.metrics:
             metric.dataset_meta = {**metainfo, "ann_file": getattr(dataset, "ann_file", None)}
-            if isinstance(metric, RowMetric):
-                self._check_kind(metric)
+            if isinstance(metric, RowMetric) and metric.kinds and self.kind not in metric.kinds:
+                raise ValueError(
+                    f"{type(metric).__name__} is a metric of {' and '.join(metric.kinds)}, but "
+                    f"{type(unwrap_model(self.runner.model)).__name__} is evaluated by "
+                    f"{self.kind}: it has {_WHY[self.kind]}"
+                )
         place_metrics(evaluator.metrics, self.runner.model, self.runner.work_dir)
         self.evaluator = evaluator
         return evaluator.metrics
-
-    def _check_kind(self, metric: RowMetric) -> None:
-        if metric.kinds and self.kind not in metric.kinds:
-            raise ValueError(
-                f"{type(metric).__name__} is a metric of {' and '.join(metric.kinds)}, but "
-                f"{type(unwrap_model(self.runner.model)).__name__} is evaluated by {self.kind}: it "
-                f"has {_WHY[self.kind]}"
-            )
 
     def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
         if (gallery is None) == (group_pattern is None):
@@ -394,21 +389,21 @@ class MultiViewTestLoop(BaseLoop):
             described["bank_videos"] = len(gallery)
             described["bank_failures"] = len(gallery.failures)
             described["bank"] = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
-        described |= self._describe_selection(rows)
+        given = given_point(self.runner.model)
+        if self.selection is not None and self.selection_dataloader is not None:
+            found = self.selection.describe(rows)
+            if found["tested_videos"]:
+                self.runner.logger.warning(
+                    f"the probe was selected on {found['tested_videos']} of the {len(rows)} tested "
+                    "videos, so the result is too good: test_cfg.selection_dataloader takes other "
+                    "ones"
+                )
+            data = self.selection_dataloader.dataset
+            found["data"] = describe_dataset(data, self.selection.num_views)
+            described["selection"] = found
+        elif given is not None:
+            described["selection"] = given
         return described
-
-    def _describe_selection(self, rows: Rows) -> dict[str, Any]:
-        if self.selection is None or self.selection_dataloader is None:
-            given = given_point(self.runner.model)
-            return {} if given is None else {"selection": given}
-        found = self.selection.describe(rows)
-        if found["tested_videos"]:
-            self.runner.logger.warning(
-                f"the probe was selected on {found['tested_videos']} of the {len(rows)} tested "
-                "videos, so the result is too good: test_cfg.selection_dataloader takes other ones"
-            )
-        data = describe_dataset(self.selection_dataloader.dataset, self.selection.num_views)
-        return {"selection": found | {"data": data}}
 
     def _dump(self, rows: Rows, gallery: Rows | None, provenance: dict[str, Any]) -> None:
         assert self.dump is not None

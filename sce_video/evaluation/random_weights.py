@@ -58,12 +58,20 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     row: dict[str, float] = {"videos": count}
     hits = {}
     for name, matrix in features.items():
-        flat, suffix = matrix.reshape(count * clips, -1).float(), _suffix(name)
+        flat, suffix = matrix.reshape(count * clips, -1).float(), f"_{name}" * (name != "trained")
         row[f"rank{suffix}"] = float(effective_rank(flat))
-        if labelled:
-            hits[name] = _knn_hits(flat, labels.repeat_interleave(clips), videos)
-        elif clips > 1:
-            hits[name] = _other_clip_hits(flat, videos)
+        if labelled:  # do the clips of other videos vote for a clip's class?
+            classes_of = labels.repeat_interleave(clips)
+            scores = knn_scores(
+                flat, flat, classes_of, k=_K, query_groups=videos, gallery_groups=videos
+            )
+            hits[name] = (scores.argmax(dim=1) == classes_of).double()
+        elif clips > 1:  # is the nearest other clip one of the same video?
+            rows = torch.arange(len(videos))
+            found = retrieval_hits(
+                flat, flat, videos, videos, ks=(1,), query_groups=rows, gallery_groups=rows
+            )
+            hits[name] = found[:, 0].double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
     for name in hits.keys() - {"trained"}:
@@ -73,27 +81,6 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
         if ends is not None:
             row[f"low_{name}"], row[f"high_{name}"] = (float(end) for end in ends[0])
     return row
-
-
-def _suffix(name: str) -> str:
-    return "" if name == "trained" else f"_{name}"
-
-
-def _knn_hits(features: Tensor, labels: Tensor, videos: Tensor) -> Tensor:
-    """(N K,) 1 where the clips of other videos vote for a clip's class."""
-    scores = knn_scores(
-        features, features, labels, k=_K, query_groups=videos, gallery_groups=videos
-    )
-    return (scores.argmax(dim=1) == labels).double()
-
-
-def _other_clip_hits(features: Tensor, videos: Tensor) -> Tensor:
-    """(N K,) 1 where the nearest other clip is one of the same video."""
-    rows = torch.arange(len(videos))
-    hits = retrieval_hits(
-        features, features, videos, videos, ks=(1,), query_groups=rows, gallery_groups=rows
-    )
-    return hits[:, 0].double()
 
 
 def verdict(row: Mapping[str, Any], other: str = "random") -> str:

@@ -218,8 +218,6 @@ class PartialRows:
 def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
     """The rows of one batch of :func:`sce_video.collate_views`.
 
-    Every way from videos to features computes them here.
-
     Args:
         model: In eval mode, without a wrapper.
         batch: Samples that could not be decoded are in its ``failures`` alone.

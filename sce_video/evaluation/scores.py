@@ -67,15 +67,18 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
             of range; the message names the file and the video.
     """
     arrays, provenance = read_npz(path, "a file of scores", ("scores", "labels", "paths"))
-    scores = _read_scores(path, arrays, "scores")
+    scores, central = (
+        torch.from_numpy(as_matrix(path, arrays[name], name)) if name in arrays else None
+        for name in ("scores", "one_view_scores")
+    )
+    assert scores is not None
     count = len(scores)
     paths = as_strings(path, arrays["paths"], "paths", count)
     labels = as_integers(path, arrays["labels"], "labels", count)
     indices = arrays.get("indices", np.arange(count))
-    has_one = "one_view_scores" in arrays
     loaded = Rows(
         values=scores,
-        central=_read_scores(path, arrays, "one_view_scores") if has_one else None,
+        central=central,
         labels=torch.from_numpy(labels),
         indices=torch.from_numpy(as_integers(path, indices, "indices", count)),
         paths=paths,
@@ -92,10 +95,6 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
         f"labels out of range, there are {loaded.num_classes} classes",
     )
     return loaded, provenance
-
-
-def _read_scores(path: str | Path, arrays: dict[str, np.ndarray], name: str) -> Tensor:
-    return torch.from_numpy(as_matrix(path, arrays[name], name))
 
 
 def _refuse(scores: Rows, wrong: Tensor, why: str) -> None:
@@ -125,11 +124,20 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")
-    shares = _normalised(weights, len(sets))
+    given = [1.0] * len(sets) if weights is None else [float(weight) for weight in weights]
+    if len(given) != len(sets):
+        raise ValueError(f"{len(given)} weights {given} do not match {len(sets)} sets of scores")
+    if not all(0 <= weight < float("inf") for weight in given) or sum(given) == 0:
+        raise ValueError(f"weights must be finite, 0 or more, and not all 0, got {given}")
+    shares = [weight / sum(given) for weight in given]
     first = sets[0]
     orders = [_order(first, other) for other in sets]
     for scores in sets:
-        _check_probabilities(scores)
+        for values in (scores.values, scores.central):
+            if values is not None:
+                off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
+                wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
+                _refuse(scores, wrong, "scores to be fused must be probabilities (softmax)")
     one_view = [scores.central for scores in sets]
     kept = [scores for scores in one_view if scores is not None]
     return Rows(
@@ -142,15 +150,6 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
     )
 
 
-def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
-    given = [1.0] * count if weights is None else [float(weight) for weight in weights]
-    if len(given) != count:
-        raise ValueError(f"{len(given)} weights {given} do not match {count} sets of scores")
-    if not all(0 <= weight < float("inf") for weight in given) or sum(given) == 0:
-        raise ValueError(f"weights must be finite, 0 or more, and not all 0, got {given}")
-    return [weight / sum(given) for weight in given]
-
-
 def _order(first: Rows, other: Rows) -> Tensor:
     """Rows (N,) of ``other`` with the videos of ``first``; checks that both sets agree."""
     row_of_path = _row_of_path(other)
@@ -158,7 +157,16 @@ def _order(first: Rows, other: Rows) -> Tensor:
         raise ValueError(
             f"{other.name} has {other.num_classes} classes, {first.name} has {first.num_classes}"
         )
-    _check_same_videos(first, _row_of_path(first), other, row_of_path)
+    for part, known, reference in (
+        (other, row_of_path, first),
+        (first, _row_of_path(first), other),
+    ):
+        missing = [path for path in reference.paths if path not in known]
+        if missing:
+            raise ValueError(
+                f"{part.name} lacks {len(missing)} videos of {reference.name}, the first is "
+                f"{missing[0]}"
+            )
     order = torch.tensor([row_of_path[path] for path in first.paths], dtype=torch.long)
     differ = torch.nonzero(other.labels[order] != first.labels).flatten().tolist()
     if differ:
@@ -171,32 +179,12 @@ def _order(first: Rows, other: Rows) -> Tensor:
     return order
 
 
-def _check_same_videos(
-    first: Rows, first_paths: dict[str, int], other: Rows, other_paths: dict[str, int]
-) -> None:
-    for part, known, reference in ((other, other_paths, first), (first, first_paths, other)):
-        missing = [path for path in reference.paths if path not in known]
-        if missing:
-            raise ValueError(
-                f"{part.name} lacks {len(missing)} videos of {reference.name}, the first is "
-                f"{missing[0]}"
-            )
-
-
 def _row_of_path(scores: Rows) -> dict[str, int]:
     rows: dict[str, int] = {}
     for row, path in enumerate(scores.paths):
         if rows.setdefault(path, row) != row:
             raise ValueError(f"{scores.name} holds {path} twice, in rows {rows[path]} and {row}")
     return rows
-
-
-def _check_probabilities(scores: Rows) -> None:
-    for values in (scores.values, scores.central):
-        if values is not None:
-            off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
-            wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
-            _refuse(scores, wrong, "scores to be fused must be probabilities (softmax)")
 
 
 def _weighted_mean(scores: list[Tensor], orders: list[Tensor], shares: list[float]) -> Tensor:

@@ -81,7 +81,7 @@ class TransferParts(NamedTuple):
         return [list(pair) for pair in dict.fromkeys(found)]
 
 
-def load_parts(
+def load_transfer_parts(
     files: dict[str, str | None], tables: str | Path | None = None, purpose: str = "transfer"
 ) -> TransferParts:
     """Read the feature files of train, val and test.
@@ -117,6 +117,10 @@ def load_parts(
             paths = str(files["test"]), str(files[part])
             notes += checkpoint_notes(test, described[part]["protocol"], *paths)
     _check_apart(rows)
+    try:
+        version = importlib.metadata.version("scikit-learn")
+    except importlib.metadata.PackageNotFoundError:
+        version = None
     provenance = {
         **test,
         "kind": "representation",
@@ -124,16 +128,9 @@ def load_parts(
         "feature_size": rows["test"].values.shape[1],
         "images": {part: len(part_rows) for part, part_rows in rows.items()},
         "files": described,
-        "scikit_learn": _scikit_learn_version(),
+        "scikit_learn": version,
     }
     return TransferParts(rows, labels, provenance, notes)
-
-
-def _scikit_learn_version() -> str | None:
-    try:
-        return importlib.metadata.version("scikit-learn")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _check_apart(rows: dict[str, Rows]) -> None:
@@ -170,7 +167,17 @@ def evaluate_many_shot(
             else "the set has no official validation split: a fifth of --train is held out, "
             "leave --val out"
         )
-    data = {name: _labelled(parts, name, metric) for name in parts.rows}
+    tables = metric == "map11"
+    data = {}
+    for name, labels in parts.labels.items():
+        if tables != (labels.ndim == 2):
+            raise ValueError(
+                "mAP needs tables of labels: give their folder as --labels"
+                if tables
+                else f"{metric} needs one label for each image: leave --labels out"
+            )
+        features = parts.rows[name].values.numpy()
+        data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
         train, held = data["train"], random_holdout(len(data["train"].labels))
         data["val"] = Labelled(train.features[held], train.labels[held])
@@ -205,16 +212,6 @@ def on_dataset(content: dict[str, Any], dataset: str | None) -> dict[str, Any]:
     if isinstance(stated, dict) and dataset is not None:
         benchmark = {**stated, "protocol": protocol["protocol_name"], "dataset": dataset}
     return {**content, "protocol": {**protocol, "benchmark": benchmark, "dataset": dataset}}
-
-
-def _labelled(parts: TransferParts, name: str, metric: str) -> Labelled:
-    labels = parts.labels[name]
-    if metric == "map11" and labels.ndim != 2:
-        raise ValueError("mAP needs tables of labels: give their folder as --labels")
-    if metric != "map11" and labels.ndim != 1:
-        raise ValueError(f"{metric} needs one label for each image: leave --labels out")
-    positives = labels == 1 if metric == "map11" else labels
-    return Labelled(parts.rows[name].values.numpy(), positives)
 
 
 def evaluate_low_shot(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +26,30 @@ from sce_video.datasets.sources import is_table, is_table_folder, list_videos
 from sce_video.datasets.tables.table import is_remote, read_table
 from sce_video.datasets.windows import Windows
 from sce_video.evaluation.extraction import failure_of, time_limit
-from sce_video.find.feature_columns import open_features
-from sce_video.find.index_files import (
+from sce_video.find.store import (
     DESCRIPTION,
     FEATURES,
+    TABLE,
     FileRecord,
-    StoredRecords,
-    write_description,
+    FileStore,
+    IndexStore,
+    Matrix,
+    StoredRows,
 )
-from sce_video.find.store import IndexStore, NpzStore, choose_store, find_store, remove_stores
-from sce_video.find.table_store import TableFeatures, TableRecords
-from sce_video.find.whitening import FEWEST_ROWS, Whitening, fit_whitening
+from sce_video.find.table_store import TableStore, open_feature_column
 from sce_video.inference.embed import EmbedJob, EmbedOptions, feature_of, windows_of
 from sce_video.inference.model import VideoModel
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 from sce_video.utils.storage import STORES, trusted_stores
 
 #: Records of unfinished runs in the folder of an index.
-RECORDS = "records.sqlite"
+_RECORDS = "records.sqlite"
+#: Columns of a table of videos that tell whether a row has changed.
+_STATE = ("path", "size", "source_mtime_ns")
+#: Whitening: fewer features say too little of their covariance, for which at most so many, at
+#: equal steps, are taken.
+FEWEST_WHITENED, _MOST_WHITENED = 100, 8192
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,35 @@ class IndexReport:
     windows: int | None = None
 
 
+def _stores(folder: Path) -> list[IndexStore]:
+    return [TableStore(folder / TABLE), FileStore(folder / FEATURES)]
+
+
+def find_store(folder: Path) -> IndexStore | None:
+    """What an index is kept in; None if there is no index.
+
+    A table counts more than a file, which remains beside it where a conversion was interrupted.
+    """
+    return next((store for store in _stores(folder) if store.exists()), None)
+
+
+def _choose_store(folder: Path, table: bool) -> IndexStore:
+    """What an index is to be kept in: a table, if it was asked for now or before."""
+    wanted, file = _stores(folder)
+    return wanted if table or wanted.exists() else file
+
+
+def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
+    """Remove what an index is kept in, but for ``kept``.
+
+    Raises:
+        ValueError: It is not that of an index; the file is left alone.
+    """
+    for store in reversed(_stores(folder)):
+        if kept is None or store.file != kept.file:
+            store.remove()
+
+
 def setting_differences(
     stored: dict[str, Any], current: dict[str, Any], prefix: str = ""
 ) -> list[str]:
@@ -85,15 +120,19 @@ def setting_differences(
     return differences
 
 
-def embed_due(
+def _embed_due(
     job: EmbedJob,
     states: dict[str, tuple[int, int]],
     known: dict[str, FileRecord],
     records: RecordStore,
     workers: Workers,
     on_video: Callable[[int, int, str], None] | None,
-) -> IndexReport:
-    """Embed the files that have no current row in the index and no current record."""
+) -> tuple[int, int]:
+    """Embed the files without a current row in the index or a current record.
+
+    Returns:
+        Number of new and of changed files.
+    """
     due: list[str] = []
     changed = done = 0
     for path, state in states.items():
@@ -114,27 +153,21 @@ def embed_due(
     if due:
         items = (job.item(path, states[path]) for path in due)
         run_job(job, items, records, workers.at_most(len(due)), report)
-    failed = [(r.key, failure_of(r)) for r in records if r.key in states and not r.done]
-    kept = len(states) - len(due)
-    return IndexReport(len(states) - len(failed), len(due) - changed, changed, kept, 0, failed)
+    return len(due) - changed, changed
 
 
-def write_index(
-    folder: Path,
-    store: IndexStore,
-    header: dict[str, Any],
+def _current_records(
     states: dict[str, tuple[int, int]],
+    known: dict[str, FileRecord],
     records: RecordStore,
-    run: IndexReport,
-    approximate: bool,
-) -> IndexReport:
-    """Write the index from current records and, of unchanged files, the rows that it has.
+    windows: bool,
+) -> tuple[dict[str, FileRecord], bool]:
+    """What the index holds from now on, by path, and whether a file of it was embedded.
 
     Features stay in the records and in the index that exists until they are written, one by one.
     """
-    known, complete = read_known(folder, store, header, records)
     current: dict[str, FileRecord] = {}
-    embedded, windows = False, header["settings"].get("windows") is not None
+    embedded = False
     for path, state in states.items():
         record = records.get(path)
         if record is not None and _is_of(record, state):
@@ -144,27 +177,7 @@ def write_index(
             current[path] = known[path]
         else:  # embedded by an interrupted run, and gone since
             current[path] = FileRecord(*state, None, "there is no such file")
-    dropped = len(set(known) - set(states))
-    if embedded or dropped or not complete:
-        # The old description goes first: it must never be there beside new features.
-        (folder / DESCRIPTION).unlink(missing_ok=True)
-        store.write(header, current)
-        remove_stores(folder, kept=store)
-        write_description(folder, header, current, isinstance(store, NpzStore))
-        records.clear()
-    store.make_vector_index(approximate)
-    held = {path: r for path, r in current.items() if r.feature is not None}
-    failures = [(path, r.reason) for path, r in current.items() if r.feature is None]
-    return IndexReport(
-        videos=len(held),
-        new=run.new,
-        changed=run.changed,
-        kept=len(current) - run.new - run.changed,
-        dropped=dropped,
-        failures=failures,
-        incomplete=[(path, r.reason) for path, r in held.items() if r.reason],
-        windows=len(store.open()) if windows else None,
-    )
+    return current, embedded
 
 
 def _is_of(record: Record, state: tuple[int, int]) -> bool:
@@ -177,37 +190,24 @@ def _is_of(record: Record, state: tuple[int, int]) -> bool:
 def _file_record(
     state: tuple[int, int], record: Record, records: RecordStore, windows: bool
 ) -> FileRecord:
-    """The entry of the index for a record of a file in this state."""
-    if record.done and windows:
-        _, spans, reason = windows_of(record)
-        return FileRecord(*state, partial(_read_windows, records, record.key), reason, spans)
-    if record.done:
-        return FileRecord(*state, partial(_read_feature, records, record.key))
-    return FileRecord(*state, None, failure_of(record))
+    """The entry of the index for a record of a file in this state; its feature is read later."""
+    if not record.done:
+        return FileRecord(*state, None, failure_of(record))
+    key = record.key
+
+    def read() -> np.ndarray:
+        again = records.get(key)
+        assert again is not None
+        return windows_of(again)[0] if windows else feature_of(again)
+
+    _, spans, reason = windows_of(record) if windows else (None, None, "")
+    return FileRecord(*state, read, reason, spans)
 
 
-def _read_feature(records: RecordStore, path: str) -> np.ndarray:
-    record = records.get(path)
-    assert record is not None
-    return feature_of(record)
-
-
-def _read_windows(records: RecordStore, path: str) -> np.ndarray:
-    record = records.get(path)
-    assert record is not None
-    return windows_of(record)[0]
-
-
-def index_header(model: VideoModel, job: EmbedJob) -> dict[str, Any]:
-    """What all features of an index have in common."""
-    checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
-    return {**job.settings, "checkpoint": checkpoint}
-
-
-def read_known(
+def _read_known(
     folder: Path, store: IndexStore, header: dict[str, Any], unfinished: RecordStore
 ) -> tuple[dict[str, FileRecord], bool]:
-    """Records of the index, and whether no interrupted run has left any unfinished.
+    """Records of the index, and whether it is whole: no interrupted run has left any unfinished.
 
     Raises:
         ValueError: the index or an unfinished run was not made with this ``header``.
@@ -218,14 +218,13 @@ def read_known(
             raise ValueError(f"{unfinished.path} is no unfinished run of an index: remove it")
         checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
         _check_same(folder, {**settings, "checkpoint": checkpoint}, header)
-    known: dict[str, FileRecord] = {}
-    complete = not begun and store.exists() and (folder / DESCRIPTION).is_file()
+    whole = not begun and store.exists() and (folder / DESCRIPTION).is_file()
     source = store if store.exists() else find_store(folder)
     if source is None:
-        return known, False
+        return {}, False
     stored, known = source.read()
     _check_same(folder, stored, header)
-    return known, complete and stored == header
+    return known, whole and stored == header
 
 
 def _check_same(folder: Path, stored: dict[str, Any], header: dict[str, Any]) -> None:
@@ -246,16 +245,13 @@ def _check_same(folder: Path, stored: dict[str, Any], header: dict[str, Any]) ->
         )
 
 
-_STATE = ("path", "size", "source_mtime_ns")
-
-
 def real_path(root: str | os.PathLike[str]) -> str:
     """A folder or table without links; the URI of a table in an object store as it is."""
     name = os.fspath(root)
     return name.rstrip("/") if is_remote(name) else os.path.realpath(name)
 
 
-def video_states(root: str) -> dict[str, tuple[int, int]]:
+def _video_states(root: str) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted.
 
     Of a row of a table they are the bytes of its packets and the time of the file that it was made
@@ -266,7 +262,12 @@ def video_states(root: str) -> dict[str, tuple[int, int]]:
         TableError, MissingPackageError: the table cannot be read.
     """
     if is_table(root):
-        return _states_of_rows(root)
+        content = read_table(root).call("read", list(_STATE))
+        columns = (content[name].to_pylist() for name in _STATE)
+        # Of several rows of a path the newest is last.
+        found = {path: (size, time) for path, size, time in zip(*columns, strict=True)}
+        videos = list_videos(root)  # without rows of failed imports
+        return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     videos = scan_folder(root)
     states = {}
     for path in sorted(videos.path(i) for i in range(len(videos))):
@@ -279,12 +280,46 @@ def video_states(root: str) -> dict[str, tuple[int, int]]:
     return states
 
 
-def _states_of_rows(table: str) -> dict[str, tuple[int, int]]:
-    content = read_table(table).call("read", list(_STATE))
-    columns = (content[name].to_pylist() for name in _STATE)
-    found = {path: (size, time) for path, size, time in zip(*columns, strict=True)}  # newest last
-    videos = list_videos(table)  # without rows of failed imports
-    return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """A linear map after which features of an index vary alike in every direction.
+
+    The cosine of two features is dominated by the few directions in which all features of a network
+    vary most. After whitening it counts how unusual a common property is, without any label.
+
+    Attributes:
+        mean: (D,) float64.
+        matrix: (D, D) float64; features ``x`` become ``(x - mean) @ matrix``.
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """(..., D) float64 of (..., D)."""
+        return (features.astype(np.float64) - self.mean) @ self.matrix
+
+
+def fit_whitening(features: Matrix) -> Whitening:
+    """The whitening of the rows of (N, D) features.
+
+    With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
+    cosines are those of any other square root of the inverse of R. The mean variance is added in
+    every direction, since small differences are those of compression and of where a window begins.
+
+    Raises:
+        ValueError: A feature holds NaN or infinity.
+    """
+    count, size = features.shape
+    taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
+    rows = np.asarray(features[taken], dtype=np.float64)
+    mean = rows.mean(axis=0)
+    rows -= mean
+    covariance = rows.T @ rows / len(rows)
+    if not np.isfinite(covariance).all():
+        raise ValueError("a feature holds NaN or infinity: build the index from scratch")
+    covariance[np.diag_indices(size)] += max(np.trace(covariance) / size, _TINY)
+    return Whitening(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,19 +335,15 @@ class VideoIndex:
     """
 
     folder: Path
-    stored: StoredRecords | TableRecords
+    stored: StoredRows
 
     def __len__(self) -> int:
         return len(self.stored)
 
     @property
-    def features(self) -> np.ndarray | TableFeatures:
+    def features(self) -> Matrix:
         """(N, D) float32, read-only; memory-mapped, or read when they are used, if large."""
-        if isinstance(self.stored.features, TableFeatures):
-            return self.stored.features
-        features = self.stored.features.view()
-        features.flags.writeable = False
-        return features
+        return self.stored.protected_features
 
     @cached_property
     def paths(self) -> list[str]:
@@ -322,11 +353,11 @@ class VideoIndex:
     @property
     def whitens(self) -> bool:
         """Whether searches whiten features by default: those of windows, if they are enough."""
-        return self.windows is not None and len(self) >= FEWEST_ROWS
+        return self.windows is not None and len(self) >= FEWEST_WHITENED
 
     @cached_property
     def whitening(self) -> Whitening:
-        """See :func:`~sce_video.find.whitening.fit_whitening`; computed from at most 8192 rows."""
+        """See :func:`~sce_video.find.index.fit_whitening`; computed from at most 8192 rows."""
         return fit_whitening(self.stored.features)
 
     @property
@@ -436,7 +467,7 @@ def build_index(
     """
     options = options or EmbedOptions()
     folder, root = Path(folder), real_path(root)
-    states = video_states(root)
+    states = _video_states(root)
     job = EmbedJob(
         model,
         root,
@@ -450,15 +481,36 @@ def build_index(
     # A long video takes long; its reader has the time limit then, for each frame.
     seconds = time_limit(options.timeout if windows is None else None)
     workers = Workers(count, seconds, ray)
-    header = index_header(model, job)
-    with RecordStore(folder / RECORDS, job.name) as records:
-        store = choose_store(folder, table or approximate)
+    checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
+    header = {**job.settings, "checkpoint": checkpoint}
+    with RecordStore(folder / _RECORDS, job.name) as records:
+        store = _choose_store(folder, table or approximate)
         if rebuild:
-            remove_stores(folder)
+            _remove_stores(folder)
             records.clear()
-        known, _ = read_known(folder, store, header, records)
-        run = embed_due(job, states, known, records, workers, on_video)
-        return write_index(folder, store, header, states, records, run, approximate)
+        known, whole = _read_known(folder, store, header, records)
+        new, changed = _embed_due(job, states, known, records, workers, on_video)
+        current, embedded = _current_records(states, known, records, windows is not None)
+        dropped = len(set(known) - set(states))
+        if embedded or dropped or not whole:
+            # The old description goes first: it must never be there beside new features.
+            (folder / DESCRIPTION).unlink(missing_ok=True)
+            store.write(header, current)
+            _remove_stores(folder, kept=store)
+            store.describe(header, current)
+            records.clear()
+        store.make_vector_index(approximate)
+    held = {path: r for path, r in current.items() if r.feature is not None}
+    return IndexReport(
+        videos=len(held),
+        new=new,
+        changed=changed,
+        kept=len(current) - new - changed,
+        dropped=dropped,
+        failures=[(path, r.reason) for path, r in current.items() if r.feature is None],
+        incomplete=[(path, r.reason) for path, r in held.items() if r.reason],
+        windows=None if windows is None else len(store.open()),
+    )
 
 
 def read_index(
@@ -478,13 +530,13 @@ def read_index(
         MissingPackageError: it is kept in a table, and Lance is not installed.
     """
     if is_table_folder(os.fspath(folder)):
-        return VideoIndex(Path(folder), open_features(os.fspath(folder), column))
+        return VideoIndex(Path(folder), open_feature_column(os.fspath(folder), column))
     if column is not None:
         raise ValueError(f"{os.fspath(folder)} is no table of videos: it has no columns to name")
     folder = Path(folder)
     store = find_store(folder)
     if store is None:
-        begun = (folder / RECORDS).exists()
+        begun = (folder / _RECORDS).exists()
         unfinished = " (an interrupted run: run it again to resume)" if begun else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
     index = VideoIndex(folder, store.open())

@@ -1,30 +1,16 @@
-"""Search by example: the videos of an index that are most similar to a given one."""
+"""The rows of an index that are most similar to a feature, and moments of similar windows."""
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import torch
 
-from sce_video.datasets import video_exists
-from sce_video.datasets.sources import is_elsewhere, split_row_path
-from sce_video.datasets.windows import Query
-from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
-from sce_video.find.index import VideoIndex, real_path, setting_differences
-from sce_video.find.table_store import TableFeatures, TableRecords
-from sce_video.inference.embed import embed
-from sce_video.inference.encoders.text import text_feature
-from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
-from sce_video.inference.model_settings import ModelSettings
-from sce_video.inference.windows import embed_span
-from sce_video.utils.storage import exists, is_url
+from sce_video.find.index import VideoIndex
 
 
 @dataclass(frozen=True)
@@ -53,6 +39,13 @@ class Match:
     def distance(self) -> float:
         """1 - similarity, 0 to 2."""
         return 1.0 - self.similarity
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Start and end of the moment, seconds; of a whole video all time."""
+        if self.start is None or self.end is None:
+            return -float("inf"), float("inf")
+        return self.start, self.end
 
 
 def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Match]:
@@ -89,19 +82,16 @@ def _merged(windows: Sequence[Match], k: int) -> list[Match]:
             moments = [moment for i, moment in enumerate(moments) if i not in touching[1:]]
             moments[touching[0]] = replace(
                 joined[0],
-                start=min(each.start or 0.0 for each in [*joined, window]),
-                end=max(each.end or 0.0 for each in [*joined, window]),
+                start=min(each.span[0] for each in [*joined, window]),
+                end=max(each.span[1] for each in [*joined, window]),
             )
     return moments
 
 
 def _touch(first: Match, second: Match) -> bool:
     """Whether two windows are of one video and overlap, or one begins where the other ends."""
-    if first.path != second.path or None in (first.start, first.end, second.start, second.end):
-        return False
-    assert first.start is not None and first.end is not None
-    assert second.start is not None and second.end is not None
-    return first.start <= second.end and second.start <= first.end
+    (a, b), (c, d) = first.span, second.span
+    return first.path == second.path and a <= d and c <= b
 
 
 #: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
@@ -114,164 +104,6 @@ _TINY = 1e-12
 _POOL, _POOL_PART = 1000, 50
 #: With more rows left out all others are compared.
 _MOST_LEFT_OUT = 1000
-
-
-def model_of_index(
-    index: VideoIndex,
-    checkpoint: str | os.PathLike | None = None,
-    config: str | os.PathLike | None = None,
-    device: str | torch.device | None = None,
-) -> VideoModel:
-    """The network that an index was built with.
-
-    It is built from the settings in the index, which are validated as untrusted data.
-
-    Args:
-        index: From :func:`~sce_video.find.index.read_index`.
-        checkpoint: Current path of the checkpoint; None for the path stored in the index.
-        config: Config file, for a network that is registered by its ``custom_imports``.
-        device: As in :func:`~sce_video.inference.model.load_model`.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: the checkpoint or the config is not that of the index.
-    """
-    path = checkpoint_of_index(index, checkpoint)
-    if config is None:
-        settings = ModelSettings.from_dict(index.settings.get("model", {}))
-        return build_model(settings, path, device)
-    model = load_model(path, Path(config), device)
-    differences = setting_differences(index.settings["model"], model.settings.to_dict())
-    if differences:
-        raise ValueError(
-            f"{config} does not match the index {index.folder}: {'; '.join(differences)}"
-        )
-    return model
-
-
-def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
-    """Path of the checkpoint of an index, after a look at its content.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: it is not that of the index.
-    """
-    path = index.checkpoint["path"] if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
-    if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
-        raise ValueError(
-            f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
-            f"give it, if you trust it: --checkpoint {path}"
-        )
-    if not exists(path):
-        advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
-        raise FileNotFoundError(
-            f"the checkpoint of the index {index.folder} is not at {path}{advice}"
-        )
-    check_checkpoint(index, path)
-    return path
-
-
-def check_checkpoint(index: VideoIndex, path: str | os.PathLike) -> None:
-    """Raise ValueError unless a file is the checkpoint that an index was built with."""
-    digest = file_sha256(os.fspath(path))
-    if digest != index.checkpoint["sha256"]:
-        raise ValueError(
-            f"{os.fspath(path)} (sha256 {digest[:12]}) is not the checkpoint that the index "
-            f"{index.folder} was built with ({index.checkpoint['sha256'][:12]}, "
-            f"{index.checkpoint['path']}): give that file (--checkpoint), "
-            "or build the index from scratch"
-        )
-
-
-def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
-    """Rows of an index that are the given file, also if it is given by another path or a link; or
-    the given row of the table that was indexed."""
-    of_table = split_row_path(os.fspath(video))
-    if of_table is not None:
-        return rows_of_path(index, of_table[1]) if real_path(of_table[0]) == index.root else []
-    try:
-        status = os.stat(video)
-    except OSError:
-        return []
-    names = {
-        os.path.relpath(os.path.abspath(video), index.root),
-        os.path.relpath(os.path.realpath(video), index.root),
-    }
-    same_size = np.flatnonzero(index.stored.sizes == status.st_size)
-    for path in sorted(set(index.stored.paths_of(same_size)) - names):
-        with contextlib.suppress(OSError):
-            if os.path.samestat(status, os.stat(index.file(path))):
-                names.add(path)
-    return sorted({row for name in names for row in rows_of_path(index, name)})
-
-
-def rows_of_path(index: VideoIndex, path: str) -> list[int]:
-    """Rows of a path relative to the indexed folder: one, its windows, or none."""
-    if index.windows is not None:
-        return index.stored.rows(path)
-    row = index.row(path)
-    return [] if row is None else [row]
-
-
-def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
-    """Rows that are the query itself: those of the file, or its windows that share frames with
-    the moment."""
-    rows = rows_of_file(index, query.video)
-    spans = index.stored.spans_of(np.array(rows, dtype=np.int64))
-    if query.start is None or query.end is None or spans is None or not rows:
-        return rows
-    shared = (spans[:, 0] < query.end) & (spans[:, 1] > query.start)
-    return [row for row, same in zip(rows, shared.tolist(), strict=True) if same]
-
-
-def query_feature(
-    index: VideoIndex, video: str | os.PathLike | Query, model: Callable[[], VideoModel]
-) -> np.ndarray:
-    """The feature (D,) of a video or of a moment of it; taken from an index of whole videos if the
-    file is in it and unchanged.
-
-    Args:
-        index: From :func:`~sce_video.find.index.read_index`.
-        video: A file, a URL or a row of a table; or the moment of one.
-        model: Called for the network if the video has to be embedded.
-
-    Raises:
-        FileNotFoundError: no such file.
-        VideoDecodeError: it cannot be decoded.
-    """
-    start = end = None
-    if isinstance(video, Query):
-        start, end = video.start, video.end
-        video = video.video
-    if not video_exists(video):
-        raise FileNotFoundError(f"no video at {os.fspath(video)}")
-    if start is not None and end is not None:
-        return embed_span(model(), os.fspath(video), start, end, index.options)
-    if index.windows is not None:
-        return embed(model(), video, index.options)[0]
-    for row in [] if is_elsewhere(os.fspath(video)) else rows_of_file(index, video):
-        if index.is_unchanged(row, video):
-            return np.array(index.features[row])
-    return embed(model(), video, index.options)[0]
-
-
-def text_query(
-    index: VideoIndex, text: str, checkpoint: str | os.PathLike | None = None
-) -> np.ndarray:
-    """The embedding (D,) of a text, by the text encoder beside the index's video encoder.
-
-    Args:
-        index: Made by a video-text model.
-        text: What the videos should show.
-        checkpoint: Current path of the checkpoint; None for the path stored in the index.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: the checkpoint is not that of the index or has no text encoder; the text is
-            empty or too long.
-    """
-    path = checkpoint_of_index(index, checkpoint)
-    return text_feature(path, index.settings["model"]["backbone"], text)
 
 
 def query_index(
@@ -304,19 +136,15 @@ def query_index(
     """
     if whitened is None:
         whitened = index.whitens and not centred
-
-    def ranked(count: int) -> list[Match]:
-        return query_rows(
-            index,
-            feature,
-            count,
-            leave_out=leave_out,
-            centred=centred,
-            exact=exact,
-            whitened=whitened,
-        )
-
-    return ranked(k) if index.windows is None else merge_moments(ranked, k)
+    rows = partial(
+        query_rows,
+        *(index, feature),
+        leave_out=leave_out,
+        centred=centred,
+        exact=exact,
+        whitened=whitened,
+    )
+    return rows(k) if index.windows is None else merge_moments(rows, k)
 
 
 def query_rows(
@@ -343,51 +171,31 @@ def query_rows(
             raise ValueError("whitened features are centred already: choose one of the two")
         count = max(4 * k, _POOL, len(index) // _POOL_PART)
         pool = query_rows(index, feature, count, leave_out=leave_out, exact=exact)
-        return _whitened(index, feature, pool)[:k]
+        rows = np.array([match.row for match in pool], dtype=np.int64)
+        features = index.whitening(np.asarray(index.stored.features[rows]))
+        query = index.whitening(np.reshape(feature, -1))
+        return _ranked(index, query, rows, features, [match.path for match in pool])[:k]
     query = np.array(feature, dtype=np.float32).reshape(-1)
     left_out = np.unique(np.array(leave_out or [], dtype=np.int64))
     wanted = min(k, len(index) - len(left_out))
-    if not exact and searches_approximately(index, centred, len(left_out)):
-        rows, features, paths = _nearest(index, query, k + len(left_out) + _SPARE, left_out)
-        if len(rows) >= wanted:
-            return _ranked(index, query, rows, features, paths)[:k]
+    stored = index.stored
+    usable = query.shape == stored.shape[1:] and np.isfinite(query).all() and query.any()
+    # Of a query without direction, or of another size, the exact search says what is wrong.
+    if usable and not exact and searches_approximately(index, centred, len(left_out)):
+        rows, features, paths = stored.nearest(query, k + len(left_out) + _SPARE)
+        kept = np.flatnonzero(~np.isin(rows, left_out))
+        if len(kept) >= wanted:
+            paths = [paths[i] for i in kept.tolist()]
+            return _ranked(index, query, rows[kept], features[kept], paths)[:k]
     rows = _exact(index, query, k, left_out, centred)
-    features, paths = np.asarray(index.stored.features[rows]), index.stored.paths_of(rows)
-    mean = index.stored.mean if centred else None
+    features, paths = np.asarray(stored.features[rows]), stored.paths_of(rows)
+    mean = stored.mean if centred else None
     return _ranked(index, query, rows, features, paths, mean)[:k]
-
-
-def _whitened(index: VideoIndex, feature: np.ndarray, pool: list[Match]) -> list[Match]:
-    """Matches by the cosine of whitened features."""
-    rows = np.array([match.row for match in pool], dtype=np.int64)
-    features = np.asarray(index.stored.features[rows])
-    paths = [match.path for match in pool]
-    query = index.whitening(np.reshape(feature, -1))
-    return _ranked(index, query, rows, index.whitening(features), paths)
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
     """Whether :func:`query_index` uses a vector index, which may miss some of the results."""
-    stored = index.stored
-    held = isinstance(stored, TableRecords) and stored.indexed is not None
-    return held and not centred and left_out <= _MOST_LEFT_OUT
-
-
-def _nearest(
-    index: VideoIndex, query: np.ndarray, k: int, left_out: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Rows, features and paths that the vector index finds; none for a query without direction."""
-    stored = index.stored
-    assert isinstance(stored, TableRecords)
-    nothing: tuple[np.ndarray, np.ndarray, list[str]]
-    nothing = np.empty(0, dtype=np.int64), np.empty((0, 0)), []
-    if query.shape != (stored.features.shape[1],) or not np.isfinite(query).all():
-        return nothing  # the exact search says what is wrong
-    if not query.any():
-        return nothing
-    rows, features, paths = stored.nearest(query, k)
-    kept = np.flatnonzero(~np.isin(rows, left_out))
-    return rows[kept], features[kept], [paths[i] for i in kept.tolist()]
+    return index.stored.indexed is not None and not centred and left_out <= _MOST_LEFT_OUT
 
 
 def _exact(
@@ -401,7 +209,9 @@ def _exact(
     count = k + _SPARE
     while True:
         parts = []
-        for start, block in _blocks(index.stored.features):
+        for start, features in index.stored.blocks(_READ_ROWS):
+            # torch warns of arrays that it could write to but must not
+            block = torch.from_numpy(features if features.flags.writeable else features.copy())
             try:
                 values, rows = nearest_neighbours(
                     query,
@@ -447,29 +257,13 @@ def _ranked(
     times = [(None, None)] * len(paths) if spans is None else spans.tolist()
     found: list[Match] = []
     for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
-        similarity = cosine(own, feature.astype(np.float64) - shift)
+        similarity = feature_cosine(own, feature.astype(np.float64) - shift)
         found.append(Match(0, path, similarity, index.file(path), int(row), start, end))
     found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))
     return [replace(match, rank=rank) for rank, match in enumerate(found, start=1)]
 
 
-def cosine(first: np.ndarray, second: np.ndarray) -> float:
+def feature_cosine(first: np.ndarray, second: np.ndarray) -> float:
     """Cosine of two features (D,), computed in double and given in single precision."""
     lengths = max(float(np.linalg.norm(first)), _TINY) * max(float(np.linalg.norm(second)), _TINY)
     return max(-1.0, min(1.0, float(np.float32((first * second).sum() / lengths))))
-
-
-def _blocks(features: np.ndarray | TableFeatures) -> Iterator[tuple[int, torch.Tensor]]:
-    """First row and content of consecutive blocks of a matrix.
-
-    The pages of a memory-mapped file are dropped after each block. They would count as memory of
-    the process otherwise, all of the file in the end.
-    """
-    mapping = None if isinstance(features, TableFeatures) else features.base
-    while isinstance(mapping, np.ndarray):
-        mapping = mapping.base
-    for start in range(0, len(features), _READ_ROWS):
-        block = features[start : start + _READ_ROWS]
-        yield start, torch.from_numpy(block if block.flags.writeable else block.copy())
-        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            mapping.madvise(mmap.MADV_DONTNEED)

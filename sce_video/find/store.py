@@ -1,349 +1,471 @@
-"""Where the features of an index are kept: in a file, or in a Lance table.
+"""What an index is kept in, a file (``features.npz``) or a Lance table, behind one interface.
 
-A store has ``exists``, ``open`` (for search), ``read`` (header and records, for an update),
-``write``, ``make_vector_index`` and ``remove``.
+An update reads and writes an :class:`IndexStore`; its ``open`` gives the :class:`StoredRows` that
+search reads. Their users do not know which of the two it is. The file is implemented here, the
+table in :mod:`sce_video.find.table_store`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+import importlib.metadata
+import mmap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 
-from sce_video.datasets.tables.table import TableError, cannot, make_table, read_table
-from sce_video.find.index_files import (
-    FEATURES,
-    FileRecord,
-    StoredRecords,
-    read_records,
-    read_stored,
-    remove_index,
-    write_records,
+from sce_video.datasets.windows import Windows
+from sce_video.evaluation.features import (
+    RowStream,
+    as_integers,
+    as_matrix,
+    read_failures,
+    read_npz,
+    text_stream,
+    write_npz,
 )
-from sce_video.find.table_store import (
-    APPROXIMATE_ROWS,
-    FACTS,
-    FEATURE,
-    FEWEST_INDEXED,
-    KEPT,
-    SPAN,
-    TABLE,
-    Columns,
-    TableRecords,
-    header_text,
-    open_table,
-    path_to_text,
-    read_header,
-    records_of,
-    vector_index_options,
-)
+from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.utils.files import write_json
 
-#: What Lance writes into the folder of a table.
-_PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
-_BATCH_BYTES = 128 * 2**20  # of rows written at a time
-_DELETED_AT_ONCE = 1000
+FEATURES, TABLE, DESCRIPTION = "features.npz", "features.lance", "index.json"
+_VERSION, _VERSION_OF_WINDOWS = 2, 3
+_MAX_CLIPS = 10_000  # of a video
+_CHECKED_ROWS = 1 << 16  # at a time
 
 
-class NpzStore:
-    """``features.npz`` of an index.
+#: A feature, or what reads it.
+Feature = np.ndarray | Callable[[], np.ndarray]
 
-    Args:
-        folder: Of the index.
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """State of an indexed file when it was embedded, and its feature.
+
+    Attributes:
+        size: Bytes.
+        mtime_ns: Modification time, nanoseconds.
+        feature: (D,) float32, or (W, D) of its windows, or what reads it from where it is stored,
+            so that memory need not hold the features of all files; None if the file cannot be
+            decoded.
+        reason: Why it, or some of its windows, cannot be decoded; empty if they can.
+        spans: (W, 2) float64, start and end of each window in seconds; None without windows.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / FEATURES
+    size: int
+    mtime_ns: int
+    feature: Feature | None
+    reason: str = ""
+    spans: np.ndarray | None = None
 
-    def exists(self) -> bool:
-        """Whether there is such a file."""
-        return self.file.is_file()
+    @property
+    def count(self) -> int:
+        """Rows of an index that are this file: 1, or as many as it has windows; 0 if it failed."""
+        if self.feature is None:
+            return 0
+        return 1 if self.spans is None else len(self.spans)
 
-    def open(self) -> StoredRecords:
-        """The file for search."""
-        return read_stored(self.file)
+    def read(self) -> np.ndarray:
+        """(D,) or (W, D) float32, of a file that has a feature."""
+        assert self.feature is not None
+        return self.feature() if callable(self.feature) else self.feature
 
-    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
-        """See :func:`~sce_video.find.index_files.read_records`."""
-        return read_records(self.file)
-
-    def write(self, header: dict[str, Any], records: dict[str, FileRecord]) -> None:
-        """See :func:`~sce_video.find.index_files.write_records`."""
-        write_records(self.file, header, records)
-
-    def make_vector_index(self, wanted: bool) -> None:
-        """Does nothing: a file is searched exactly."""
-
-    def remove(self) -> None:
-        """See :func:`~sce_video.find.index_files.remove_index`."""
-        remove_index(self.file.parent)
+    def same_file(self, state: tuple[int, int]) -> bool:
+        """Whether size and modification time are still these."""
+        return (self.size, self.mtime_ns) == state
 
 
-class TableStore:
-    """The table of an index as :func:`~sce_video.find.index.build_index` uses it.
+class Matrix(Protocol):
+    """An (N, D) float32 matrix of which some rows can be read: an array, or part of a table."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, D)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray: ...
+
+
+class StoredRows:
+    """The rows of an index, opened for search; a row is a video or a window of one.
+
+    What has an entry for each row is read when it is used.
 
     Args:
-        folder: Of the index.
+        header: ``root``, ``checkpoint`` and ``settings`` of the index.
+        failed: Records of the files that cannot be decoded, or not all of them, by path.
+        shape: (N, D), rows and size of the features.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / TABLE
-        self._known: dict[str, FileRecord] = {}
+    #: Rows that a vector index holds; None without one.
+    indexed: int | None = None
+    #: Columns of path, size, modification time, start and end.
+    _names: tuple[str, ...] = ("paths", "sizes", "mtimes", "starts", "ends")
+
+    def __init__(
+        self,
+        header: dict[str, Any],
+        failed: dict[str, FileRecord] | None = None,
+        shape: tuple[int, int] = (0, 1),
+    ) -> None:
+        self.header, self.failed, self.shape = header, failed or {}, shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _column(self, name: str) -> np.ndarray:
+        raise NotImplementedError
+
+    @property
+    def features(self) -> Matrix:
+        """(N, D) float32, not to be changed: search drops mapped pages, changed ones too."""
+        raise NotImplementedError
+
+    @property
+    def protected_features(self) -> Matrix:
+        """The features, as an array that cannot be changed if they are one."""
+        if not isinstance(self.features, np.ndarray):
+            return self.features
+        view = self.features.view()
+        view.flags.writeable = False
+        return view
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """(D,) float64, the mean of the features."""
+        raise NotImplementedError
+
+    @cached_property
+    def paths(self) -> np.ndarray:
+        """(N,) text, relative to ``root``; of windows each file as often as it has windows."""
+        return self._column(self._names[0])
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """(N,) int64, bytes of the files."""
+        return self._column(self._names[1])
+
+    @cached_property
+    def mtimes(self) -> np.ndarray:
+        """(N,) int64, modification times in nanoseconds."""
+        return self._column(self._names[2])
+
+    @cached_property
+    def spans(self) -> np.ndarray | None:
+        """(N, 2) float64, start and end of the windows in seconds; None without windows."""
+        if self.header["settings"].get("windows") is None:
+            return None
+        return np.stack([self._column(name) for name in self._names[3:]], axis=1)
+
+    def spans_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """(n, 2) of some rows; None without windows."""
+        return None if self.spans is None else self.spans[rows]
+
+    def paths_of(self, rows: np.ndarray) -> list[str]:
+        """Paths of some rows, in any order."""
+        return self.paths[rows].tolist()
+
+    def rows(self, path: str) -> list[int]:
+        """All rows of a path: its windows."""
+        raise NotImplementedError
+
+    def row(self, path: str) -> int | None:
+        """Row of a path, the first of several; None if it has none."""
+        return next(iter(self.rows(path)), None)
+
+    def blocks(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
+        """First row and features of consecutive blocks of ``count`` rows."""
+        for start in range(0, len(self), count):
+            yield start, self.features[start : start + count]
+
+    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Rows, features and paths of about the k most similar features, by the vector index."""
+        raise NotImplementedError
+
+
+class IndexStore:
+    """A file or table of an index, which may exist.
+
+    Args:
+        file: Path of it, in the folder of the index.
+    """
+
+    #: Whether ``index.json`` lists the files that have a feature; a table lists them itself.
+    listed: ClassVar[bool] = True
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
 
     def exists(self) -> bool:
-        """Whether there is a table."""
-        return self.file.is_dir()
+        """Whether it is there."""
+        raise NotImplementedError
 
-    def open(self) -> TableRecords:
-        """The table for search."""
-        return TableRecords(self.file)
+    def open(self) -> StoredRows:
+        """The rows for search; ValueError if it is not that of an index."""
+        raise NotImplementedError
 
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
-        """Header and records; features stay in the table, their place is taken by :data:`KEPT`.
+        """Header, and records sorted by path, for an update.
 
         Raises:
-            ValueError: It is no table of an index.
+            ValueError: It is not that of an index.
         """
-        opened = open_table(self.file)
-        header, _ = read_header(self.file, opened)
-        try:
-            self._known = dict(
-                sorted(records_of(opened.call("read", Columns().state), Columns(), KEPT).items())
-            )
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ValueError(cannot("read", str(self.file), error)) from error
-        return header, dict(self._known)
+        raise NotImplementedError
 
     def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
-        """Make the table, or bring it to these records.
-
-        Rows of records that :meth:`read` has returned are not written again. A new table is there
-        only when it is complete; an update that is interrupted leaves some of its rows changed,
-        and the next one changes the rest.
-
-        Raises:
-            ValueError: A feature holds NaN or infinity; nothing is written.
-            TableError: The table cannot be written.
-        """
-        changed = {p: r for p, r in records.items() if r is not self._known.get(p)}
-        size = _feature_size(changed)
-        try:
-            if self.exists() and size in (None, self._size_of_features()):
-                self._update(header, records, changed)
-            else:
-                self._make(header, records, size or 1)
-        except (OSError, RuntimeError) as error:
-            if isinstance(error, TableError):
-                raise
-            raise TableError(cannot("write to", str(self.file), error)) from error
-        self._known = dict(records)
-
-    def _size_of_features(self) -> int | None:
-        """Size of the features in the table; None if it has none, and so is to be made again."""
-        held = any(r.feature is not None for r in self._known.values())
-        return read_header(self.file, open_table(self.file))[1] if held else None
-
-    def _make(
-        self, header: Mapping[str, Any], records: Mapping[str, FileRecord], size: int
-    ) -> None:
-        unfinished = self.file.with_name(f"{TABLE}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        schema = table_schema(header, size)
-        table = make_table(str(unfinished), schema)
-        for rows in _batches(records, size, schema):
-            table.call("append", rows)
-        del table
-        if self.exists():
-            shutil.rmtree(self.file)
-        os.replace(unfinished, self.file)
-
-    def _update(
-        self,
-        header: Mapping[str, Any],
-        records: Mapping[str, FileRecord],
-        changed: Mapping[str, FileRecord],
-    ) -> None:
-        table = open_table(self.file)
-        stored, size = read_header(self.file, table)
-        if stored != header:
-            table.call("describe", FEATURE, {FACTS.decode(): header_text(header)})
-        schema = table_schema(header, size)
-        gone = [path for path in self._known if path not in records]
-        windows = SPAN[0] in schema.names
-        if windows:  # a path has many rows: the old ones go first
-            gone += [path for path in changed if path in self._known]
-            self._delete(table, gone)
-        for rows in _batches(changed, size, schema):
-            if windows:
-                table.call("append", rows)
-            else:
-                table.call("replace", "path", rows)
-        if not windows:
-            self._delete(table, gone)
-        table.call("tidy")
-
-    @staticmethod
-    def _delete(table: Any, paths: list[str]) -> None:
-        gone = [path_to_text(path) for path in paths]
-        for begin in range(0, len(gone), _DELETED_AT_ONCE):
-            some = gone[begin : begin + _DELETED_AT_ONCE]
-            names = ", ".join("'" + text.replace("'", "''") + "'" for text in some)
-            table.call("delete", f"path IN ({names})")
+        """Bring it to this header and these records, by path relative to ``root``."""
+        raise NotImplementedError
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend the vector index where one is wanted, there, or worth its time."""
-        table = open_table(self.file)
-        try:
-            held, rows = table.call("vector_index", FEATURE), table.call("count", None)
-            if held is None and rows >= (FEWEST_INDEXED if wanted else APPROXIMATE_ROWS):
-                table.call("make_vector_index", FEATURE, vector_index_options(rows))
-            elif held is not None and held < rows:
-                table.call("extend_vector_index")
-        except (OSError, RuntimeError, ValueError) as error:
-            raise TableError(cannot("index", str(self.file), error)) from error
+        """Make or extend a vector index, where the store can have one and it is worth its time."""
 
     def remove(self) -> None:
-        """Remove the table.
+        """Remove it; ValueError if it is not that of an index, nothing is removed then."""
+        raise NotImplementedError
+
+    def describe(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+        """Write ``index.json``: everything but the features, for people and other programs."""
+        good = {path: r for path, r in records.items() if r.feature is not None}
+        files = [
+            {
+                "path": path,
+                "size": r.size,
+                "mtime_ns": r.mtime_ns,
+                **({} if r.spans is None else {"windows": len(r.spans)}),
+            }
+            for path, r in good.items()
+        ]
+        write_json(
+            self.file.with_name(DESCRIPTION),
+            {
+                "version": _VERSION,
+                **header,
+                "decoder": f"av {importlib.metadata.version('av')}",
+                "videos": len(good),
+                **({"files": files} if self.listed else {}),
+                "failures": [
+                    {"path": path, "size": r.size, "mtime_ns": r.mtime_ns, "reason": r.reason}
+                    for path, r in records.items()
+                    if r.feature is None or r.reason
+                ],
+            },
+        )
+
+
+def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
+    """``root``, ``checkpoint`` and ``settings`` of the stored entry of an index.
+
+    The settings are a copy; those of the network are checked when it is built.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is none.
+    """
+    settings = entry["settings"]
+    num_clips, num_crops = settings["num_clips"], settings["num_crops"]
+    if type(num_clips) is not int or not 1 <= num_clips <= _MAX_CLIPS or num_crops not in (1, 3):
+        raise ValueError(f"{num_clips!r:.40} clips x {num_crops!r:.40} crops of a video")
+    if not isinstance(settings["model"], dict):
+        raise ValueError("no settings of a model")
+    if settings.get("windows") is not None:
+        Windows.from_dict(settings["windows"])
+    return {
+        "root": str(entry["root"]),
+        "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
+        "settings": dict(settings),
+    }
+
+
+# -- the file ------------------------------------------------------------------------------
+
+
+class FileRows(StoredRows):
+    """Rows of a feature file; large arrays are memory-mapped.
+
+    Args:
+        arrays: ``features``, ``mean`` and the columns, checked.
+        header: As of :class:`StoredRows`.
+        failed: Likewise.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        header: dict[str, Any],
+        failed: dict[str, FileRecord],
+    ) -> None:
+        rows, size = arrays["features"].shape
+        super().__init__(header, failed, (rows, size))
+        self._arrays = arrays
+
+    def _column(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    @property
+    def features(self) -> np.ndarray:
+        return self._arrays["features"]
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        return self._arrays["mean"]
+
+    @cached_property
+    def order(self) -> np.ndarray | None:
+        """(N,) rows by path, then by start; None where the paths are sorted: other programs write
+        indexes too."""
+        blocks = range(0, len(self), _CHECKED_ROWS)
+        # One row more than a block: its last path is compared with the first of the next.
+        parts = (self.paths[begin : begin + _CHECKED_ROWS + 1] for begin in blocks)
+        if all((part[1:] >= part[:-1]).all() for part in parts):
+            return None
+        starts = np.arange(len(self)) if self.spans is None else self.spans[:, 0]
+        return np.lexsort((starts, self.paths))
+
+    def rows(self, path: str) -> list[int]:
+        if len(path) > self.paths.dtype.itemsize // 4:  # longer than all paths of the index
+            return []
+        first, end = (
+            int(np.searchsorted(self.paths, path, side, sorter=self.order))
+            for side in ("left", "right")
+        )
+        return list(range(first, end)) if self.order is None else self.order[first:end].tolist()
+
+    def blocks(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
+        mapping = self.features.base
+        while isinstance(mapping, np.ndarray):
+            mapping = mapping.base
+        for block in super().blocks(count):
+            yield block
+            # Pages would count as memory of the process, all of the file in the end.
+            if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                mapping.madvise(mmap.MADV_DONTNEED)
+
+
+class FileStore(IndexStore):
+    """An ``.npz`` file of features that also holds the header and the state of every file."""
+
+    def exists(self) -> bool:
+        return self.file.is_file()
+
+    def open(self) -> FileRows:
+        """See :meth:`IndexStore.open`; the features are not read before they are used."""
+        arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
+        try:
+            entry = provenance["index"]
+            known = (_VERSION, _VERSION_OF_WINDOWS)
+            if entry["version"] not in known:
+                raise ValueError(f"version {entry['version']} is unknown, only {known} can be read")
+            features = as_matrix(self.file, arrays["features"], "features")
+            count, size = features.shape
+            mean = np.asarray(arrays["mean"], dtype=np.float64)
+            if mean.shape != (size,):
+                raise ValueError(f"a mean of shape {mean.shape} for features of size {size}")
+            paths = arrays["paths"]
+            if paths.shape != (count,) or paths.dtype.kind != "U":
+                raise ValueError(f"{count} features do not match 'paths' {paths.shape}")
+            states = zip(read_failures(self.file, provenance), entry["failed"], strict=True)
+            failed = {
+                path: FileRecord(int(size), int(mtime), None, reason)
+                for (path, reason), (size, mtime) in states
+            }
+            columns = {"features": features, "mean": mean, "paths": paths}
+            for name in ("sizes", "mtimes"):
+                columns[name] = as_integers(self.file, arrays[name], name, count)
+            header = checked_header(entry)
+            if header["settings"].get("windows") is not None:
+                columns |= _checked_spans(arrays, count)
+            return FileRows(columns, header, failed)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
+
+    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
+        """See :meth:`IndexStore.read`.
 
         Raises:
-            ValueError: It is no table of an index.
+            ValueError: It is not the file of an index, or a feature is not finite.
         """
-        if not self.exists():
-            return
-        if not set(os.listdir(self.file)) <= _PARTS or _opens(self.file):
-            read_header(self.file, open_table(self.file))
-        shutil.rmtree(self.file)
+        stored = self.open()
+        if len(stored):
+            check_features(torch.from_numpy(stored.features), f"{self.file}: 'features'")
+        records = dict(stored.failed)
+        order, spans = stored.order, stored.spans
+        paths = stored.paths if order is None else stored.paths[order]
+        firsts = np.flatnonzero(paths[1:] != paths[:-1]) + 1  # of all paths but the first
+        for first, last in zip([0, *firsts], [*firsts, len(stored)], strict=True):
+            if first == last:  # of an index without rows
+                break
+            rows: slice | np.ndarray = slice(first, last) if order is None else order[first:last]
+            path = str(paths[first])
+            records[path] = FileRecord(
+                size=int(stored.sizes[rows][0]),
+                mtime_ns=int(stored.mtimes[rows][0]),
+                feature=stored.features[rows][0] if spans is None else stored.features[rows],
+                reason="" if path not in records else records[path].reason,
+                spans=None if spans is None else spans[rows],
+            )
+        return stored.header, dict(sorted(records.items()))
+
+    def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+        """See :meth:`IndexStore.write`; the features are read one by one while they are written."""
+        good = {path: r for path, r in records.items() if r.feature is not None}
+        failed = {path: r for path, r in records.items() if r.feature is None or r.reason}
+        counts = np.array([r.count for r in good.values()], dtype=np.int64)
+        size = next((r.read().shape[-1] for r in good.values()), 1)
+        shape = int(counts.sum()), size
+        mean = np.zeros(size)
+        rows = (row for r in good.values() for row in np.atleast_2d(r.read()))
+        arrays: dict[str, np.ndarray | RowStream] = {
+            "features": RowStream(shape, np.dtype(np.float32), _adding(mean, rows, shape[0])),
+            "paths": text_stream([path for path, r in good.items() for _ in range(r.count)]),
+            "mean": mean,  # complete when the features are written, which are before it
+        }
+        for name, field in (("sizes", "size"), ("mtimes", "mtime_ns")):
+            values = np.array([getattr(r, field) for r in good.values()], dtype=np.int64)
+            arrays[name] = np.repeat(values, counts)
+        settings = header["settings"]
+        windows = settings.get("windows") is not None
+        if windows:
+            spans = [r.spans for r in good.values() if r.spans is not None]
+            both = np.concatenate(spans) if spans else np.empty((0, 2))
+            arrays |= {"starts": both[:, 0].copy(), "ends": both[:, 1].copy()}
+        provenance = {
+            "checkpoint": header["checkpoint"],
+            "clips": settings["num_clips"],
+            "crops": settings["num_crops"],
+            "decoder": "av",
+            "decoder_version": importlib.metadata.version("av"),
+            "num_views": settings["num_clips"] * settings["num_crops"],
+            "failures": [(path, r.reason) for path, r in failed.items()],
+            "index": {
+                "version": _VERSION_OF_WINDOWS if windows else _VERSION,
+                **header,
+                "failed": [(r.size, r.mtime_ns) for r in failed.values()],
+            },
+        }
+        write_npz(self.file, arrays, provenance)
+
+    def remove(self) -> None:
+        if self.exists():
+            self.open()
+            self.file.unlink()
 
 
-def _opens(file: Path) -> bool:
-    """Whether a table can be opened: one that was half written or half copied cannot."""
-    try:
-        read_table(str(file))
-    except TableError:
-        return False
-    return True
+def _adding(mean: np.ndarray, rows: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:
+    """Yield ``count`` rows; afterwards ``mean``, (D,) float64 of zeros before, is their mean."""
+    for row in rows:
+        mean += row
+        yield row
+    mean /= max(1, count)
 
 
-def table_schema(header: Mapping[str, Any], size: int) -> Any:
-    """The ``pyarrow.Schema`` of the table of an index, with features of ``size`` numbers."""
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            pa.field("path", pa.string()),
-            pa.field(FEATURE, pa.list_(pa.float32(), size), metadata={FACTS: header_text(header)}),
-            pa.field("size", pa.int64()),
-            pa.field("mtime_ns", pa.int64()),
-            pa.field("failure", pa.string()),
-            *(pa.field(name, pa.float64()) for name in SPAN if header["settings"].get("windows")),
-        ]
-    )
-
-
-def _feature_size(records: Mapping[str, FileRecord]) -> int | None:
-    """Size of the features of records; None without one.
-
-    Raises:
-        ValueError: One holds NaN or infinity.
-    """
-    size = None
-    for path, record in records.items():
-        if record.feature is not None:
-            feature = record.read()
-            if not np.isfinite(feature).all():
-                raise ValueError(
-                    f"the feature of {path} holds NaN or infinity: the network that made it has "
-                    "diverged"
-                )
-            size = feature.shape[-1]
-    return size
-
-
-def _batches(records: Mapping[str, FileRecord], size: int, schema: Any) -> Iterator[Any]:
-    """Tables of rows, some at a time; all rows of a file are in one of them."""
-    step = max(1, _BATCH_BYTES // (4 * size))
-    some: list[_Row] = []
-    for path, record in records.items():
-        own = _rows_of(path, record)
-        if some and len(some) + len(own) > step:
-            yield _table_of(some, size, schema)
-            some = []
-        some += own
-    if some:
-        yield _table_of(some, size, schema)
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A row of the table: of a file, of a window, or why some of a file is missing."""
-
-    path: str
-    record: FileRecord
-    feature: np.ndarray | None
-    failure: str = ""
-    start: float | None = None
-    end: float | None = None
-
-
-def _rows_of(path: str, record: FileRecord) -> list[_Row]:
-    if record.feature is None:
-        return [_Row(path, record, None, record.reason or "unknown")]
-    if record.spans is None:
-        return [_Row(path, record, record.read())]
-    spans = zip(record.read(), record.spans.tolist(), strict=True)
-    rows = [_Row(path, record, feature, "", *span) for feature, span in spans]
-    return rows + ([_Row(path, record, None, record.reason)] if record.reason else [])
-
-
-def _table_of(rows: list[_Row], size: int, schema: Any) -> Any:
-    import pyarrow as pa
-
-    matrix = np.zeros((len(rows), size), dtype=np.float32)
-    for i, row in enumerate(rows):
-        if row.feature is not None:
-            matrix[i] = row.feature
-    bad = pa.array([row.feature is None for row in rows])
-    columns = {
-        "path": [path_to_text(row.path) for row in rows],
-        FEATURE: pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), size, mask=bad),
-        "size": pa.array([row.record.size for row in rows], pa.int64()),
-        "mtime_ns": pa.array([row.record.mtime_ns for row in rows], pa.int64()),
-        "failure": [row.failure for row in rows],
-    }
-    if SPAN[0] in schema.names:
-        columns["start"] = pa.array([row.start for row in rows], pa.float64())
-        columns["end"] = pa.array([row.end for row in rows], pa.float64())
-    return pa.table(columns)
-
-
-IndexStore = NpzStore | TableStore
-
-
-def find_store(folder: Path) -> IndexStore | None:
-    """What an index is kept in; None if there is no index.
-
-    A table counts more than a file, which remains beside it where a conversion was interrupted.
-    """
-    stores: list[IndexStore] = [TableStore(folder), NpzStore(folder)]
-    return next((store for store in stores if store.exists()), None)
-
-
-def choose_store(folder: Path, table: bool) -> IndexStore:
-    """What an index is to be kept in: a table, if it was asked for now or before."""
-    wanted = TableStore(folder)
-    return wanted if table or wanted.exists() else NpzStore(folder)
-
-
-def remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
-    """Remove what an index is kept in, but for the store of the kind of ``kept``.
-
-    Raises:
-        ValueError: It is not that of an index; the file is left alone.
-    """
-    for store in (NpzStore(folder), TableStore(folder)):
-        if type(store) is not type(kept):
-            store.remove()
+def _checked_spans(arrays: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    """(N,) starts and ends of windows; ValueError for anything else."""
+    starts, ends = (np.asarray(arrays[name], dtype=np.float64) for name in ("starts", "ends"))
+    if starts.shape != (count,) or ends.shape != (count,):
+        raise ValueError(f"{count} features do not match {starts.shape} starts, {ends.shape} ends")
+    if not (np.isfinite(ends).all() and (0 <= starts).all() and (starts < ends).all()):
+        raise ValueError("windows do not end after their starts")
+    return {"starts": starts, "ends": ends}

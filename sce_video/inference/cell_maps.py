@@ -21,10 +21,7 @@ from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, run_pipeline,
 from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.transforms import (
-    OpenVideo,
-    cut_views,
-)
+from sce_video.datasets.transforms import OpenVideo, cut_views
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.embed import VideoFiles
 from sce_video.inference.model import VideoModel
@@ -106,17 +103,11 @@ def read_clips(
     return [SeenClip(path, frames, times) for frames, times in zip(views, noted.times, strict=True)]
 
 
-def network_view(preprocessor: Any, clip: SeenClip) -> Tensor:
-    """The normalised view (1, 3, T, S, S) of a clip, on the device of the data preprocessor."""
-    return preprocessor.normalise(torch.from_numpy(clip.frames[None]).to(preprocessor.device))
-
-
 class _ClipTimes:
     """Keeps the time stamps of the frames of every clip, and the duration of the video."""
 
-    def __init__(self) -> None:
-        self.times: list[np.ndarray] = []
-        self.duration = 0.0
+    times: list[np.ndarray]
+    duration: float
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         stamps = results["reader"].timestamps
@@ -125,27 +116,22 @@ class _ClipTimes:
         return results
 
 
+@dataclass(frozen=True)
 class _ClipAt:
-    """One clip around a second of the video.
+    """One clip around the second ``at`` of the video."""
 
-    Args:
-        clip_duration: Seconds.
-        num_frames: T.
-        at: The second in its middle.
-    """
-
-    def __init__(self, clip_duration: float, num_frames: int, at: float) -> None:
-        self._clip_duration, self._num_frames, self._at = clip_duration, num_frames, at
+    clip_duration: float
+    num_frames: int
+    at: float
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         reader = results["reader"]
-        last = max(0.0, reader.duration - self._clip_duration)
-        start = min(max(0.0, self._at - self._clip_duration / 2), last)
+        last = max(0.0, reader.duration - self.clip_duration)
         clip = make_clip(
             reader.timestamps,
-            start=start,
-            clip_duration=self._clip_duration,
-            num_frames=self._num_frames,
+            start=min(max(0.0, self.at - self.clip_duration / 2), last),
+            clip_duration=self.clip_duration,
+            num_frames=self.num_frames,
         )
         results["clips"] = [clip]
         return results
@@ -258,15 +244,17 @@ def time_steps(num_frames: int, steps: int) -> np.ndarray:
 # -- networks ------------------------------------------------------------------------------
 
 
-def features_of(backbone: nn.Module, view: Tensor, name: str) -> Tensor:
-    """Features (C, t, h, w) of a view (1, 3, T, S, S), before pooling.
+def features_of_clip(network: Any, clip: SeenClip, name: str) -> Tensor:
+    """Features (C, t, h, w) of a clip before pooling, by a network with a data preprocessor.
 
     Raises:
         ValueError: the backbone gives something else, as the pathways of SlowFast; or the frames
             have a size that it does not take.
     """
+    preprocessor = network.data_preprocessor
+    frames = torch.from_numpy(clip.frames[None]).to(preprocessor.device)
     with torch.inference_mode():
-        features = backbone(view)
+        features = network.backbone(preprocessor.normalise(frames))
     if not isinstance(features, Tensor) or features.ndim != 5:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
@@ -307,14 +295,7 @@ def class_activation(
     settings = resized(classifier.settings, size)
     clips = read_clips(settings, path, num_clips, at)
     recognizer: Any = classifier.recognizer
-    features = [
-        features_of(
-            recognizer.backbone,
-            network_view(recognizer.data_preprocessor, c),
-            classifier.checkpoint,
-        )
-        for c in clips
-    ]
+    features = [features_of_clip(recognizer, clip, classifier.checkpoint) for clip in clips]
     logits = torch.stack([weight @ f.mean(dim=(1, 2, 3)) + bias for f in features])
     probabilities = logits.softmax(dim=1).mean(dim=0)
     label = int(probabilities.argmax()) if label is None else label
@@ -399,8 +380,7 @@ def cell_similarity(
     key_clips = read_clips(settings, key, num_clips)
     encoder: Any = model.encoder
     found, *others = (
-        features_of(encoder.backbone, network_view(encoder.data_preprocessor, c), model.checkpoint)
-        for c in (query_clip, *key_clips)
+        features_of_clip(encoder, clip, model.checkpoint) for clip in (query_clip, *key_clips)
     )
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
     queries = _query_vectors(found[:, step], cell)

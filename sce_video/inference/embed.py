@@ -37,7 +37,7 @@ from sce_video.inference.views import (
     Transform,
     Video,
     VideoNetwork,
-    check_files,
+    check_videos_exist,
     embed_sample,
     split_videos,
     view_steps,
@@ -191,7 +191,7 @@ def rows_of_videos(
             if arrays
             else "fps is for arrays: files contain the time stamps of their frames"
         )
-    check_files(paths)
+    check_videos_exist(paths)
     rows = np.empty((count, network.row_size), dtype=np.float32)
     steps = view_steps(network.settings, options.num_clips, options.num_crops, fps is None)
     for i, array in arrays.items():

@@ -181,7 +181,11 @@ def build_model(
     """
     selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
-    weights = _weights(stored, str(checkpoint))
+    state = stored.get("state_dict", stored)
+    if not isinstance(state, dict):
+        raise ValueError(f"{checkpoint} contains no weights (state_dict)")
+    state = {str(key).removeprefix("module."): value for key, value in state.items()}
+    weights = {key: value for key, value in state.items() if torch.is_tensor(value)}
     try:
         with bounded_network(weights):
             encoder = _built(settings)
@@ -225,15 +229,6 @@ def select_device(device: str | torch.device | None) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
     return selected
-
-
-def _weights(stored: dict[str, Any], name: str) -> dict[str, torch.Tensor]:
-    """The weights of a file by name, or ValueError."""
-    weights = stored.get("state_dict", stored)
-    if not isinstance(weights, dict):
-        raise ValueError(f"{name} contains no weights (state_dict)")
-    weights = {str(key).removeprefix("module."): value for key, value in weights.items()}
-    return {key: value for key, value in weights.items() if torch.is_tensor(value)}
 
 
 def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: str) -> None:

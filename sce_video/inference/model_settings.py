@@ -19,7 +19,7 @@ _IMAGE_CLIP_DURATION = 1.0
 _TEST_PARTS = ("test", "val", "evaluation", "gallery")
 #: Steps that crop in a test, and the key of the size.
 TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size", "ThreeCrops": "size"}
-_TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
+TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
 #: Test size of a training crop (columns Res_p and Res_e of the paper's tables); others are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
 #: Clips of a video in a test; the paper's tests have 10.
@@ -159,7 +159,9 @@ def crop_fits(crop_size: int, trained: int) -> bool:
 
 
 def _training_crop(train: Iterable[tuple[str, dict]]) -> int | None:
-    return next((t["size"] for n, t in train if n in _TRAIN_CROPS and _is_size(t, "size")), None)
+    return next(
+        (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int), None
+    )
 
 
 def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
@@ -223,19 +225,19 @@ def _sizes(
     trained = _training_crop(train)
     short_side = None
     for name, transform in test:
-        if name == "ResizeShortSide" and _is_size(transform, "size"):
+        if name == "ResizeShortSide" and type(transform.get("size")) is int:
             short_side = transform["size"]
         if name == "ResizeAsProcessor" and transform.get("size"):
             size = transform["size"]
             short_side = size if isinstance(size, int) else size[0]
-        if name in TEST_CROPS and _is_size(transform, TEST_CROPS[name]):
+        if name in TEST_CROPS and type(transform.get(TEST_CROPS[name])) is int:
             crop_size = transform[TEST_CROPS[name]]
             if trained is None or crop_fits(crop_size, trained):
                 return short_side or crop_size, crop_size
             break
     if trained is None:
         raise ValueError(
-            f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *_TRAIN_CROPS])})"
+            f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *TRAIN_CROPS])})"
         )
     size = _TEST_SIZE_OF.get(trained, trained)
     # Image networks are tested at their training crop from a short side of 8/7 of it (MoCo).
@@ -275,10 +277,6 @@ def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
     if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:
         raise ValueError(f"num_clips must be a whole number of 1 to {_MAX_CLIPS}, got {clips[0]!r}")
     return clips[0], crops[0]
-
-
-def _is_size(transform: dict, name: str) -> bool:
-    return type(transform.get(name)) is int
 
 
 def _is_number(value: Any) -> bool:

@@ -200,7 +200,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
     return len(items), arrays, paths
 
 
-def check_files(paths: dict[int, str]) -> None:
+def check_videos_exist(paths: dict[int, str]) -> None:
     """Raise FileNotFoundError, with the position, unless all files exist."""
     for i, path in paths.items():
         if not video_exists(path):

@@ -30,7 +30,7 @@ from sce_video.inference.views import (
     EmbedOptions,
     Video,
     VideoNetwork,
-    check_files,
+    check_videos_exist,
     embed_sample,
     pack_step,
     resize_steps,
@@ -223,7 +223,7 @@ def windows_of_videos(
         raise ValueError(f"windows of arrays need their positive frames per second, got fps={fps}")
     if arrays and windows.shots:
         raise ValueError("shots are found in files: give windows of arrays without shots")
-    check_files(paths)
+    check_videos_exist(paths)
     found = []
     for i in range(count):
         if i in paths:

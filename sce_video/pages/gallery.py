@@ -1,4 +1,4 @@
-"""A gallery of search results: frames of the query and of every result, as HTML or as an image."""
+"""A gallery of search results: frames of the query and of every result, as HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from sce_video.datasets import (
 from sce_video.datasets.clip_sampling import frames_between, segment_positions, shown_at
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
-from sce_video.utils.printable import printable_utf8
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # imported where it is used: a slow import
 
 _FRAMES = 4
 _FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # largest size of a frame, pixels
@@ -36,10 +32,6 @@ _READ_SECONDS = 30.0
 _READ_AT_ONCE = 8  # frames in their full size, which may be large
 #: The stretch in the middle of a video that can be played, and its frames per second.
 _PLAYED_SECONDS, _PLAYED_RATE = 3.0, 8
-
-# Layout of the image, inches.
-_WIDTH, _MARGIN, _ROW, _TEXT, _HEAD = 11.0, 0.25, 1.25, 3.6, 0.75
-_PAPER = "#f7f7f5"
 
 
 @dataclass(frozen=True)
@@ -283,76 +275,3 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-# -- image ---------------------------------------------------------------------------------
-
-
-def draw_gallery(query: GalleryEntry, results: Sequence[GalleryEntry], note: str = "") -> Figure:
-    """The same gallery as a matplotlib figure; save it with ``save_figure``.
-
-    Args:
-        query: The video that was searched for.
-        results: In the order of their rank.
-        note: A line about the search.
-    """
-    from matplotlib.figure import Figure
-
-    height = 2 * _MARGIN + _HEAD + _ROW * (1 + len(results))
-    figure = Figure(figsize=(_WIDTH, height), dpi=100, facecolor=_PAPER)
-    _text(figure, _MARGIN, _MARGIN, f"Videos like {query.name}", 13, "bold", "#111111")
-    _text(figure, _MARGIN, _MARGIN + 0.28, note, 8.5, "normal", "#666666")
-    top = _MARGIN + _HEAD
-    for entry in (query, *results):
-        _draw_row(figure, entry, top)
-        top += _ROW
-    return figure
-
-
-def _draw_row(figure: Figure, entry: GalleryEntry, top: float) -> None:
-    """Text on the left, frames to its right."""
-    width, height = figure.get_size_inches()
-    heading = "query" if entry.rank is None else f"{entry.rank}"
-    lines = [_shortened(printable_utf8(entry.name))]
-    if entry.moment:
-        lines[0] += f"   {entry.moment}"
-    if entry.similarity is not None:
-        lines.append(f"distance {1 - entry.similarity:.4f}   similarity {entry.similarity:.4f}")
-    if entry.duration is not None:
-        lines.append(format_duration(entry.duration))
-    _text(figure, _MARGIN, top, heading, 11, "bold", "#111111")
-    _text(figure, _MARGIN, top + 0.26, "\n".join(lines), 8.5, "normal", "#333333")
-    left, tall = _MARGIN + _TEXT, _ROW - 0.12
-    if entry.problem:
-        _text(figure, left, top + 0.3, entry.problem, 9, "normal", "#b00020")
-    room = (width - left - _MARGIN) / max(1, len(entry.frames))
-    for frame in entry.frames:
-        scale = min(tall / frame.shape[0], (room - 0.06) / frame.shape[1])
-        wide, high = frame.shape[1] * scale, frame.shape[0] * scale
-        box = (left / width, 1 - (top + high) / height, wide / width, high / height)
-        axes = figure.add_axes(box)
-        axes.imshow(frame, aspect="auto", interpolation="bilinear")
-        axes.set_axis_off()
-        left += room
-
-
-def _shortened(name: str, letters: int = 46) -> str:
-    """The end of a long name, which identifies the file better than its beginning."""
-    return name if len(name) <= letters else "…" + name[1 - letters :]
-
-
-def _text(
-    figure: Figure, left: float, top: float, text: str, size: float, weight: str, color: str
-) -> None:
-    """Text with its upper left corner ``left`` and ``top`` inches from that of the figure."""
-    width, height = figure.get_size_inches()
-    shown = "\n".join(map(printable_utf8, text.split("\n")))
-    figure.text(
-        left / width,
-        1 - top / height,
-        shown.replace("$", r"\$"),  # a dollar sign begins a formula
-        fontsize=size,
-        weight=weight,
-        color=color,
-        va="top",
-    )

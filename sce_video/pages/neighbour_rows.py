@@ -19,13 +19,9 @@ from sce_video.pages.frames import (
     clip_frames,
     fitting,
     make_strip,
-    save_figure,
 )
 from sce_video.pages.gallery import GalleryEntry, format_duration
 from sce_video.pages.parts import Part, render_part, sentence_part
-
-_MARKERS = "os^Dv"
-_MAX_LEGEND = 30
 
 
 class Neighbour(TypedDict):
@@ -62,51 +58,6 @@ def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
     plane = plane * torch.where(largest < 0, -1.0, 1.0)
     variance = F.pad(singular.square(), (0, 2))
     return x @ plane.T, variance[:2] / variance.sum().clamp(min=1e-12)
-
-
-def draw_embeddings(
-    features: Rows,
-    path: str | Path,
-    class_names: Sequence[str] = (),
-    title: str = "",
-) -> None:
-    """Write a scatter plot of the principal plane, one colour and marker per class.
-
-    Args:
-        features: One point each; label -1 is drawn grey as "no label".
-        path: Image file to write, for example ``embeddings.png``.
-        class_names: Names of the labels 0, 1, ...; a label without name is shown as number.
-        title: Title of the plot.
-    """
-    from matplotlib import colormaps  # imported here: a slow import
-    from matplotlib.figure import Figure
-
-    points, fraction = principal_plane(features.features)
-    figure = Figure(figsize=(7.5, 5.5), layout="constrained")
-    axes = figure.add_subplot()
-    colours = colormaps["tab10"]
-    classes = features.labels.unique().tolist()
-    for label in classes:
-        own = points[features.labels == label]
-        name = class_names[label] if 0 <= label < len(class_names) else f"class {label}"
-        axes.scatter(
-            own[:, 0].numpy(),
-            own[:, 1].numpy(),
-            s=28,
-            alpha=0.8,
-            color="0.7" if label < 0 else colours(label % 10),
-            marker=_MARKERS[label // 10 % len(_MARKERS)] if label >= 0 else "x",
-            linewidths=0,
-            label="no label" if label < 0 else name,
-        )
-    axes.set_xlabel(f"first principal direction ({100 * fraction[0]:.0f} % of the variance)")
-    axes.set_ylabel(f"second ({100 * fraction[1]:.0f} %)")
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.grid(alpha=0.3)
-    axes.set_title(title or f"{len(features)} videos")
-    if len(classes) <= _MAX_LEGEND:
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    save_figure(figure, path, dpi=120)
 
 
 def neighbour_table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +24,15 @@ from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
 from sce_video.engine.trackers import add_trackers
 from sce_video.engine.training_record import BEST
+from sce_video.engine.work_dir import folder_of_run
+from sce_video.evaluation import PROTOCOLS
+from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.model import checkpoint_of
+from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.adoption import adopted_config
-from sce_video.utils.storage import absolute, exists, is_url, list_files, split
+from sce_video.utils.run_files import is_model, newest_checkpoint
+from sce_video.utils.storage import absolute, exists, is_url, join, list_files, split
 
 #: The weights of a classifier, of the first one of a grid.
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
@@ -127,6 +133,8 @@ def checkpoints_to_test(path: str) -> list[str]:
     return [str(epochs[0]), *map(str, best)]
 
 
+#: Entries of ``default_hooks`` that do nothing in a test.
+_TRAINING_HOOKS = {"alarms", "bad_files", "chance_level", "log_reduction", "progress"}
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
     "train_dataloader",
@@ -203,7 +211,10 @@ def training_config(
     cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
-    if amp is None and _is_slow_here(cfg):
+    wrapper = cfg.get("optim_wrapper") or {}
+    half = wrapper.get("dtype") != "float32"
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and half
+    if amp is None and mixed and not torch.cuda.is_available():
         amp = "float32"
         print_log(
             f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
@@ -272,18 +283,19 @@ def _check_file(checkpoint: str, random: str) -> None:
         raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
 
 
-def _is_slow_here(cfg: Config) -> bool:
-    """Whether a recipe uses mixed precision and there is no GPU."""
-    wrapper = cfg.get("optim_wrapper") or {}
-    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper"
-    return mixed and wrapper.get("dtype") != "float32" and not torch.cuda.is_available()
-
-
 def _checked_output(out: str | Path) -> str:
     """The absolute path, or the URL after its folder could be listed: before hours of work."""
     if is_url(out):
         list_files(split(str(out))[0])
     return absolute(out)
+
+
+def _leave_out_training(cfg: Config) -> None:
+    """Drop what testing does not use; hooks that only train are not even built."""
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
+        del cfg.default_hooks[name]
 
 
 def testing_config(
@@ -342,8 +354,7 @@ def testing_config(
     if checkpoint != RANDOM:
         cfg.load_from = absolute(checkpoint)
     complete_classifier(cfg, cfg.load_from)
-    for name in _TRAINING_ONLY:
-        cfg[name] = None
+    _leave_out_training(cfg)
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:
@@ -353,6 +364,50 @@ def testing_config(
             cfg.test_cfg.out = BEST_RESULTS
     if dump is not None:
         cfg.test_cfg.dump = _checked_output(dump)
+    return cfg
+
+
+def evaluation_config(
+    run: str | Path,
+    test: str | Path,
+    gallery: str | Path | None = None,
+    group_pattern: str | None = None,
+    protocols: Sequence[str] | None = None,
+    pairs: str | None = None,
+    factors: str | None = None,
+    random: bool = False,
+    out: str | Path | None = None,
+) -> Config:
+    """The checked config of :func:`~sce_video.evaluate`, which has the arguments."""
+    changes: dict[str, Any] = {}
+    for loader, folder in (("test_dataloader", test), ("test_cfg.gallery_dataloader", gallery)):
+        # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
+        settings = {} if folder is None else dataset_settings(folder)
+        changes |= {f"{loader}.dataset.{name}": value for name, value in settings.items()}
+    if gallery is None:
+        changes["test_cfg.gallery_dataloader"] = None
+        changes["test_cfg.group_pattern"] = group_pattern
+    if is_model(run):  # its run is in a cache, which is no folder for results
+        checkpoint = run_of_model(run)
+        folder = Path("work_dirs", Path(checkpoint).name)
+    else:
+        checkpoint = os.fspath(run)
+        folder = folder_of_run(checkpoint)
+    checkpoint = newest_checkpoint(checkpoint)
+    cfg = testing_config(
+        stored_test(checkpoint),
+        RANDOM if random else checkpoint,
+        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
+        out=out or join(folder, "results_random.json" if random else RESULTS),
+        cfg_options=changes,
+    )
+    if protocols is not None:
+        of_time = {"pairs": pairs, "factors": factors}
+        of_time = {name: value for name, value in of_time.items() if value is not None}
+        cfg.test_evaluator = [
+            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+            for name in protocols
+        ]
     return cfg
 
 

@@ -128,6 +128,8 @@ def read_run(folder: str | Path) -> RunRecord:
     recipe = _recipe(config_file, config)
     found = find_checkpoints(path)
     results = _results(path)
+    no_validation = bool(config) and not config.get("val_dataloader")
+    compared = read_validations(path, [], kind="random")
     history = _without_damaged(read_history, path, HISTORY, notes)
     return RunRecord(
         name=path.resolve().name,
@@ -141,8 +143,10 @@ def read_run(folder: str | Path) -> RunRecord:
         evaluations=_without_damaged(
             read_online_evaluations, path, "online_evaluation.jsonl", notes
         ),
-        validations=_validations(path, config),
-        compared=_compared(path),
+        # Damaged lines are counted with the scalars, and most pretrainings have no validation:
+        # their log is read once.
+        validations=[] if no_validation else read_validations(path, []),
+        compared=next(filter(is_comparison, reversed(compared)), {}),  # the newest whole one
         alarms=_without_damaged(read_alarms, path, ALARMS, notes),
         history=history,
         bad_files=_without_damaged(_read_bad_files, path, _BAD_FILES, notes),
@@ -197,19 +201,6 @@ def _scalars(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         notes.append("The log holds no training step yet: make the page again later.")
     _note_damaged(damaged, "log", notes)
     return rows
-
-
-def _validations(path: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the validation, which most pretrainings do not have: their log is read once."""
-    if config and not config.get("val_dataloader"):
-        return []
-    return read_validations(path, [])  # damaged lines are counted with the scalars
-
-
-def _compared(path: Path) -> dict[str, Any]:
-    """The newest comparison with random weights that is whole; empty if there is none."""
-    rows = read_validations(path, [], kind="random")
-    return next((row for row in reversed(rows) if is_comparison(row)), {})
 
 
 def _without_damaged(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,9 +24,26 @@ from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
 from sce_video.registry import DATASETS
-from sce_video.runs.configs import extraction_config, testing_config, training_config
+from sce_video.runs.configs import (
+    evaluation_config,
+    extraction_config,
+    testing_config,
+    training_config,
+)
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
+
+__all__ = [
+    "end_training",
+    "evaluate",
+    "extraction_config",
+    "join_processes",
+    "test",
+    "testing_config",
+    "train",
+    "training_config",
+    "warn_of_slow_amp",
+]
 
 
 def fit_queue(cfg: Config) -> str | None:
@@ -92,18 +109,6 @@ def cores_for_workers(num_workers: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-__all__ = [
-    "end_training",
-    "extraction_config",
-    "join_processes",
-    "test",
-    "testing_config",
-    "train",
-    "training_config",
-    "warn_of_slow_amp",
-]
 
 
 @contextmanager
@@ -243,6 +248,48 @@ def test(cfg: Config) -> dict[str, float]:
                 ("the training had", "the test has"),
             )
     return runner.test()
+
+
+def evaluate(
+    run: str | Path,
+    test_videos: str | Path,
+    *,
+    gallery: str | Path | None = None,
+    group_pattern: str | None = None,
+    protocols: Sequence[str] | None = None,
+    pairs: str | None = None,
+    factors: str | None = None,
+    random: bool = False,
+    out: str | Path | None = None,
+) -> dict[str, float]:
+    """Evaluate a network on labelled videos: kNN, linear probe, retrieval.
+
+    The config inside the checkpoint is read as data, and no program of the run's folder is run.
+
+    Args:
+        run: Folder of a run or its checkpoint, a URL of one, or ``hf:MODEL``.
+        test_videos: Folder with a sub-folder for each class, or a table with labels.
+        gallery: The same, of the videos to classify these by.
+        group_pattern: Without a gallery: regular expression with one group; a video is classified
+            by those whose paths have another group.
+        protocols: Of :data:`sce_video.evaluation.PROTOCOLS`; None for those of the run's recipe.
+        pairs: With the protocol "time": "ssv2" for accuracy within pairs of opposite classes.
+        factors: With it: form of the class names, for the accuracy of each part.
+        random: Evaluate random weights instead.
+        out: JSON file or URL of the results; by default ``results.json`` in the run's folder.
+
+    Returns:
+        The metrics by name, as in the file.
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ValueError: no such folder, no labels, or a config that is no plain data.
+    """
+    return test(
+        evaluation_config(
+            *(run, test_videos, gallery, group_pattern, protocols, pairs, factors, random, out)
+        )
+    )
 
 
 def warn_of_slow_amp(amp: str | None) -> str | None:

@@ -213,6 +213,10 @@ class PlannedPretraining:
         """What was found and chosen, for the user."""
         width = max(len(choice.name) for choice in self.choices)
         value_width = max(len(str(choice.value)) for choice in self.choices)
+        minutes = max(1, round(60 * self.hours))
+        duration = f"{minutes} minute{'s' * (minutes > 1)}"
+        if self.hours >= 1:
+            duration = f"{self.hours:.1f} hours"
         return [
             self.facts.describe(),
             self.machine.describe(),
@@ -220,14 +224,9 @@ class PlannedPretraining:
                 f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
                 for choice in self.choices
             ),
-            f"about {_duration(self.hours)} of training ({self.epoch_seconds:.0f} s an epoch)",
+            f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)",
             *(f"note: {note}" for note in self.notes()),
         ]
-
-
-def _duration(hours: float) -> str:
-    minutes = max(1, round(60 * hours))
-    return f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' * (minutes > 1)}"
 
 
 def planned_pretraining(
@@ -268,7 +267,11 @@ def planned_pretraining(
         )
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
-    recipe = _recipe(method, chosen)
+    if method not in methods():
+        raise ValueError(f"method must be one of {', '.join(methods())}, got {method!r}")
+    recipe = methods()[method]
+    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
+        recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
     base = load_config(recipe)
     names = available_settings(base)
     options_of_settings(base, given)  # unknown names end here
@@ -290,7 +293,9 @@ def planned_pretraining(
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
     other = 0.0 if budget is None else budget[1]
-    return PlannedPretraining(config, facts, machine, shown, timing, other)
+    planned = PlannedPretraining(config, facts, machine, shown, timing, other)
+    config.plan = planned.lines()
+    return planned
 
 
 def _comparison(
@@ -307,15 +312,6 @@ def _comparison(
     compared, drawn = min(most, num_videos), min(_PAGE_VIDEOS, num_videos)
     page = _PAGE_SECONDS * min(20.0, max(1.0, slowness))
     return compared, page + compared * each + drawn * timing.features(networks=1)
-
-
-def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
-    known = methods()
-    if method not in known:
-        raise ValueError(f"method must be one of {', '.join(known)}, got {method!r}")
-    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
-        return _LARGE_RECIPE
-    return known[method]
 
 
 def _length(
@@ -368,12 +364,11 @@ def _config(
 
 
 def write_config(planned: PlannedPretraining) -> Path:
-    """Write the plan as a plain config into the folder of the run, with the choices as ``plan``.
+    """Write the planned config, with the choices as ``plan``, into the folder of the run.
 
     ``python tools/train.py RUN/config.py`` is the same training.
     """
     path = Path(planned.config.work_dir, CONFIG)
-    planned.config.plan = planned.lines()
     write_text(path, planned.config.pretty_text)
     return path
 

@@ -19,7 +19,7 @@ from sce_video.pages.run_record import FINISHED
 from sce_video.runs.compare import write_comparison
 from sce_video.runs.launch import end_training, training_config
 from sce_video.runs.page import train_with_page
-from sce_video.runs.pretrain import PlannedPretraining, planned_config, planned_pretraining
+from sce_video.runs.pretrain import planned_config, planned_pretraining
 from sce_video.runs.sweep import check_seeds
 from sce_video.utils.files import write_text
 from sce_video.utils.storage import join
@@ -66,14 +66,11 @@ def check_run_seeds(seeds: Sequence[int], settings: Collection[str] = ()) -> Non
         raise ValueError("give seed or seeds, not both")
 
 
-def check_unused_seeds(out: str | Path, seeds: Sequence[int]) -> None:
-    """Raise ValueError if one of the folders holds an earlier training: before the planning."""
-    for seed in seeds:
-        check_unused(seed_folder(out, seed))
-
-
 def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> list[Path]:
-    """Write ``config`` with each seed to the folder of its run; returns the files."""
+    """Write a config with each seed to the folder of its run; returns the files.
+
+    It was planned once, so the seed is all that differs.
+    """
     paths = []
     for seed in seeds:
         own = copy.deepcopy(config)
@@ -82,12 +79,6 @@ def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) ->
         paths.append(seed_folder(out, seed) / CONFIG)
         write_text(paths[-1], own.pretty_text)
     return paths
-
-
-def planned_configs(planned: PlannedPretraining, out: str | Path, seeds: Sequence[int]) -> None:
-    """Write the planned config of every seed: planned once, so the seed is all that differs."""
-    planned.config.plan = planned.lines()
-    write_seed_configs(planned.config, out, seeds)
 
 
 def resumed_seeds(
@@ -143,7 +134,8 @@ def train_seeds(
     folders = [seed_folder(out, seed) for seed in seeds]
     for number, folder in enumerate(folders, 1):
         continued = resume or is_restart(folder)
-        if continued and _has_finished(folder):
+        last = read_history(folder, damaged=[])[-1:] if continued else []  # damaged: half a line
+        if last and last[0].get("event") == "end" and last[0].get("status") == FINISHED:
             say(f"{folder.name} ({number} of {len(folders)}) has finished and is kept")
             continue
         say(f"{folder.name} ({number} of {len(folders)})")
@@ -162,11 +154,6 @@ def train_seeds(
     if len(folders) < 2:
         return SeedRuns(folders, 0)
     return SeedRuns(folders, 0, write_comparison(folders, Path(out, COMPARISON)))
-
-
-def _has_finished(folder: Path) -> bool:
-    last = read_history(folder, damaged=[])[-1:]  # a killed run can leave half a line
-    return bool(last) and last[0].get("event") == "end" and last[0].get("status") == FINISHED
 
 
 def pretrain_seeds(
@@ -198,10 +185,10 @@ def pretrain_seeds(
         ValueError: repeated seeds, or as :func:`~sce_video.pretrain`.
     """
     check_run_seeds(seeds, settings or ())
-    if not overwrite:
-        check_unused_seeds(out, seeds)
+    for seed in () if overwrite else seeds:
+        check_unused(seed_folder(out, seed))  # before the planning, which takes minutes
     planned = planned_pretraining(
         videos, out, method=method, hours=hours, precision=precision, settings=settings
     )
-    planned_configs(planned, out, seeds)
+    write_seed_configs(planned.config, out, seeds)
     return train_seeds(out, seeds, overwrite=overwrite, videos=videos)

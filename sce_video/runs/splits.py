@@ -121,7 +121,7 @@ def run_splits(
     configs = {str(split): for_split(training, split) for split in splits}
     for split, cfg in configs.items():
         _check_lists(cfg)
-        _claim(root / f"split{split}", _fingerprint(cfg))
+        _claim(root / f"split{split}", cfg)
     for split, cfg in configs.items():
         folder = root / f"split{split}"
         if not run_on_main_rank((folder / RESULTS).is_file):
@@ -171,18 +171,15 @@ def _check_lists(cfg: Config) -> None:
             raise ValueError(f"split {cfg.split} has no list {dataset.ann_file} ({name})")
 
 
-def _fingerprint(cfg: Config) -> str:
-    kept = {key: value for key, value in cfg._cfg_dict.to_dict().items() if key not in _FREE}
-    text = json.dumps(kept, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _claim(folder: Path, fingerprint: str) -> None:
+def _claim(folder: Path, cfg: Config) -> None:
     """Record the settings of a folder's run.
 
     Raises:
         ValueError: the folder has a run with other settings; raised on all ranks.
     """
+    kept = {key: value for key, value in cfg._cfg_dict.to_dict().items() if key not in _FREE}
+    text = json.dumps(kept, sort_keys=True, default=str)
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()
 
     def claim() -> None:
         path = folder / SETTINGS

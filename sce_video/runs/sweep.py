@@ -234,7 +234,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One number to measure: a point's column with a seed, and the evaluation that gives it."""
 
     sweep: str
@@ -255,7 +255,7 @@ class Extra:
 
 def plan(
     sweeps: Sequence[Sweep], out: str | Path, extra: Extra | None = None, root: str | Path = "."
-) -> list[Cell]:
+) -> list[SweepCell]:
     """All numbers of the sweeps with the steps that measure them; equal steps are one object.
 
     Args:
@@ -279,11 +279,11 @@ def plan(
                     origin = pretrained or str(point.checkpoint)
                     step = planner.evaluation(column, seed, origin, arguments)
                     names = sweep.name, point.name, column.name
-                    cells.append(Cell(*names, seed, column.metric, step))
+                    cells.append(SweepCell(*names, seed, column.metric, step))
     return cells
 
 
-def chains(cells: Sequence[Cell]) -> list[list[Step]]:
+def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
     """The steps by pretraining, each after what it needs: what can run side by side."""
     found: dict[str, list[Step]] = {}
     for cell in cells:
@@ -377,13 +377,13 @@ def _digest(cfg: Config, options: Sequence[str], *others: str) -> str:
     The names of the options count, too: an option wins over what a checkpoint or a rule would set.
     """
     keys = sorted(option.partition("=")[0] for option in options)
-    text = json.dumps([cfg._cfg_dict.to_dict(), [keys, *others]], sort_keys=True, default=_text_of)
+
+    def named(value: Any) -> str:
+        # A class or function of the config, without its address in this process.
+        return re.sub(r" at 0x[0-9a-f]+", "", str(value))
+
+    text = json.dumps([cfg._cfg_dict.to_dict(), [keys, *others]], sort_keys=True, default=named)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-def _text_of(value: Any) -> str:
-    """A class or function in a config as text, without its address in this process."""
-    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 def option_texts(options: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ from sce_video.reporting.sweep_table import (
     draw_sweep,
     render_sweep,
 )
-from sce_video.runs.sweep import Cell, Step, Sweep
+from sce_video.runs.sweep import Step, Sweep, SweepCell
 from sce_video.utils.files import write_json, write_text
 from sce_video.utils.json_files import read_json
 
@@ -66,17 +66,14 @@ class Resources:
             environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
-            names = visible.split(",") if visible else [str(i) for i in range(_gpus())]
+            import torch
+
+            count = torch.cuda.device_count()
+            names = visible.split(",") if visible else [str(i) for i in range(count)]
             first = slot * self.nproc
             mine = [names[(first + i) % len(names)] for i in range(self.nproc)] if names else []
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(mine))
         return environment
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
 
 
 class SweepRunner:
@@ -304,7 +301,7 @@ def _is_locked(lock: Path) -> bool:
         return False
 
 
-def write_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> list[str]:
+def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
     """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep; returns the markdown of each.
 
     Each is an atomic file: the shards of a sweep may write them at the same time.
@@ -319,7 +316,7 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> l
     return texts
 
 
-def table_of(sweep: Sweep, cells: Sequence[Cell], out: Path) -> SweepTable:
+def table_of(sweep: Sweep, cells: Sequence[SweepCell], out: Path) -> SweepTable:
     """What has been measured of a sweep.
 
     Args:

@@ -14,7 +14,7 @@ from functools import wraps
 from pathlib import Path
 from types import FrameType
 
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import UserError, message_from_worker
 from sce_video.utils.printable import printable_lines, printable_stdout
 
 #: Exit status after an error, that of argparse for a wrong command line. 0 is success, 1 that the
@@ -126,14 +126,7 @@ def explain(error: BaseException) -> str | None:
         names = Path(frames[-1].filename).parts if frames else ()
         return str(error.args[0]) if error.args and set(names) & set(_ASSERTING) else None
     if isinstance(error, ValueError | UserError):
-        return _without_worker(str(error), type(error).__name__)
+        return message_from_worker(str(error), type(error))
     if type(error).__name__ == "OutOfMemoryError":  # of torch, which need not be imported here
         return f"the GPU's memory is full ({str(error).splitlines()[0]}): lower the batch size"
     return None
-
-
-def _without_worker(message: str, kind: str) -> str:
-    """The message of an error that torch has raised again from a loader worker's traceback."""
-    if not message.startswith(f"Caught {kind} "):
-        return message
-    return message.rpartition(f"{kind}: ")[2].strip()

@@ -38,11 +38,10 @@ def _gather_interleaved(x: Tensor) -> Tensor:
 
 
 class _GatherSamples(torch.autograd.Function):
-    """:func:`_gather_interleaved` with the gradients of all ranks, added up.
+    """:func:`_gather_interleaved` with the gradients of all ranks, added up."""
 
-    ``torch.distributed.nn.functional.all_gather`` is deprecated, and its gradient is wrong with
-    gloo (torch 2.13) if the gathered rows are interleaved.
-    """
+    # torch.distributed.nn.functional.all_gather is deprecated, and its gradient is wrong with gloo
+    # (torch 2.13) if the gathered rows are interleaved.
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -39,15 +39,12 @@ class WriteError(UserError, OSError):
 def write_error(path: str | Path, error: OSError) -> WriteError:
     """The WriteError for a failed attempt to write ``path``."""
     reason = error.strerror or str(error)
-    if error.filename not in (None, str(path)) and not _is_temporary(error.filename):
-        reason += f": {error.filename}"  # a folder in the way, or one that cannot be made
+    name = error.filename  # of a folder in the way, or one that cannot be made
+    if name not in (None, str(path)) and not os.fsdecode(name).endswith(".part"):
+        reason += f": {name}"
     explained = WriteError(f"cannot write {path}: {reason}")
     explained.errno = error.errno
     return explained
-
-
-def _is_temporary(name: Any) -> bool:
-    return os.path.basename(os.fsdecode(name)).endswith(".part")
 
 
 @contextmanager
@@ -155,34 +152,21 @@ def append_text(path: str | Path, text: str) -> None:
     Raises:
         WriteError: nothing was appended.
     """
-    try:
-        with open(path, "ab") as file:
-            append_all_or_nothing(file.fileno(), text, path)
-    except WriteError:
-        raise
-    except OSError as error:
-        raise write_error(path, error) from error
-
-
-def append_all_or_nothing(descriptor: int, text: str, path: str | Path) -> None:
-    """Append to an open file that no other process appends to.
-
-    Args:
-        descriptor: Opened to append.
-        text: Written as UTF-8.
-        path: Name of the file, for the message.
-
-    Raises:
-        WriteError: nothing was appended.
-    """
     left = memoryview(text.encode("utf-8"))
-    before = os.fstat(descriptor).st_size
     try:
-        while left:
-            left = left[os.write(descriptor, left) :]  # a nearly full disk takes a part
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            before = os.fstat(descriptor).st_size
+            try:
+                while left:
+                    left = left[os.write(descriptor, left) :]  # a nearly full disk takes a part
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, before)
+                raise
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, before)
         raise write_error(path, error) from error
 
 
@@ -233,7 +217,9 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
 
         with FileLock(folder / "lock"):
             if not copy.is_file():
-                _remove_others(folder)
+                with contextlib.suppress(OSError):  # earlier versions of the object
+                    for version in filter(Path.is_dir, folder.iterdir()):
+                        shutil.rmtree(version, ignore_errors=True)
                 with atomic_file(copy) as unfinished:
                     get_file(url, unfinished)
     _read[url] = copy
@@ -264,14 +250,6 @@ def output_file(path: str | Path) -> Iterator[Path]:
     except ObjectStoreError as error:
         raise WriteError(f"{error}; the complete file is {local}") from error
     local.unlink()
-
-
-def _remove_others(folder: Path) -> None:
-    """Remove the copies of earlier versions of an object."""
-    with contextlib.suppress(OSError):
-        for version in folder.iterdir():
-            if version.is_dir():
-                shutil.rmtree(version, ignore_errors=True)
 
 
 def _digest(text: str) -> str:

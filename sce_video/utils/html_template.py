@@ -25,6 +25,11 @@ def render_template(package: str, name: str, values: dict[str, Any]) -> str:
     """
     import jinja2  # imported here, since only the pages need it
 
+    def escaped(value: Any) -> Any:
+        if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers, and HTML of ours
+            return value
+        return re.sub(r"[^\n\t]+", lambda part: printable_utf8(part[0]), value)
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(package),
         autoescape=True,
@@ -32,15 +37,9 @@ def render_template(package: str, name: str, values: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_printable,
+        finalize=escaped,
     )
     environment.policies["json.dumps_function"] = lambda value, **options: json.dumps(
         printable_values(value), **options
     )
     return environment.get_template(name).render(values)
-
-
-def _printable(value: Any) -> Any:
-    if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers, and HTML of ours
-        return value
-    return re.sub(r"[^\n\t]+", lambda part: printable_utf8(part[0]), value)

@@ -56,11 +56,7 @@ def printable_stdout() -> Iterator[None]:
 
 
 class _PrintableStream:
-    """A stream with another ``write``.
-
-    Args:
-        stream: Where the printable text goes.
-    """
+    """A stream with another ``write``."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -156,39 +157,17 @@ def keep_rows_until(
     if not path.exists():
         return
     lines = path.read_bytes().splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith(b"\n")]
-    if accumulated[0] != accumulated[1]:
-        kept = [_recounted(line, *accumulated) for line in kept]
-    kept = [line for line in kept if not _is_after(line, iteration)]
+    kept = []
+    before, now = accumulated
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            row = json.loads(line)
+            number = row["iter"] if now == before else -(-row["iter"] * now // before)  # rounded up
+            if number > iteration:
+                continue
+            if number != row["iter"]:
+                line = json.dumps({**row, "iter": number}).encode() + b"\n"
+        if line.endswith(b"\n"):
+            kept.append(line)
     if kept != lines:
         write_text(path, b"".join(kept).decode("utf-8", errors="surrogateescape"))
-
-
-def _recounted(line: bytes, before: int, now: int) -> bytes:
-    try:
-        row = json.loads(line)
-        row["iter"] = -(-row["iter"] * now // before)
-    except (ValueError, KeyError, TypeError):
-        return line
-    return json.dumps(row).encode() + b"\n"
-
-
-def _is_after(line: bytes, iteration: int) -> bool:
-    try:
-        return json.loads(line)["iter"] > iteration
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
-def half_written_lines(path: str | Path) -> int:
-    """1 if the last line of a file has no end yet, else 0.
-
-    Its writer is about to end it, or was killed; :func:`~.json_files.read_json_lines` leaves such a
-    line out.
-    """
-    with open(path, "rb") as file:
-        size = file.seek(0, 2)
-        if size == 0:
-            return 0
-        file.seek(size - 1)
-        return int(file.read(1) != b"\n")

@@ -45,18 +45,15 @@ class ObjectStoreError(UserError, OSError):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """An object below a folder.
+    """An object below a folder."""
 
-    Attributes:
-        name: The last part of its key.
-        size: Bytes.
-        time: When it was written, seconds since 1970.
-        version: Changes with the content (the ETag, where the store has one).
-    """
-
+    #: The last part of its key.
     name: str
+    #: Bytes.
     size: int
+    #: When it was written, seconds since 1970.
     time: float
+    #: Changes with the content (the ETag, where the store has one).
     version: str
 
 
@@ -94,13 +91,6 @@ def split(url: str) -> tuple[str, str]:
     """Folder and name of an object."""
     folder, _, name = url.rstrip("/").rpartition("/")
     return folder, name
-
-
-def is_folder(path: str | Path) -> bool:
-    """Whether a path is a folder, in a store: whether there are objects below it."""
-    if not is_url(path):
-        return Path(path).is_dir()
-    return bool(list_files(str(path)))
 
 
 def exists(path: str | Path) -> bool:

@@ -25,7 +25,7 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
     def config(path, **options):
         given.update(options, path=path)
 
-    monkeypatch.setattr(pretrain, "is_restart", lambda folder: known)
+    monkeypatch.setattr("sce_video.engine.restarts.is_restart", lambda folder: known)
     automatic = importlib.import_module("sce_video.runs.pretrain")
     monkeypatch.setattr(automatic, "planned_pretraining", planned)
     monkeypatch.setattr(automatic, "planned_config", lambda path, *_: path)

@@ -122,13 +122,3 @@ def test_intersection_over_union_by_hand():
     first = np.array([[0, 0, 2, 2], [0, 0, 1, 1]], dtype=float)
     second = np.array([[1, 1, 3, 3], [0, 0, 2, 2], [5, 5, 6, 6]], dtype=float)
     np.testing.assert_allclose(box_iou(first, second), [[1 / 7, 1, 0], [0, 1 / 4, 0]])
-
-
-def test_columns_of_the_rows_of_a_metric(root):
-    data = AVADataset(str(root), "ava.jsonl")
-    columns = data.row_columns([2, 0])
-    assert columns.keys() == {"key", "boxes"}
-    assert columns["key"] == [("aa", 904), ("aa", 902)]
-    assert [boxes.shape for boxes in columns["boxes"]] == [(0, 4), (3, 4)]
-    assert (columns["boxes"][1] == data.boxes(0)).all()
-    assert data.row_columns([]) == {"key": [], "boxes": []}

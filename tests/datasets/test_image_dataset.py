@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import io
 
-import cv2
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
     ImageDataset,
-    ResumableSampler,
     SampleRequest,
     VideoDecodeError,
-    collate_views,
     readers,
     scan_folder,
 )
 from sce_video.datasets.transforms import LoadImage, PackClips
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
-from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
 
 PIPELINE = [
@@ -143,39 +138,6 @@ def test_the_exif_orientation_is_applied(tmp_path, orientation):
     assert np.abs(ours - expected).mean() < 0.5
 
 
-@pytest.mark.parametrize("reduced", [False, True])
-@pytest.mark.parametrize("kind", ["CMYK", "L", "grey_alpha", "16-bit grey", "16-bit colour"])
-def test_unusual_colours_become_rgb(tmp_path, kind, reduced):
-    """CMYK as Pillow converts it; of 16 bits the upper 8 (Pillow clips all above 255)."""
-    image, path = Image.fromarray(smooth(48, 64)), tmp_path / "a.png"
-    expected = np.asarray(image.convert("L").convert("RGB")).astype(int)
-    if kind in ("CMYK", "L"):
-        path = tmp_path / "a.jpg"
-        image.convert(kind).save(path, quality=95)
-        expected = np.asarray(Image.open(path).convert("RGB")).astype(int)
-    elif kind == "grey_alpha":
-        image.convert("LA").save(path)
-    else:
-        wide = np.asarray(image.convert("L")) if kind == "16-bit grey" else smooth(48, 64)
-        cv2.imwrite(str(path), wide[..., ::-1].astype(np.uint16) * 257 if wide.ndim == 3
-                    else wide.astype(np.uint16) * 257)  # fmt: skip
-        expected = expected if wide.ndim == 2 else wide.astype(int)
-    dataset = ImageDataset(
-        str(tmp_path), pipeline=[LoadImage(1, reduced=reduced), PackClips()], on_error="raise"
-    )
-    found = dataset[0]["inputs"][0][0].numpy().astype(int)
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).mean() < 1.5 and np.abs(found - expected).max() <= 6
-
-
-def test_class_names_of_a_list(folder, tmp_path):
-    (tmp_path / "list.txt").write_text("dog/f.png 1\n")
-    (tmp_path / "classes.txt").write_text("n01\nn02\n")
-    lists = [str(tmp_path / name) for name in ("list.txt", "classes.txt")]
-    dataset = ImageDataset(str(folder), lists[0], WHOLE, class_file=lists[1])
-    assert dataset.metainfo == {"classes": ("n01", "n02")}
-
-
 def test_views_are_clips_of_one_frame(folder):
     views = LoadImage(num_views=3)({"path": str(folder / "bird/a.png")})["views"]
     assert [view.shape for view in views] == [(1, 30, 40, 3)] * 3
@@ -227,14 +189,6 @@ def test_a_folder_per_class(folder):
         assert np.abs(sample["inputs"][0][0].numpy() - expected).mean() < 0.5
 
 
-def test_a_list(folder, tmp_path):
-    (tmp_path / "list.txt").write_text("dog/f.png 4\nbird/a.png 7\n")
-    dataset = ImageDataset(str(folder), str(tmp_path / "list.txt"), WHOLE)
-    assert [dataset[i]["label"] for i in range(2)] == [4, 7]
-    assert (dataset[1]["inputs"][0][0].numpy() == smooth(30, 40)).all()
-    assert dataset.describe(1).endswith("list.txt, line 2: 'bird/a.png'")
-
-
 def test_messages_speak_of_images(tmp_path):
     with pytest.raises(ValueError, match=r"no image in .*\.jpg \.jpeg \.png \.bmp \.webp"):
         ImageDataset(str(tmp_path))
@@ -264,63 +218,3 @@ def test_a_sample_is_a_function_of_its_seed(folder):
     assert all(torch.equal(x, y) for x, y in zip(one["inputs"], two["inputs"], strict=True))
     assert not torch.equal(one["inputs"][0], one["inputs"][1]), "the views are cropped differently"
     assert not torch.equal(first[SampleRequest(2, 78)]["inputs"][0], one["inputs"][0])
-
-
-def test_bad_files_are_replaced_skipped_or_raised(mixed):
-    replaced = ImageDataset(str(mixed), pipeline=PIPELINE)
-    assert len(replaced) == 10
-    for bad in range(6, 10):
-        sample = replaced[SampleRequest(bad, 3)]
-        assert sample["failures"][0][0] == replaced.path(bad) and sample["index"] < 6
-    skipped = ImageDataset(str(mixed), pipeline=PIPELINE, on_error="skip")
-    assert collate_views([skipped[5], skipped[6], skipped[7]])["index"].tolist() == [5]
-    raising = ImageDataset(str(mixed), pipeline=PIPELINE, on_error="raise")
-    with pytest.raises(
-        VideoDecodeError, match=r"cut\.jpg.*on_error='replace' \(take another image"
-    ):
-        raising[6]
-
-
-def test_a_slow_image_times_out(folder):
-    import time
-
-    def slow(results):
-        time.sleep(0.3)
-        return results
-
-    dataset = ImageDataset(str(folder), pipeline=[slow, *PIPELINE], timeout=0.2, on_error="raise")
-    with pytest.raises(VideoDecodeError, match=r"timed out after 0\.2 s"):
-        dataset[0]
-
-
-def batches(dataset, workers, start=0):
-    sampler = ResumableSampler(dataset, seed=3)
-    sampler.set_start(start)
-    return list(
-        DataLoader(dataset, 2, sampler=sampler, num_workers=workers, collate_fn=collate_views)
-    )
-
-
-def test_workers_and_resuming_change_nothing(mixed):
-    alone = batches(ImageDataset(str(mixed), pipeline=PIPELINE), 0)
-    helped = batches(ImageDataset(str(mixed), pipeline=PIPELINE), 2)
-    resumed = batches(ImageDataset(str(mixed), pipeline=PIPELINE), 1, start=4)
-    assert len(alone) == 5 and sum(len(batch["failures"]) for batch in alone) >= 4
-    for one, two in [*zip(alone, helped, strict=True), *zip(alone[2:], resumed, strict=True)]:
-        assert one["index"].tolist() == two["index"].tolist()
-        assert one["failures"] == two["failures"]
-        for x, y in zip(one["inputs"], two["inputs"], strict=True):
-            assert x.shape == (2, 1, 16, 16, 3) and torch.equal(x, y)
-
-
-def test_the_data_preprocessor_takes_batches_of_images(folder):
-    (batch,) = DataLoader(ImageDataset(str(folder), pipeline=PIPELINE), 6, collate_fn=collate_views)
-    data = VideoDataPreprocessor(mean=[0.0] * 3, std=[1.0] * 3)(batch, False)
-    views = data["inputs"]
-    assert [tuple(view.shape) for view in views] == [(6, 3, 1, 16, 16)] * 2
-    expected = batch["inputs"][0].permute(0, 4, 1, 2, 3).float() / 255
-    assert torch.allclose(views[0], expected, atol=1e-6)
-    augmenting = [dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]
-    augmented = VideoDataPreprocessor(augmenting)(batch, True)["inputs"]
-    assert [tuple(view.shape) for view in augmented] == [(6, 3, 1, 16, 16)] * 2
-    assert all(torch.isfinite(view).all() for view in augmented)

@@ -100,16 +100,6 @@ def test_batches_of_a_loader_equal_single_samples_without_a_copy(folder, workers
         assert batch["in_place"] == [number > 0] * 4
 
 
-def test_local_views_of_images(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    load = dict(type="LoadImage", num_views=3, num_local_views=2)
-    dataset = ImageDataset(str(tmp_path), pipeline=[load, CROPS, dict(type="PackClips")])
-    assert dataset.num_views == 3
-    shapes = [tuple(view.shape) for view in dataset[SampleRequest(0, 1)]["inputs"]]
-    assert shapes == [(1, 16, 16, 3)] + [(1, 8, 8, 3)] * 2
-
-
 SIZES = (24, 20, 16, 12)
 AREAS = ((0.172, 0.86), (0.143, 0.715), (0.114, 0.571), (0.086, 0.429))
 MULTI_CROP = dict(
@@ -133,42 +123,6 @@ def test_each_local_view_of_an_image_has_its_size_and_area(tmp_path):
             assert np.array_equal(view.numpy(), expected)
 
 
-def test_areas_of_each_local_view_are_drawn_from_its_range(monkeypatch):
-    shares = []
-
-    def record(view, box, size):
-        shares.append(box[2] * box[3] / 40_000)
-        return view
-
-    monkeypatch.setattr("sce_video.datasets.transforms.spatial.crop_and_resize", record)
-    views = [np.zeros((1, 200, 200, 3), dtype=np.uint8)] * 6
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        run([MULTI_CROP], views=views, rng=rng, num_local_views=4)
-    for drawn, (low, high) in zip(
-        np.array(shares).reshape(200, 6).T, [(0.2, 1.0)] * 2 + list(AREAS), strict=True
-    ):
-        assert low - 0.01 <= drawn.min() < low + 0.05
-        assert high - 0.1 < drawn.max() <= high + 0.01
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_batches_of_a_multi_crop_are_written_in_place(tmp_path, workers):
-    for i in range(4):
-        pixels = np.random.default_rng(i).integers(0, 256, (40, 52, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
-    load = dict(type="LoadImage", num_views=6, num_local_views=4)
-    pipeline = [load, MULTI_CROP, dict(type="PackClips")]
-    dataset, alone = (ImageDataset(str(tmp_path), pipeline=pipeline) for _ in range(2))
-    requests = [SampleRequest(i % 4, 100 + i) for i in range(8)]
-    loader = DataLoader(dataset, 4, sampler=requests, num_workers=workers, collate_fn=collate_views)
-    for number, batch in enumerate(loader):
-        assert [view.shape[2] for view in batch["inputs"]] == [28, 28, *SIZES]
-        own = [alone[request]["inputs"] for request in requests[4 * number : 4 * number + 4]]
-        for view, tensors in zip(batch["inputs"], zip(*own, strict=True), strict=True):
-            assert torch.equal(view, torch.stack(tensors))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -183,19 +137,6 @@ def test_sizes_and_areas_are_as_many_as_local_views(changes, message):
         run(
             [{**MULTI_CROP, **changes}], views=views, rng=np.random.default_rng(), num_local_views=4
         )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(local_size=(24, 0, 16, 12)), "size must be a positive number of pixels, got 0"),
-        (dict(local_area=[(0.1, 0.2), (0.5, 0.3)]), r"0 < low <= high <= 1, got \(0.5, 0.3\)"),
-        (dict(local_area=(0.1, 0.2, 0.3)), r"0 < low <= high <= 1, got \(0.1, 0.2, 0.3\)"),
-    ],
-)
-def test_wrong_sizes_and_areas_of_a_list(changes, message):
-    with pytest.raises(ValueError, match=message):
-        TRANSFORMS.build({**MULTI_CROP, **changes})
 
 
 @pytest.mark.parametrize(

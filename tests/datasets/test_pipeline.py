@@ -8,7 +8,7 @@ import pytest
 from sce_video.datasets import run_pipeline
 from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.readers.base import VideoReader
-from sce_video.datasets.transforms import DecodeClips, DecodeSharedFrames, PackClips, PackVideo
+from sce_video.datasets.transforms import DecodeClips, DecodeSharedFrames, PackClips
 from sce_video.datasets.transforms import decoding as frame_folder_module
 from sce_video.datasets.transforms.decoding import OpenVideo
 
@@ -97,21 +97,6 @@ def test_an_error_closes_what_was_opened(position):
     with pytest.raises(KeyError, match="a mistake"):
         run_pipeline([*steps[:position], broken], sample())
     assert reader.closed == 1
-
-
-def test_several_readers_and_a_transform_that_forgets_all_keys():
-    first, second = Recording(), Recording()
-    assert run_pipeline([Open(first), Open(second), lambda r: {"x": 1}], sample()) == {"x": 1}
-    assert (first.closed, second.closed) == (1, 1)
-
-
-def test_readers_of_the_caller_stay_open():
-    """A reader that is given in ``results`` belongs to the caller."""
-    reader = Recording()
-    results = sample(reader=reader)
-    steps = [two_clips, DecodeSharedFrames(), PackVideo(4, 1)]
-    assert run_pipeline(steps, results)["frames"].shape == (6, 6, 7, 3)
-    assert reader.closed == 0
 
 
 def test_the_opening_transforms_hand_their_reader_over(monkeypatch):

@@ -101,11 +101,6 @@ def test_another_total_cuts_the_same_order_or_continues_it(monkeypatch):
             sampler.set_total_size(total)
 
 
-def test_round_up_of_fewer_samples_than_ranks(monkeypatch):
-    ranks = [list(make(monkeypatch, 2, r, 5, seed=1)) for r in range(5)]
-    assert [len(r) for r in ranks] == [1] * 5
-
-
 @pytest.mark.parametrize("epoch_first", [True, False])
 def test_start_in_the_middle_gives_the_rest_once(monkeypatch, epoch_first):
     whole = make(monkeypatch, 20, 1, 2, seed=9)
@@ -131,11 +126,6 @@ def test_start_bounds(monkeypatch):
     for wrong in (-1, 6):
         with pytest.raises(ValueError, match=str(wrong)):
             sampler.set_start(wrong)
-
-
-def test_negative_number_of_samples_refused():
-    with pytest.raises(ValueError, match="min_samples must not be negative: -1"):
-        ResumableSampler(range(3), min_samples=-1)
 
 
 def test_registered_and_empty_refused():

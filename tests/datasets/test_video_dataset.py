@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import threading
 import time
 
 import numpy as np
@@ -180,13 +178,6 @@ def test_resuming_does_not_open_files_of_earlier_batches(good):
     assert dataset.pipeline[0].seen == expected
 
 
-def test_a_copy_can_be_sent_to_another_process(good):
-    dataset = VideoDataset(str(good), pipeline=PIPELINE)
-    dataset[0]
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert equal(copy[1], dataset[1])
-
-
 # -- bad files -----------------------------------------------------------------------------
 
 
@@ -294,13 +285,6 @@ def test_the_second_attempt_draws_the_same_random_numbers(monkeypatch, good):
         VideoDataset(str(good), pipeline=[always], on_error="raise")[0]
 
 
-def test_shared_formats_give_exactly_the_two_unreadable(shared_videos):
-    dataset = VideoDataset(str(shared_videos / "formats"), pipeline=PIPELINE)
-    assert len(dataset) == 39
-    bad = {os.path.basename(path) for i in range(39) for path, _ in dataset[i]["failures"]}
-    assert bad == {"derived__empty.mp4", "derived__truncated50_test.mp4"}
-
-
 # -- time limits ---------------------------------------------------------------------------
 
 
@@ -331,29 +315,6 @@ def test_the_samples_before_and_after_a_hanging_file_are_unchanged(good):
     assert [hang.seen.count(dataset.path(index)) for index in range(4)] == [1, 1, 1, 1]
 
 
-def test_a_time_out_of_the_system_is_a_bad_file(good):
-    """A read from a network file system may raise TimeoutError by itself."""
-
-    def unreachable(results):
-        if results["path"].endswith("a/1.mp4"):
-            raise TimeoutError(110, "Connection timed out")
-        return results
-
-    dataset = VideoDataset(str(good), pipeline=[unreachable, *PIPELINE], on_error="skip")
-    samples = dataset.__getitems__([SampleRequest(index, 5) for index in (0, 1, 2)])
-    assert [sample["inputs"] is None for sample in samples] == [False, True, False]
-
-
-def test_time_limits_hold_for_files_not_for_batches(good):
-    def slow(results):
-        time.sleep(0.3)
-        return results
-
-    dataset = VideoDataset(str(good), pipeline=[*PIPELINE, slow], timeout=2.0, on_error="raise")
-    samples = dataset.__getitems__([SampleRequest(0, seed) for seed in range(12)])  # over 3 s
-    assert len(samples) == 12
-
-
 def test_a_slow_decoder_raises_at_its_deadline(good, monkeypatch):
     """The reader checks the deadline itself, so that no thread is abandoned."""
 
@@ -375,15 +336,3 @@ def test_a_fifo_is_refused_at_once(good, tmp_path):
     dataset = VideoDataset(str(tmp_path), pipeline=PIPELINE)
     sample = dataset[SampleRequest(3, 1)]  # a pipe that is opened times out instead
     assert "not a regular file" in sample["failures"][0][1]
-
-
-def test_without_a_time_limit_there_is_no_thread(good):
-    seen = []
-
-    def note_thread(results):
-        seen.append(threading.current_thread())
-        return results
-
-    dataset = VideoDataset(str(good), timeout=None, pipeline=[note_thread, *PIPELINE])
-    dataset[0]
-    assert seen == [threading.main_thread()]

@@ -73,7 +73,7 @@ def test_a_classifier_is_tested_alike(videos, checkpoint, tmp_path):
 def test_features_are_extracted_alike(videos, checkpoint, tmp_path):
     options = [o for o in small_options(videos) if "max_epochs" not in o]
     for processes in (1, 2):
-        run(processes, "extract_features.py", FINETUNE, checkpoint,
+        run(processes, "embed", "--config", FINETUNE, "--checkpoint", checkpoint,
             "--out", tmp_path / f"{processes}.npz", "--cfg-options", *options)  # fmt: skip
     a, b = (load_features(tmp_path / f"{n}.npz")[0] for n in (1, 2))
     assert a.paths == b.paths and len(a) == 5

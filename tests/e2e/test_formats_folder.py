@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+from helpers.run_tool import run_tool
 
 UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
 
 
 @pytest.mark.slow
 def test_folder_of_files_in_many_formats(repo, shared_videos, tmp_path):
-    command = [
-        sys.executable,
-        str(repo / "tools/train.py"),
-        str(repo / "configs/sce/sce_r3d18_folder.py"),
-        "--work-dir",
-        str(tmp_path),
-        "--cfg-options",
+    options = [
         f"train_dataloader.dataset.data_root={shared_videos / 'formats'}",
         "model.backbone.base_channels=4",
         "model.projector.hidden_channels=16",
@@ -34,7 +27,8 @@ def test_folder_of_files_in_many_formats(repo, shared_videos, tmp_path):
         "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",
         "default_hooks.logger.interval=1",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    config = repo / "configs/sce/sce_r3d18_folder.py"
+    done = run_tool("train", config, "--work-dir", tmp_path, "--cfg-options", *options)
     assert done.returncode == 0, done.stderr[-3000:]
     report = [json.loads(x) for x in (tmp_path / "bad_files.jsonl").read_text().splitlines()]
     assert {row["path"].rsplit("/", 1)[-1] for row in report} == UNREADABLE

@@ -42,15 +42,16 @@ def test_from_archive_and_checkpoint_to_number(name, recipe, protocol, metric, t
     network = MODELS.build(dict(type="ResNet2d", depth=18, base_channels=8))
     theirs = to_layout(network.state_dict(), "eztorch")
     torch.save({"state_dict": theirs, "epoch": 200}, tmp_path / "authors.ckpt")
-    run("convert/from_eztorch", tmp_path / "authors.ckpt", tmp_path / "sce.pth")
+    words = [tmp_path / "authors.ckpt", tmp_path / "sce.pth", "--layout", "eztorch"]
+    run("convert/from_layout", *words)
     root = TREES[name][0](tmp_path / "data")
     assert prepare(name, root, "--no-check") == 0
     files = []
     for part in ("train", "val", "test"):
         files += [f"--{part}", tmp_path / f"{part}.npz"]
         run(
-            "extract_features", CONFIGS / f"{recipe}.py", tmp_path / "sce.pth",
-            "--data-root", root, "--ann-file", root / f"lists/{part}.txt",
+            "embed", root, "--config", CONFIGS / f"{recipe}.py",
+            "--checkpoint", tmp_path / "sce.pth", "--ann-file", root / f"lists/{part}.txt",
             "--out", tmp_path / f"{part}.npz", *SMALL,
         )  # fmt: skip
     features, provenance = load_features(tmp_path / "test.npz")

@@ -15,13 +15,24 @@ PAGE = REPO / "docs/troubleshooting.md"
 OTHERS = ("Linux", "NCCL", "mmcv", "torch")
 
 
-def headings() -> list[str]:
-    return re.findall(r"^### (`.*)$", PAGE.read_text(), re.M)
+def entries() -> list[tuple[str, ...]]:
+    """Message, cause and cure of each row, and of each heading that quotes a message."""
+    text = PAGE.read_text()
+    rows = [
+        tuple(x.strip() for x in line.split("|"))
+        for line in re.findall(r"^\| (`.*) \|$", text, re.M)
+    ]
+    sections = re.findall(r"^### (.*)\n((?:(?!#).*\n)+)", text, re.M)
+    return rows + [(heading, body, "") for heading, body in sections]
+
+
+def messages() -> list[str]:
+    return [message for message, _, _ in entries() if message.startswith("`")]
 
 
 def own_messages() -> list[str]:
-    """The quoted messages of this package: headings that are one piece of code."""
-    return [line[1:-1] for line in headings() if re.fullmatch(r"`[^`]+`", line)]
+    """The quoted messages of this package: those without the name of another one."""
+    return [line[1:-1] for line in messages() if re.fullmatch(r"`[^`]+`", line)]
 
 
 @cache
@@ -68,14 +79,13 @@ def test_a_message_that_nobody_writes_is_found():
 
 
 def test_messages_of_others_name_their_source():
-    """A heading with more than a quoted message names its source."""
-    for line in headings():
+    """A quoted message with more words than its own names its source."""
+    for line in messages():
         if not re.fullmatch(r"`[^`]+`", line):
             assert re.fullmatch(rf"`[^`]+` \(({'|'.join(OTHERS)})\)", line), line
 
 
 def test_every_entry_has_a_cause_or_a_cure():
-    entries = re.split(r"^### ", PAGE.read_text(), flags=re.M)[1:]
-    for entry in entries:
-        body = entry.partition("\n")[2].partition("\n## ")[0].strip()
-        assert len(body) > 60 or "**Cure.**" in body, entry
+    assert len(entries()) > 80
+    for message, cause, cure in entries():
+        assert cure or len(cause) > 60, message

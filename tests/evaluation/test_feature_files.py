@@ -1,7 +1,6 @@
 """Feature files of this package and of other programs: reading, mapping, conversion, errors."""
 
 import io
-import struct
 import tracemalloc
 import zipfile
 from functools import partial
@@ -12,9 +11,9 @@ import torch
 
 from sce_video.evaluation import Rows, load_features, save_features
 from sce_video.evaluation import features as npz_files
-from sce_video.evaluation.features import read_npz, write_features, write_npz
-from sce_video.evaluation.rows import check_labelled, check_same_size
-from sce_video.find.index_files import FileRecord, write_records
+from sce_video.evaluation.features import read_npz, write_npz, write_streamed_features
+from sce_video.evaluation.rows import check_labelled
+from sce_video.find.store import FileRecord, FileStore
 
 
 def external_file(path, save=np.savez, **changes):
@@ -176,16 +175,6 @@ def test_files_of_other_programs_are_not_mapped(tmp_path, large):
         assert torch.equal(load_features(other)[0].features, expected)
 
 
-def test_aligned_files_of_other_programs_are_not_mapped(tmp_path, large):
-    """As write_npz writes them, but for the mark in the padding."""
-    other = tmp_path / "other.npz"
-    data = bytearray(large[0].read_bytes())
-    data[data.index(struct.pack("<H", 0xD935), data.index(b"features.npy"))] += 1
-    other.write_bytes(data)
-    assert not isinstance(read_npz(other, "a file")[0]["features"], np.memmap)
-    assert isinstance(read_npz(large[0], "a file")[0]["features"], np.memmap)
-
-
 def member(array, **header):
     """The .npy bytes of an array, with other entries in its header."""
     file = io.BytesIO()
@@ -283,14 +272,6 @@ def test_missing_labels_raise_when_they_are_needed(tmp_path):
     check_labelled(some.subset(torch.tensor([0, 1])), "retrieval")
 
 
-def test_different_sizes_raise_with_both_file_names(tmp_path):
-    three, _ = load_features(external_file(tmp_path / "f.npz"))
-    five, _ = load_features(external_file(tmp_path / "g.npz", features=np.ones((4, 5))))
-    with pytest.raises(ValueError, match=r"3 in .*f\.npz, 5 in .*g\.npz"):
-        check_same_size(three, five)
-    check_same_size(three, three)
-
-
 def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatch):
     """40 MB of features, an index and a feature file, by at most 1 MB of them at a time."""
     monkeypatch.setattr(npz_files, "BLOCK_BYTES", 1 << 20)
@@ -305,8 +286,10 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
     settings = {"model": {}, "num_clips": 1, "num_crops": 1}
     header = {"root": "/", "checkpoint": {"path": "", "sha256": ""}, "settings": settings}
     writers = {
-        "features": lambda path: write_features(path, samples, map(feature, range(2500)), 4096),
-        "index": lambda path: write_records(path, header, records),
+        "features": lambda path: write_streamed_features(
+            path, samples, map(feature, range(2500)), 4096
+        ),
+        "index": lambda path: FileStore(path).write(header, records),
     }
     for name, write in writers.items():
         tracemalloc.start()
@@ -319,6 +302,6 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
         np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
     np.testing.assert_array_equal(arrays["mean"], np.full(4096, rows.mean(dtype=np.float64)))
     with pytest.raises(ValueError, match="2499 rows of an array of 2500"):
-        write_features(tmp_path / "f.npz", samples, map(feature, range(2499)), 4096)
+        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(2499)), 4096)
     with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(2500, 4095\)"):
-        write_features(tmp_path / "f.npz", samples, map(feature, range(2500)), 4095)
+        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(2500)), 4095)

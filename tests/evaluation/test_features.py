@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
-from torch import nn
 
 from sce_video.evaluation import Rows, extract_features, load_features, save_features
-from sce_video.evaluation.rows import evaluating
 
 
 @pytest.fixture
@@ -69,15 +67,6 @@ def test_mode_of_every_module_and_bn_statistics_are_kept(model):
     with pytest.raises(RuntimeError, match="cannot be decoded"):
         extract_features(model, loader(ColourVideos(6, broken={2})))
     assert [module.training for module in model.modules()] == modes
-
-
-def test_evaluating_uses_no_gradient_and_unwraps(model):
-    with evaluating(nn.DataParallel(model)) as inner:
-        assert inner is model
-        assert not inner.dropout.training
-        assert not torch.is_grad_enabled()
-    assert torch.is_grad_enabled()
-    assert model.dropout.training
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])  # with 1, whole batches are skipped

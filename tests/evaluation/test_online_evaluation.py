@@ -187,11 +187,3 @@ def test_invalid_settings_raise(tmp_path):
 class Unlabelled(ColourVideos):
     def __getitem__(self, index):
         return {**super().__getitem__(index), "label": -1}
-
-
-def test_a_gallery_without_labels_raises(tmp_path):
-    run = runner(tmp_path, [hook(queries=None)], epochs=1)
-    online = next(h for h in run.hooks if isinstance(h, OnlineEvaluationHook))
-    online.gallery = loader(Unlabelled(6))
-    with pytest.raises(ValueError, match="has no 'labels'"):
-        run.train()

@@ -19,10 +19,10 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import origin
+from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.evaluation.multi_view import class_scores
 from sce_video.evaluation.provenance import _folders_of_classes
 from sce_video.evaluation.scores import load_scores
-from sce_video.evaluation.tables import format_metrics
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
 from sce_video.runs import launch

@@ -142,25 +142,6 @@ def test_fusion_equals_the_weighted_mean_of_videos_matched_by_path(weights):
     assert reverse.indices.tolist() == list(range(9))[::-1]
 
 
-def test_probabilities_are_averaged_not_logits():
-    # The softmax of the mean logits would be (0.99, 0.01).
-    sure = torch.tensor([[0.1000, 0.9000]])
-    surer = torch.tensor([[0.99999, 0.00001]])
-    label, index = torch.tensor([0]), torch.tensor([0])
-    fused = fuse_scores([Rows(s, label, index, ["a"]) for s in (sure, surer)])
-    np.testing.assert_allclose(fused.scores.numpy(), [[0.549995, 0.450005]], atol=1e-6)
-
-
-def test_one_view_scores_are_fused_only_if_all_have_them():
-    assert fuse_scores([score_set(0), score_set(1, one_view=False)]).central is None
-
-
-def test_failures_are_joined():
-    a = dataclasses.replace(score_set(0), failures=[("x", "why"), ("y", "why")])
-    b = dataclasses.replace(score_set(1), failures=[("y", "why"), ("z", "why")])
-    assert [path for path, _ in fuse_scores([a, b]).failures] == ["x", "y", "z"]
-
-
 def test_invalid_sets_raise():
     a, b = score_set(0, source="A.npz"), score_set(1, source="B.npz")
     with pytest.raises(ValueError, match="two or more sets of scores, got 1"):
@@ -239,12 +220,6 @@ def test_accuracies_against_known_values():
         "top5",
         "mean_class_accuracy",
     }
-
-
-def test_with_few_classes_top_five_is_one():
-    metrics = accuracies(score_set(0, classes=4))
-    assert metrics["top5"] == metrics["one_view_top5"] == 1.0
-    assert metrics["top1"] < 1.0
 
 
 def test_accuracy_needs_labels():

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import evaluation_fakes
-from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder
 from mmengine.config import Config
 
 from sce_video.commands import evaluate
 from sce_video.data_tools.generated import CLASSES, render_toy_action
 from sce_video.datasets.loading.batches import collate_views
-from sce_video.datasets.transforms import cut_views
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
     KNN,
@@ -32,7 +31,6 @@ from sce_video.evaluation.multi_view import (
     alter_batch,
     frame_order,
     mean_representation,
-    split_alterations,
     with_alterations,
 )
 from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
@@ -66,20 +64,6 @@ def test_frames_of_altered_clips(alteration):
             assert np.array_equal(altered["inputs"][number][i], expected)
             assert np.array_equal(half["inputs"][number][row], expected)
     assert altered["label"].tolist() == [0, 1, 2, 0, 1]
-
-
-@pytest.mark.parametrize("alteration", ALTERATIONS)
-def test_shared_frames_are_not_copied(alteration):
-    frames = torch.randint(0, 256, (9, 4, 6, 3), dtype=torch.uint8)
-    positions = torch.tensor([[0, 2, 4, 6], [2, 4, 6, 8]])
-    video = {"frames": frames, "positions": positions, "offsets": torch.tensor([[0, 0], [0, 2]])}
-    sample = {**video, "crop_size": 4, "label": 0, "index": 0, "seed": 7}
-    (altered,) = alter_batch(collate_views([sample]), alteration)["videos"]
-    assert altered["frames"].data_ptr() == frames.data_ptr()
-    plain, changed = cut_views({**video, "crop_size": 4}), cut_views(altered)
-    for number in range(4):  # clip 0 crop 0, clip 0 crop 1, clip 1 crop 0, ...
-        order = frame_order(alteration, 4, 7, number // 2)
-        assert torch.equal(changed[number], plain[number][torch.from_numpy(order)])
 
 
 def test_a_network_of_frames_does_not_see_their_order():
@@ -225,16 +209,6 @@ def test_rows_that_cannot_be_used():
         SenseOfTime(measures=["knn"], pairs="ssv2")
 
 
-def test_only_the_chosen_measures():
-    queries, gallery = features(24, 1, classes=3), features(30, 2, classes=3)
-    given = {"measures": ["retrieval"], "alterations": ["still"]}
-    found = SenseOfTime(**given).compute(queries, gallery)
-    full = SenseOfTime(alterations=["still"]).compute(queries, gallery)
-    names = ("retrieval_unaltered", "retrieval_still", "retrieval_still_from_unaltered")
-    names = (*names, "cosine_still", "centred_cosine_still")
-    assert found == {f"time_{name}": full[f"time_{name}"] for name in names}
-
-
 class _Counted(ColourVideos):
     """Counts how often a sample is made."""
 
@@ -294,24 +268,6 @@ def test_the_loop_makes_every_sample_once(tmp_path, repo, capsys):
         assert again[name] == metrics[name]
     assert "sense of time:" in capsys.readouterr().out
     assert tool.main([*given, str(out), "--train", str(tmp_path / "f.npz")]) != 0
-
-
-def test_rows_are_the_same_for_any_batch():
-    torch.manual_seed(0)
-    model, names = TinyEncoder().eval(), ("shuffled", "still")
-    function = with_alterations(mean_representation(), names)
-    rows = []
-    for size in (4, 12):
-        with torch.no_grad():
-            parts = [function(model, batch).values for batch in loader(ColourVideos(12), size)]
-        values = torch.cat(parts)
-        whole = Rows(values, torch.zeros(12).long(), torch.arange(12), [str(i) for i in range(12)])
-        rows.append(split_alterations(whole, names))
-    for first, second in zip(*(r.altered.values() for r in rows), strict=True):
-        torch.testing.assert_close(first, second)
-    with torch.no_grad():
-        plain = mean_representation()(model, next(iter(loader(ColourVideos(12), 12)))).values
-    torch.testing.assert_close(rows[1].values, plain)
 
 
 def test_protocols_of_the_command():

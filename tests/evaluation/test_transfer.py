@@ -26,7 +26,7 @@ from sce_video.evaluation.functional.transfer import (
     many_shot,
     random_holdout,
 )
-from sce_video.evaluation.transfer import MANY_SHOT_SETS, load_parts
+from sce_video.evaluation.transfer import MANY_SHOT_SETS, load_transfer_parts
 
 
 def colours(path: Path) -> np.ndarray:
@@ -36,7 +36,7 @@ def colours(path: Path) -> np.ndarray:
 
 
 def write_features(root: Path, part: str, out: Path, size: int = 6, seen: str = "a" * 64) -> Path:
-    """The feature file of a list, with paths as tools/extract_features.py stores them."""
+    """The feature file of a list, with paths as sce-video embed stores them."""
     videos = read_annotation_list(str(root / f"lists/{part}.txt"), "image")
     paths = [str(root / videos.path(i)) for i in range(len(videos))]
     values = torch.tensor(np.stack([colours(Path(path))[:size] for path in paths]))
@@ -186,7 +186,7 @@ def test_features_of_different_checkpoints_are_noted(tmp_path):
     prepare_transfer_set("pets", PrepareOptions(root=root, check=False))
     train = write_features(root, "train", tmp_path, seen="b" * 64)
     test = write_features(root, "test", tmp_path)
-    parts = load_parts({"train": str(train), "val": None, "test": str(test)})
+    parts = load_transfer_parts({"train": str(train), "val": None, "test": str(test)})
     assert "made by different checkpoints" in parts.notes[0] and len(parts.notes) == 1
 
 
@@ -197,6 +197,6 @@ def test_other_metrics_on_the_features_are_no_result_of_the_transfer(tmp_path):
         files[part] = str(tmp_path / f"{part}.npz")
         found = rows([f"{part}/{i}.jpg" for i in range(4)], [0, 1, 0, 1])
         save_features(files[part], found, {"benchmark": stated})
-    assert load_parts({**files, "val": None}).provenance["benchmark"] == stated
+    assert load_transfer_parts({**files, "val": None}).provenance["benchmark"] == stated
     pair = load_feature_pair(files["test"], files["train"], "kNN")
     assert pair.provenance["benchmark"] is None

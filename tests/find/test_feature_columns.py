@@ -7,10 +7,15 @@ from helpers.tables import write_folder, write_table
 from sce_video.commands import search as command
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
-from sce_video.find.feature_columns import feature_columns, open_features, write_features
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
-from sce_video.find.table_store import FACTS, header_text
+from sce_video.find.table_store import (
+    FACTS,
+    feature_columns,
+    header_text,
+    open_feature_column,
+    write_feature_column,
+)
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -40,7 +45,7 @@ def stored(table, column="feature_net"):
 def test_a_column_is_written_read_and_searched(table, features, tmp_path):
     streams = {p: p.stat().st_size for p in (tmp_path / "videos.lance/data").rglob("*.*")}
     rows = list_rows(table).rows.tolist()
-    assert write_features(table, "net", PATHS, features[:4], HEADER) == 4
+    assert write_feature_column(table, "net", PATHS, features[:4], HEADER) == 4
     found = stored(table)
     assert sorted(path for path, value in found.items() if value is None) == ["a/1.mp4", "b/2.mp4"]
     for path, row in zip(PATHS, features, strict=False):
@@ -64,11 +69,11 @@ def test_a_column_is_written_read_and_searched(table, features, tmp_path):
 
 
 def test_further_features_and_a_second_column(table, features):
-    write_features(table, "net", PATHS, features[:4], HEADER)
-    write_features(table, "other", PATHS[:1], features[:1, :5], HEADER)
+    write_feature_column(table, "net", PATHS, features[:4], HEADER)
+    write_feature_column(table, "other", PATHS[:1], features[:1, :5], HEADER)
     assert feature_columns(table) == ["feature_net", "feature_other"]
     more = ["a/1.mp4", "b/1.mp4"]
-    assert write_features(table, "net", more, features[4:], HEADER) == 5
+    assert write_feature_column(table, "net", more, features[4:], HEADER) == 5
     found = stored(table)
     np.testing.assert_array_equal(np.float32(found["b/1.mp4"]), features[5])
     np.testing.assert_array_equal(np.float32(found["a/0.mp4"]), features[1])
@@ -78,12 +83,12 @@ def test_further_features_and_a_second_column(table, features):
     with pytest.raises(ValueError, match="name its column of features.*feature_net"):
         read_index(table)
     with pytest.raises(ValueError, match="it has no column feature_none"):
-        open_features(table, "none")
+        open_feature_column(table, "none")
 
 
 @pytest.mark.parametrize("method", ["drop_column", "rename_column"])
 def test_a_call_that_ends_between_two_commits_loses_nothing(table, features, monkeypatch, method):
-    write_features(table, "net", PATHS, features[:4], HEADER)
+    write_feature_column(table, "net", PATHS, features[:4], HEADER)
     real = RemoteTable.call
 
     def crash(self, called, *arguments):
@@ -94,8 +99,8 @@ def test_a_call_that_ends_between_two_commits_loses_nothing(table, features, mon
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(RemoteTable, "call", crash)
         patch.setattr("sce_video.datasets.tables.table._may_import", lambda: False)
-        write_features(table, "net", ["a/1.mp4"], features[4:5], HEADER)
-    assert write_features(table, "net", ["b/2.mp4"], features[5:], HEADER) in (5, 6)
+        write_feature_column(table, "net", ["a/1.mp4"], features[4:5], HEADER)
+    assert write_feature_column(table, "net", ["b/2.mp4"], features[5:], HEADER) in (5, 6)
     found = stored(table)
     np.testing.assert_array_equal(np.float32(found["a/0.mp4"]), features[1])
     np.testing.assert_array_equal(np.float32(found["b/2.mp4"]), features[5])
@@ -103,25 +108,25 @@ def test_a_call_that_ends_between_two_commits_loses_nothing(table, features, mon
 
 
 def test_other_networks_and_wrong_features_are_refused(table, features):
-    write_features(table, "net", PATHS, features[:4], HEADER)
+    write_feature_column(table, "net", PATHS, features[:4], HEADER)
     for wrong in (
         {"checkpoint": {"path": "d.pth", "sha256": "1" * 64}},
         {"settings": {**HEADER["settings"], "num_clips": 1}},
     ):
         with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* choose another name"):
-            write_features(table, "net", PATHS, features[:4], {**HEADER, **wrong})
+            write_feature_column(table, "net", PATHS, features[:4], {**HEADER, **wrong})
     with pytest.raises(ValueError, match=r"1 of 4 paths are no rows .*, the first is c/3\.mp4"):
-        write_features(table, "new", [*PATHS[:3], "c/3.mp4"], features[:4], HEADER)
+        write_feature_column(table, "new", [*PATHS[:3], "c/3.mp4"], features[:4], HEADER)
     with pytest.raises(ValueError, match="given twice"):
-        write_features(table, "new", PATHS[:1] * 2, features[:2], HEADER)
+        write_feature_column(table, "new", PATHS[:1] * 2, features[:2], HEADER)
     with pytest.raises(ValueError, match="do not match"):
-        write_features(table, "new", PATHS, features[:3], HEADER)
+        write_feature_column(table, "new", PATHS, features[:3], HEADER)
     with pytest.raises(ValueError, match=r"1 features hold NaN or infinity.*b/1\.mp4"):
-        write_features(table, "new", PATHS[:1], features[:1] * np.nan, HEADER)
+        write_feature_column(table, "new", PATHS[:1], features[:1] * np.nan, HEADER)
     with pytest.raises(ValueError, match="name a column"):
-        write_features(table, "a b", PATHS, features[:4], HEADER)
+        write_feature_column(table, "a b", PATHS, features[:4], HEADER)
     with pytest.raises(TableError, match="there is no table"):
-        write_features(f"{table}2", "net", PATHS, features[:4], HEADER)
+        write_feature_column(f"{table}2", "net", PATHS, features[:4], HEADER)
     assert feature_columns(table) == ["feature_net"]
     read_table(table).call("describe", "feature_net", {FACTS.decode(): header_text({"root": 1})})
     with pytest.raises(ValueError, match="is not the table of an index"):
@@ -130,14 +135,14 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
 
 def test_the_command_searches_a_table(table, features, tmp_path, monkeypatch, capsys):
     header = {**HEADER, "root": str(tmp_path / "videos")}
-    write_features(table, "net", PATHS, features[:4], header)
+    write_feature_column(table, "net", PATHS, features[:4], header)
     read = read_table(table).call("read", ["path", "source_size", "source_mtime_ns"]).to_pylist()
     assert all(row["source_size"] > 0 for row in read)
     monkeypatch.chdir(tmp_path)
     video = str(tmp_path / "videos" / "a" / "0.mp4")
-    assert command.main(["query", video, "--index", table, "-k", "2"]) == 0
+    assert command.main([video, "--index", table, "-k", "2"]) == 0
     printed = capsys.readouterr().out
     assert "the 2 most similar of 4 videos" in printed
     assert (tmp_path / "videos.lance.queries" / "0.html").is_file()
-    assert command.main(["query", "--serve", table, "--no-open"]) == 2
+    assert command.main(["--serve", table, "--no-open"]) == 2
     assert "needs the folder of an index" in capsys.readouterr().err

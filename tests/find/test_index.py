@@ -17,10 +17,9 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
 from sce_video.datasets import VideoDecodeError
 from sce_video.evaluation import load_features
-from sce_video.find import index as index_build
 from sce_video.find.index import build_index, read_index
-from sce_video.find.index_files import FileRecord, write_records
 from sce_video.find.query import query_index
+from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
 from sce_video.jobs import RunError
@@ -182,7 +181,7 @@ def test_a_crash_between_the_two_files(
         raise RuntimeError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(index_build, "write_description", crash)
+        patch.setattr(FileStore, "describe", crash)
         with pytest.raises(RuntimeError, match="power cut"):
             build_index(model, root, index, OPTIONS)
     assert len(read_index(index)) == count
@@ -365,7 +364,7 @@ def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
     settings = {"model": {}, "num_clips": 2, "num_crops": 1}
     header = {"root": "/videos", "checkpoint": {"path": "a", "sha256": "b"}, "settings": settings}
     record = FileRecord(1, 2, np.ones(4, np.float32))
-    write_records(tmp_path / "features.npz", header, {"a.mp4": record})
+    FileStore(tmp_path / "features.npz").write(header, {"a.mp4": record})
     assert read_index(tmp_path).settings == settings
     file = dict(np.load(tmp_path / "features.npz"))
     protocol = json.loads(str(file["protocol"]))

@@ -15,13 +15,12 @@ from helpers.tiny_encoder import save_tiny, tiny_backbone
 from sce_video.datasets.tables import reader_process
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
-from sce_video.find import store as index_store
 from sce_video.find import table_store as index_table
 from sce_video.find.index import VideoIndex, build_index, read_index
-from sce_video.find.index_files import FileRecord
-from sce_video.find.query import query_feature, query_index, rows_of_file, searches_approximately
-from sce_video.find.store import NpzStore, TableStore
-from sce_video.find.table_store import TABLE, path_to_text, text_to_path
+from sce_video.find.query import query_index, searches_approximately
+from sce_video.find.search import query_feature, rows_of_file
+from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
+from sce_video.find.table_store import TableStore, path_to_text, text_to_path
 from sce_video.inference.model import load_model
 from sce_video.utils.errors import MissingPackageError
 
@@ -52,9 +51,9 @@ def some_records(count=1500, size=24):
 def both(folder, records):
     """An index of the records in a file, and one in a table."""
     found = []
-    for name, kind in (("file", NpzStore), ("table", TableStore)):
+    for name, kind in (("file", FileStore), ("table", TableStore)):
         (folder / name).mkdir(exist_ok=True)
-        store = kind(folder / name)
+        store = kind(folder / name / (FEATURES if kind is FileStore else TABLE))
         if store.exists() and kind is TableStore:
             known = store.read()[1]
             store.write(
@@ -141,7 +140,7 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
     records = some_records()
     file, table = both(tmp_path, records)
     assert not searches_approximately(table)
-    TableStore(tmp_path / "table").make_vector_index(wanted=True)
+    TableStore(tmp_path / "table" / TABLE).make_vector_index(wanted=True)
     table = read_index(tmp_path / "table")
     assert searches_approximately(table)
     assert not searches_approximately(table, centred=True)
@@ -172,15 +171,15 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
     compared.clear()
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
     assert not compared
-    TableStore(tmp_path / "table").make_vector_index(wanted=False)
+    TableStore(tmp_path / "table" / TABLE).make_vector_index(wanted=False)
     table = read_index(tmp_path / "table")
     assert table.stored.indexed == 1504
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
 
 
 def test_a_large_table_gets_a_vector_index_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_store, "APPROXIMATE_ROWS", 300)
-    store = TableStore(tmp_path)
+    monkeypatch.setattr(index_table, "APPROXIMATE_ROWS", 300)
+    store = TableStore(tmp_path / TABLE)
     for count, held in ((290, None), (310, 310)):
         records = {
             f"{i}.mp4": FileRecord(i, i, np.eye(8, dtype=np.float32)[i % 8] + i / 999)
@@ -268,11 +267,11 @@ def test_a_conversion_that_ends_before_the_file_is_removed(model, root, tmp_path
     folder = tmp_path / "index"
     build_index(model, root, folder, OPTIONS)
     with monkeypatch.context() as patch:
-        patch.setattr("sce_video.find.index.remove_stores", lambda *a, **k: 1 / 0)
+        patch.setattr("sce_video.find.index._remove_stores", lambda *a, **k: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build_index(model, root, folder, OPTIONS, table=True)
     assert (folder / "features.npz").exists()
-    assert isinstance(read_index(folder).stored, index_table.TableRecords)
+    assert isinstance(read_index(folder).stored, index_table.TableRows)
     assert numbers(build_index(model, root, folder, OPTIONS)) == (5, 0, 0, 6, 0)
     assert not (folder / "features.npz").exists()
 
@@ -294,7 +293,7 @@ def test_only_broken_files_then_others(model, root, tmp_path):
 
 
 def test_features_that_are_not_finite_are_refused(tmp_path):
-    store = TableStore(tmp_path)
+    store = TableStore(tmp_path / TABLE)
     records = some_records(800)
     records["0007.mp4"] = FileRecord(1, 1, np.full(24, np.nan, np.float32))
     with pytest.raises(ValueError, match=r"the feature of 0007\.mp4 holds NaN.*diverged"):
@@ -332,7 +331,7 @@ def test_a_table_that_is_no_index(model, root, tmp_path):
     "wrong", [{"version": 9}, {"settings": {"num_clips": 10**9}}, {"checkpoint": 3}, None]
 )
 def test_settings_of_an_untrusted_table_are_checked(tmp_path, wrong):
-    store = TableStore(tmp_path)
+    store = TableStore(tmp_path / TABLE)
     store.write(HEADER, some_records(800))
     facts = "not JSON" if wrong is None else json.dumps({"version": 1, **HEADER, **wrong})
     read_table(str(store.file)).call("describe", "feature", {"sce_video.index": facts})
@@ -356,7 +355,7 @@ def test_a_table_that_was_half_copied(model, root, tmp_path):
 
 
 def test_without_lance(tmp_path, monkeypatch):
-    TableStore(tmp_path).write(HEADER, some_records(800))
+    TableStore(tmp_path / TABLE).write(HEADER, some_records(800))
     monkeypatch.setitem(sys.modules, "lance", None)
     with pytest.raises(MissingPackageError, match=r"needs Lance: pip install 'sce-video\[lance\]'"):
         read_index(tmp_path)
@@ -371,7 +370,7 @@ def test_names_that_are_no_utf8_come_back():
 def test_files_of_many_small_updates_are_joined(tmp_path, monkeypatch):
     import lance  # in the last test: the others check that this process does not need it
 
-    store = TableStore(tmp_path)
+    store = TableStore(tmp_path / TABLE)
     records = {}
     for number in range(4):
         feature = np.full(4, number + 1, np.float32)
@@ -380,7 +379,7 @@ def test_files_of_many_small_updates_are_joined(tmp_path, monkeypatch):
     assert len(list((tmp_path / TABLE / "data").iterdir())) == 4
     monkeypatch.setattr(reader_process, "_MOST_FILES", 3)
     table = lance.dataset(str(store.file))
-    reader_process.call(table, "tidy")
+    reader_process.call_method(table, "tidy")
     assert len(table.get_fragments()) == 1
     found = store.open()
     assert found.paths.tolist() == list(records)

@@ -11,8 +11,9 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
 from sce_video.find import query as search
 from sce_video.find.index import build_index, read_index
-from sce_video.find.index_files import FileRecord, write_records
-from sce_video.find.query import model_of_index, query_feature, query_index, rows_of_file
+from sce_video.find.query import query_index
+from sce_video.find.search import model_of_index, query_feature, rows_of_file
+from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
 
@@ -156,7 +157,7 @@ def large(tmp_path):
         }
         records = {f"{i:04}.mp4": FileRecord(i, i, row) for i, row in enumerate(features)}
         (tmp_path / "large").mkdir(exist_ok=True)
-        write_records(tmp_path / "large" / "features.npz", header, records)
+        FileStore(tmp_path / "large" / "features.npz").write(header, records)
         return read_index(tmp_path / "large")
 
     return write

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from sce_video.find.index import read_index
-from sce_video.find.index_files import FileRecord, write_records
+from sce_video.find.index import fit_whitening, read_index
 from sce_video.find.query import query_index
-from sce_video.find.whitening import fit_whitening
+from sce_video.find.store import FileRecord, FileStore
 
 
 def correlated(count, size=6):
@@ -29,7 +28,7 @@ def windows(tmp_path):
         header = {"root": "/videos", "checkpoint": checkpoint, "settings": settings}
         spans = np.stack([starts, starts + 5], axis=1)
         record = FileRecord(1, 1, features, spans=spans)
-        write_records(tmp_path / "features.npz", header, {"long.mp4": record})
+        FileStore(tmp_path / "features.npz").write(header, {"long.mp4": record})
         return read_index(tmp_path)
 
     return write

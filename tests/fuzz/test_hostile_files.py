@@ -44,8 +44,8 @@ from sce_video.evaluation.scores import (
     save_scores,
 )
 from sce_video.find.index import read_index
-from sce_video.find.index_files import FileRecord, write_records
 from sce_video.find.query import query_index
+from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.config_text import parse_config_text
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
@@ -238,7 +238,7 @@ def index_targets(folder: Path) -> list[Target]:
     }
     records = {f"{i}.mp4": FileRecord(10, 5, np.arange(4, dtype=np.float32)) for i in range(3)}
     records["bad.mp4"] = FileRecord(0, 1, None, "no video")
-    archive = saved(folder, "i.npz", lambda path: write_records(path, header, records))
+    archive = saved(folder, "i.npz", lambda path: FileStore(path).write(header, records))
     stated = json.loads(str(np.load(folder / "i.npz")["protocol"]))
 
     def write(path: Path, data: bytes) -> None:

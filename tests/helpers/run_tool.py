@@ -25,6 +25,7 @@ from helpers.training import REPO
 from torch.multiprocessing import start_processes
 
 from sce_video.commands import prepare as prepare_command
+from sce_video.commands.main import main as sce_video_main
 from sce_video.runs import page as run_page
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -58,8 +59,10 @@ def start_server() -> None:
 
 
 def load(name: str) -> ModuleType:
-    """The module of a tool, e.g. "convert/from_torchvision", to call its ``main`` in process."""
+    """The module of a tool, e.g. "convert/to_layout", or of a command, to call its ``main``."""
     path = REPO / "tools" / f"{name}.py"
+    if not path.exists():
+        return importlib.import_module(f"sce_video.commands.{name}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -74,18 +77,20 @@ def prepare(name: str, *words: object) -> int:
 def run_tool(
     tool: str | Path, *arguments: object, cwd: Path = REPO, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess:
-    """Run ``python tools/TOOL ARGUMENTS`` and wait for it, 300 s at most.
+    """Run ``python tools/TOOL ARGUMENTS`` or ``sce-video TOOL ARGUMENTS``, 300 s at most.
 
     A training writes no page of its run, which takes longer than the trainings of the tests; the
     tests of pages do not come here.
 
     Args:
-        tool: Path below ``tools`` with ``.py``, or an absolute path.
+        tool: Path below ``tools`` with ``.py``, or an absolute path; or a command.
         arguments: Of the command; turned into text.
         cwd: Directory to run in.
         env: Environment variables that are set or changed.
     """
-    words = [str(REPO / "tools" / tool), *map(str, arguments)]
+    is_command = Path(tool).suffix == ""
+    words = ["sce-video", str(tool)] if is_command else [str(REPO / "tools" / tool)]
+    words += map(str, arguments)
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         start_server()
@@ -144,6 +149,9 @@ def _main(words: list[str], cwd: str, env: dict[str, str], out: Path, err: Path)
     sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1, closefd=False) for n in (1, 2))
     os.chdir(cwd)
     os.environ.update(env)
-    sys.argv, sys.path[0] = words, os.path.dirname(words[0])
+    sys.argv = words
     run_page._write_or_warn = lambda *_: None
+    if words[0] == "sce-video":
+        sys.exit(sce_video_main())
+    sys.path[0] = os.path.dirname(words[0])
     runpy.run_path(words[0], run_name="__main__")

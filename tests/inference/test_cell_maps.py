@@ -12,14 +12,14 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets import VideoDecodeError
 from sce_video.inference.cell_maps import (
+    SeenClip,
     cell_similarity,
     class_activation,
     class_activation_map,
     class_number,
     cosine_map,
-    features_of,
+    features_of_clip,
     read_clips,
-    time_steps,
 )
 from sce_video.inference.classifier import load_classifier, predict
 from sce_video.inference.embed import EmbedOptions, embed
@@ -71,14 +71,6 @@ def test_the_similarity_of_a_cell_is_the_largest_cosine():
         assert found[t, y, x] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("frames", "steps", "expected"),
-    [(8, 4, "00112233"), (7, 4, "0011223"), (4, 4, "0123"), (4, 1, "0000"), (1, 1, "0")],
-)
-def test_frames_share_the_steps_of_the_features(frames, steps, expected):
-    assert "".join(map(str, time_steps(frames, steps))) == expected
-
-
 @pytest.mark.parametrize("name", BACKBONES)
 def test_the_mean_of_the_cells_plus_bias_is_the_score_of_every_backbone(classifier, video, name):
     """The score of mmaction2's own head on the same view."""
@@ -123,9 +115,7 @@ def test_the_clips_are_those_of_predict(classifier, video):
 def test_the_mean_of_the_cells_is_the_feature(model, video):
     """Features before pooling are those whose mean ``embed`` returns."""
     (clip,) = read_clips(model.settings, video)
-    encoder = model.encoder
-    view = encoder.data_preprocessor.normalise(torch.from_numpy(clip.frames[None]))
-    features = features_of(encoder.backbone, view, "x")
+    features = features_of_clip(model.encoder, clip, "x")
     expected = embed(model, video, EmbedOptions(num_clips=1))[0]
     np.testing.assert_allclose(features.mean(dim=(1, 2, 3)).numpy(), expected, atol=1e-5)
 
@@ -136,8 +126,7 @@ def test_similarity_to_a_key(model, video, tmp_path):
 
     def features(path):
         (clip,) = read_clips(replace(model.settings, short_side=64, crop_size=64), path)
-        view = model.encoder.data_preprocessor.normalise(torch.from_numpy(clip.frames[None]))
-        return features_of(model.encoder.backbone, view, "x").numpy()
+        return features_of_clip(model.encoder, clip, "x").numpy()
 
     q, k = features(video), features(key)
     assert q.shape == (32, 4, 2, 2)
@@ -206,9 +195,12 @@ def test_mistakes(classifier, model, video, tmp_path):
 
 
 def test_features_without_cells_are_refused(model):
-    class Flat(torch.nn.Module):
-        def forward(self, view):
+    class Flat:
+        data_preprocessor = model.encoder.data_preprocessor
+
+        def backbone(self, view):
             return view.mean(dim=(2, 3, 4))
 
+    clip = SeenClip("a.mp4", np.zeros((2, 8, 8, 3), np.uint8), None)
     with pytest.raises(ValueError, match=r"net\.pth gives \(1, 3\), not features"):
-        features_of(Flat(), torch.zeros(1, 3, 2, 8, 8), "net.pth")
+        features_of_clip(Flat(), clip, "net.pth")

@@ -189,28 +189,6 @@ def test_the_batch_of_views_is_bounded(model, videos, monkeypatch):
     assert sizes == [5, 5, 2] * 2
 
 
-def test_embedding_changes_neither_network_nor_input(model, videos):
-    before = {key: value.clone() for key, value in model.encoder.state_dict().items()}
-    array = videos[1][0].copy()
-    embed(model, array, fps=25)
-    assert np.array_equal(array, videos[1][0])
-    assert not model.encoder.training
-    for key, value in model.encoder.state_dict().items():
-        assert torch.equal(value, before[key])
-
-
-def test_one_item_and_stacks(model, videos):
-    paths, frames = videos
-    expected = embed(model, [frames[0]])
-    np.testing.assert_array_equal(embed(model, frames[0]), expected)
-    np.testing.assert_array_equal(embed(model, frames[0][None]), expected)
-    np.testing.assert_array_equal(embed(model, iter([frames[0]])), expected)
-    np.testing.assert_array_equal(embed(model, np.asfortranarray(frames[0])), expected)
-    np.testing.assert_array_equal(embed(model, str(paths[0])), embed(model, [paths[0]]))
-    flipped = frames[0][::-1, :, ::-1]
-    np.testing.assert_array_equal(embed(model, flipped), embed(model, flipped.copy()))
-
-
 GOOD = np.zeros((4, 32, 32, 3), np.uint8)
 
 
@@ -249,12 +227,6 @@ def test_wrong_arrays_are_reported_with_their_position(model, item, message):
 def test_wrong_options(options, message):
     with pytest.raises(ValueError, match=message):
         EmbedOptions(**options)
-
-
-@pytest.mark.parametrize("fps", [0, float("nan"), float("inf")])
-def test_wrong_fps(model, fps):
-    with pytest.raises(ValueError, match="fps must be positive"):
-        embed(model, GOOD, fps=fps)
 
 
 def test_nothing_to_embed_and_fps_of_files(model, videos):
@@ -312,16 +284,3 @@ def test_a_network_that_has_diverged(tmp_path, videos):
         list(iterate_embeddings(model, [str(videos[0][0])], EmbedOptions()))
     with pytest.raises(ValueError, match="video 0 is not finite"):
         embed(model, videos[1][0])
-
-
-def test_real_files(model, shared_videos):
-    folder = shared_videos / "weizmann4"
-    paths = sorted(folder.glob("*/*.mp4"))[:3]
-    features = embed(model, paths, EmbedOptions(num_clips=2))
-    for path, feature in zip(paths, features, strict=True):
-        frames_rgb, times, _ = decoded(path)
-        assert len(np.unique(np.diff(times).round(3))) == 1
-        clips = clips_by_hand(times, float(times[-1] + times[1]), 2)
-        np.testing.assert_allclose(
-            feature, feature_by_hand(frames_rgb, clips, 1), rtol=1e-4, atol=1e-5
-        )

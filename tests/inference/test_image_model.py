@@ -85,12 +85,6 @@ def test_a_video_is_embedded_with_one_frame_per_clip(model, tmp_path, num_clips,
     assert embed_files(model, [path]).num_views == 4
 
 
-def test_an_image_is_an_array_of_one_frame(model):
-    image = moving_frames(1, 48, 64)
-    expected = feature_by_hand(image[0])
-    np.testing.assert_allclose(embed(model, image)[0], expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(("trained", "expected"), [(224, (256, 224)), (32, (32, 32))])
 def test_sizes_without_a_test_pipeline(trained, expected):
     """ImageNet: the short side is 256 and the crop 224; small images are taken as they are."""

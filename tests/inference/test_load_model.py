@@ -239,15 +239,6 @@ def test_registered_names_with_and_without_scope(tmp_path):
     }
 
 
-def test_a_backbone_without_feature_maps(tmp_path):
-    text = CONFIG.replace(
-        "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False",
-        "type='MLP', hidden_channels=8, out_channels=8, in_channels=3, num_layers=2",
-    )
-    with pytest.raises(ValueError, match=r"tiny\.pth|MLP"):
-        load_model(save_tiny(tmp_path / "tiny.pth", text=text))
-
-
 @pytest.mark.parametrize(
     ("train", "test", "expected"),
     [

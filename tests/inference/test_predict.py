@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from helpers.recognition import FINETUNE, folder_options
 from helpers.tiny_encoder import save_tiny
 
@@ -112,13 +111,6 @@ def test_files_that_cannot_be_decoded_are_listed(classifier, scores, tmp_path):
         predict(classifier, given[1])
 
 
-def test_an_array_is_a_video(classifier):
-    frames = np.random.default_rng(0).integers(0, 255, (30, 40, 48, 3), dtype=np.uint8)
-    probabilities = predict(classifier, frames, fps=25)
-    assert probabilities.shape == (1, 2)
-    assert probabilities.sum() == pytest.approx(1, abs=1e-6)
-
-
 def test_a_path_is_not_a_classifier():
     for function in (predict, predict_files):
         with pytest.raises(TypeError, match=r"load_classifier\(CHECKPOINT\), got 'c\.pth'"):
@@ -154,25 +146,6 @@ def test_an_untrusted_config_builds_known_heads_only(changed):
     for wrong in ("num_clips=0", "num_clips=2000000000", "num_clips='many'"):
         with pytest.raises(ValueError, match="num_clips"):
             load_classifier(changed(other("num_clips=10", wrong)))
-
-
-def test_a_network_that_has_diverged(scores, changed):
-    def diverge(stored):
-        stored["state_dict"]["cls_head.fc_cls.bias"] = torch.tensor([float("nan"), 0.0])
-
-    broken = load_classifier(changed(diverge))
-    with pytest.raises(ValueError, match=r"not finite: the network of .*changed\.pth has diverged"):
-        predict(broken, scores.paths[0])
-
-
-def test_names_of_wrapped_models_are_read(changed, classifier, scores):
-    def wrap(stored):
-        stored["state_dict"] = {f"module.{k}": v for k, v in stored["state_dict"].items()}
-
-    wrapped = load_classifier(changed(wrap))
-    np.testing.assert_array_equal(
-        predict(wrapped, scores.paths[0]), predict(classifier, scores.paths[0])
-    )
 
 
 def test_the_most_probable_classes():

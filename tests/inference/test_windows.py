@@ -14,7 +14,8 @@ from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
 from sce_video.evaluation.features import read_npz, write_npz
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import query_feature, query_index, rows_of_query
+from sce_video.find.query import query_index
+from sce_video.find.search import query_feature, rows_of_query
 from sce_video.inference import windows as windows_module
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.views import ArrayReader

@@ -16,7 +16,6 @@ from helpers.videos import numbered_frames, read_number, write_video
 from sce_video.datasets import VideoDecodeError
 from sce_video.pages.gallery import (
     GalleryEntry,
-    draw_gallery,
     format_duration,
     read_entry,
     read_frames,
@@ -134,7 +133,6 @@ def test_missing_and_broken_files_are_shown_with_the_problem(tmp_path, video):
     links = [urllib.parse.unquote(a["href"]) for a in page.all("a")]
     assert links[1:] == [f"./{os.path.relpath(video, tmp_path)}"]
     assert len(page.all("img")) == 8
-    draw_gallery(QUERY, [good, missing, broken])
 
 
 def test_what_the_page_shows(tmp_path):
@@ -201,30 +199,11 @@ def test_hostile_names_are_shown_as_text(tmp_path, name):
     assert urllib.parse.unquote_to_bytes(link[2:]) == name.replace("/", "_").encode(
         "utf-8", "surrogateescape"
     )
-    draw_gallery(QUERY, [entry(name=name), bad], name).canvas.draw()
 
 
 def test_no_results(tmp_path):
     write_gallery(tmp_path / "g.html", QUERY, [])
     assert "There is no other video in the index." in Page((tmp_path / "g.html").read_text()).texts
-
-
-def test_the_image(tmp_path):
-    colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
-    entries = [
-        entry(rank=i or None, frames=[np.full((60, 80, 3), colour, np.uint8)] * 4, similarity=0.5)
-        for i, colour in enumerate(colours)
-    ]
-    figure = draw_gallery(entries[0], entries[1:], "a note with $ signs $")
-    figure.savefig(tmp_path / "g.png")
-    image = cv2.cvtColor(cv2.imread(str(tmp_path / "g.png")), cv2.COLOR_BGR2RGB)
-    rows = []
-    for colour in colours:
-        where = np.argwhere((np.abs(image.astype(int) - colour) < 3).all(axis=2))
-        rows.append((where[:, 0].min(), where[:, 0].max()))
-        assert len(where) > 4 * 80 * 60
-    assert rows[0][1] < rows[1][0] < rows[1][1] < rows[2][0]
-    assert len(figure.axes) == 12
 
 
 @pytest.mark.parametrize(

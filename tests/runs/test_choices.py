@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.datasets.samplers import ResumableSampler
 from sce_video.runs.choices import (
     Machine,
     choose,
     choose_epochs,
     choose_momentum,
-    choose_warmup,
     least_steps,
     notes,
     samples_of_epoch,
@@ -47,10 +45,6 @@ def values(machine=CPU, given=None, **changes):
 def test_a_batch_has_no_video_twice(batch):
     with pytest.raises(ValueError, match=f"at most the 36 videos, got {batch}: clips of one video"):
         values(num_videos=36, given={"batch": batch})
-
-
-def test_every_choice_has_a_reason():
-    assert all(choice.reason for choice in choose(facts(), CPU).values())
 
 
 @pytest.mark.parametrize(
@@ -108,17 +102,6 @@ def test_without_a_budget_a_training_ends_in_finite_time(steps):
     """100,000 videos in batches of 16 are 6250 steps: 20 epochs would be 125,000 steps."""
     total = choose_epochs(steps, None, None).value * steps
     assert total >= 2000 and total < max(20_000 + steps, 2000 + steps)
-
-
-@pytest.mark.parametrize(("epochs", "expected"), [(100, 5), (55, 2.75), (2, 0.1), (1, 0.05)])
-def test_the_rate_rises_in_a_part_of_the_training(epochs, expected):
-    assert choose_warmup(epochs).value == expected
-
-
-@pytest.mark.parametrize("videos", [3, 36, 300, 320, 321, 5000])
-def test_samples_of_an_epoch_are_those_of_the_sampler(videos):
-    sampler = ResumableSampler(range(videos), min_samples=320)
-    assert samples_of_epoch(videos, 320) == len(sampler)
 
 
 @pytest.mark.parametrize("fps", [0.5, 2.0, 3.0, 5.0, 25.0, 60.0])

@@ -56,11 +56,3 @@ def test_all_processes_fill_the_queue(folder, monkeypatch):
     for processes, keys in ((2, 32), (3, 18)):  # 48 videos per step do not fit: half of 36
         monkeypatch.setattr(fit, "get_world_size", lambda n=processes: n)
         assert config(folder).model.queue_size == keys
-
-
-def test_what_was_changed_is_said(folder):
-    cfg = training_config(
-        RECIPE, cfg_options=[f"train_dataloader.dataset.data_root={folder}"], work_dir=folder
-    )
-    assert "queue_size=32, not 256: the data set has 36 videos" in fit_queue(cfg)
-    assert fit_queue(cfg) is None  # fits now

@@ -12,7 +12,7 @@ from helpers.training import REPO
 
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.engine.training_record import selected_on
-from sce_video.evaluation.tables import format_metrics
+from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.reporting.comparability import selection_of
 from sce_video.runs import launch
 from sce_video.runs.configs import checkpoints_to_test
@@ -57,40 +57,6 @@ def kept_best(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("best")
     train(root, folder, *KEEP_BEST)
     return folder
-
-
-def test_only_the_last_epoch_is_kept_unless_asked(root, tmp_path):
-    train(root, tmp_path)
-    assert not list(tmp_path.glob("best*"))
-    assert checkpoints_to_test(str(tmp_path)) == [str(tmp_path / f"epoch_{EPOCHS}.pth")]
-
-
-@pytest.mark.slow
-def test_the_protocol_learns_on_random_features(tmp_path):
-    """Classes of different colours: a frozen network of random weights lets them be told apart.
-
-    Chance is 10 %. The rate of 30 is that of the recipe, its steps come at 60 and 80 % as there.
-    """
-    data = image_trees.make_cifar10(tmp_path / "data", per_class=4)
-    options = small(
-        data,
-        model__backbone__base_channels=16,
-        model__cls_head__in_channels=128,
-        train_cfg__max_epochs=20,
-        custom_hooks__ScheduleHook__lr__milestone_epochs=[12, 16],
-    )
-    cfg = launch.training_config(
-        RECIPE, work_dir=tmp_path, pretrained="random", cfg_options=options, seed=0
-    )
-    launch.train(cfg)
-    launch.test(
-        launch.testing_config(
-            RECIPE, str(tmp_path / "epoch_20.pth"), work_dir=tmp_path, cfg_options=options
-        )
-    )
-    result = json.loads((tmp_path / "results.json").read_text())
-    assert result["metrics"]["top1"] > 0.4
-    assert result["protocol"]["pretrained"] == "random"
 
 
 def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path):

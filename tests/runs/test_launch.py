@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
@@ -60,15 +58,6 @@ def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch, kind):
     assert type(raised.value.__cause__) is kind
 
 
-def test_an_error_of_another_type_inside_a_step_keeps_its_type(tmp_path, monkeypatch):
-    def fail(model, views):
-        raise MemoryError("from within")
-
-    monkeypatch.setattr(SCE, "loss", fail)
-    with pytest.raises(MemoryError):
-        train(small_config(make_videos(tmp_path / "videos", 4), tmp_path / "run"))
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_bad_file_is_one_line_with_and_without_workers(tmp_path, workers):
     (tmp_path / "a.mp4").write_bytes(b"")
@@ -79,13 +68,6 @@ def test_a_bad_file_is_one_line_with_and_without_workers(tmp_path, workers):
     assert raised.value.reason.startswith("is empty (0 bytes)")
     assert explain(raised.value) == f"{raised.value.path}: {raised.value.reason}"
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("kind", [VideoDecodeError, VideoTimeoutError])
-def test_decode_errors_survive_pickling(kind):
-    error = pickle.loads(pickle.dumps(kind("a.mp4", "changed: twice", False)))
-    assert (type(error), str(error)) == (kind, "a.mp4: changed: twice")
-    assert (error.path, error.reason, error.permanent) == ("a.mp4", "changed: twice", False)
 
 
 def test_a_file_that_torch_never_wrote_is_no_checkpoint(tmp_path):

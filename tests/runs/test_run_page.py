@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -95,13 +94,6 @@ def test_features_are_computed_once_for_a_checkpoint(run, monkeypatch):
     assert "embedded again" in page_of(run, videos=4)
 
 
-def test_without_videos_no_network_is_built_and_no_video_is_read(run, monkeypatch):
-    monkeypatch.setattr(run_page, "run_features", None)
-    monkeypatch.setattr(run_page, "view_sheet", None)
-    html = page_of(run, videos=0)
-    assert "plot-loss" in html and 'section id="views"' not in html
-
-
 def test_videos_that_have_gone_are_named(run, tmp_path):
     source = read_run(run).config["train_dataloader"]["dataset"]["data_root"]
     videos = shutil.copytree(source, tmp_path / "videos")
@@ -117,15 +109,6 @@ def test_videos_that_have_gone_are_named(run, tmp_path):
     shutil.rmtree(videos)
     html = page_of(run, videos=6)
     assert "No video was embedded" in html and "plot-loss" in html
-
-
-def test_a_folder_with_one_video(run, tmp_path):
-    source = read_run(run).config["train_dataloader"]["dataset"]["data_root"]
-    videos = tmp_path / "one"
-    videos.mkdir()
-    shutil.copy(min(Path(source).rglob("*.mp4")), videos)
-    change_config(run, source, str(videos))
-    assert "Only one video has features" in page_of(run, videos=6)
 
 
 def test_checkpoints_that_are_missing_damaged_or_of_another_network(run):
@@ -155,17 +138,6 @@ def test_half_written_and_damaged_logs(run):
 
 def read_rows(lines):
     return [row for row in map(json.loads, lines) if row["kind"] == "train"]
-
-
-def test_folders_without_logs(run, tmp_path):
-    for path in (*run.glob("*.jsonl"), *run.glob("*.py")):
-        path.unlink()
-    html = page_of(run, videos=0)
-    assert "No step has been logged yet" in html and "no .py file" in html
-    with pytest.raises(ValueError, match="is no folder of a training.*--work-dir"):
-        write_run_page(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        write_run_page(tmp_path / "none")
 
 
 def test_features_of_a_file(run, tmp_path):

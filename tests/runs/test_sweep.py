@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.runs.sweep import Column, Point, check_seeds, read_sweep
+from sce_video.runs.sweep import Column, Point, read_sweep
 
 GOOD = """
 title = "lambda"
@@ -54,14 +54,6 @@ def test_a_file_with_every_entry(sweep_of):
         Column("kNN", "knn_top1", None, {}, "none"),
     )
     assert (sweep.seeds, sweep.notes) == ((3, 4), ("one", "two"))
-
-
-def test_defaults(sweep_of):
-    sweep = sweep_of(
-        "points = [dict(name='a', config='c')]; columns = [dict(name='b', metric='m')]"
-    )
-    assert (sweep.title, sweep.source, sweep.config, sweep.options) == ("mine", "", None, {})
-    assert (sweep.seeds, sweep.notes) == ((0,), ())
 
 
 @pytest.mark.parametrize(
@@ -121,14 +113,3 @@ def test_what_is_wrong_is_named(sweep_of, old, new, message):
     assert old in GOOD
     with pytest.raises(ValueError, match=message):
         sweep_of(GOOD.replace(old, new, 1))
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no sweep file at .*none\.py"):
-        read_sweep(tmp_path / "none.py")
-
-
-def test_seeds_of_the_command_line():
-    check_seeds([1, 2], "--seeds")
-    with pytest.raises(ValueError, match="--seeds: seeds must be one or more different"):
-        check_seeds([1, 1], "--seeds")

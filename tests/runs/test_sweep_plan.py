@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -109,16 +108,6 @@ def test_a_point_is_evaluated_in_its_columns_only(root):
     ]
 
 
-def test_two_metrics_of_one_evaluation_share_it(root):
-    columns = (KNN, Column("R@1", "retrieval_r1"))
-    cells = plan([sweep(Point("a"), columns=columns)], "out", None, root)
-    assert cells[0].step is cells[1].step and [cell.metric for cell in cells] == [
-        "knn_top1",
-        "retrieval_r1",
-    ]
-    assert [len(chain) for chain in chains(cells)] == [2]
-
-
 def test_what_makes_a_step_another_one(root):
     """Settings, seed, options of the command line; not its name, nor the output folder."""
     (base,) = folders(sweep(Point("a")), root=root)
@@ -155,13 +144,6 @@ def test_a_config_with_a_function_has_the_same_digest_in_every_process(root):
     assert folders(sweep(Point("a")), root=root) == folders(sweep(Point("a")), root=root)
 
 
-def test_a_config_in_the_current_folder_comes_first(root):
-    Path("configs").mkdir()
-    Path("configs/pre.py").write_text(CONFIG)
-    (cell,) = plan([sweep(Point("a"))], "out", None, root)
-    assert cell.step.commands[0][1] == "configs/pre.py"
-
-
 def test_wrong_configs(root):
     with pytest.raises(FileNotFoundError, match="no config file at .*none"):
         plan([sweep(Point("a", config="configs/none.py"))], "out", None, root)
@@ -184,11 +166,6 @@ def test_option_texts_are_read_back(value):
     (text,) = option_texts({"model.x": value})
     read = parse_options([text])
     assert read == {"model.x": value} and type(read["model.x"]) is type(value)
-
-
-def test_nested_options_become_dotted():
-    texts = option_texts({"model": {"a": {"b": 1}, "c": 2.0}, "d.e": "f"})
-    assert texts == ["model.a.b=1", "model.c=2.0", "d.e=f"]
 
 
 @pytest.mark.parametrize("value", [[{"a": 1}], {1}, ["1"], object])

@@ -17,7 +17,8 @@ from sce_video.commands.predict import find_videos
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import query_index, rows_of_file
+from sce_video.find.query import query_index
+from sce_video.find.search import rows_of_file
 from sce_video.inference.embed import EmbedOptions, embed_files
 from sce_video.inference.model import load_model
 from sce_video.pages.gallery import read_entry
@@ -136,7 +137,7 @@ def test_an_index_of_a_table_is_that_of_its_folder(runs, sources, tmp_path, caps
     command = [sources["folder"], "--out", str(tmp_path / "x"), "--column", "sce"]
     assert index.main(command) == 2
     assert "is none" in capsys.readouterr().err
-    assert search.query_main(["--serve", str(tmp_path / "table"), "--no-open"]) == 2
+    assert search.main(["--serve", str(tmp_path / "table"), "--no-open"]) == 2
     assert "the page plays files" in capsys.readouterr().err
 
 

@@ -16,7 +16,6 @@ from helpers.run_tool import load
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from helpers.training import REPO
 
-from sce_video.commands import prepare
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.models.backbones import ResNet3dSlowPath
@@ -45,8 +44,8 @@ def data(tmp_path_factory, split_videos):
     backbone = {f"backbone.{name}": value for name, value in backbone.items()}
     save_checkpoint_file({"state_dict": backbone, "meta": {}}, folder / "encoder.pth")
     official_trees.make_ucf101(folder / "ucf101")
-    index = ["index", folder / "videos", "--checkpoint", folder / "tiny.pth", "--workers", "0"]
-    assert load("search").main([*map(str, index), "--out", str(folder / "index")]) == 0
+    index = [folder / "videos", "--checkpoint", folder / "tiny.pth", "--workers", "0"]
+    assert load("index").main([*map(str, index), "--out", str(folder / "index")]) == 0
     return folder
 
 
@@ -79,7 +78,7 @@ def extraction(videos):
         "test_dataloader.dataset.pipeline.PackVideo.crop_size": 36,
         "test_dataloader.num_workers": 0,
     }
-    source = ["--data-root", str(videos), "--ann-file", "test_split1.txt", "--cfg-options"]
+    source = [str(videos), "--ann-file", "test_split1.txt", "--cfg-options"]
     return [*source, *(f"{key}={value}" for key, value in changes.items())]
 
 
@@ -105,12 +104,12 @@ def probe(d, o, v):
 
 
 def index(d, o, v):
-    return ["index", d / "videos", "--checkpoint", d / "tiny.pth", "--workers", 0, "--out", o]
+    return [d / "videos", "--checkpoint", d / "tiny.pth", "--workers", 0, "--out", o]
 
 
 def query(d, o, v):
-    written = ["--json", o / "q.json", "--html", o / "q.html", "--png", o / "q.png"]
-    return ["query", d / "videos/a/0.mp4", "--index", d / "index", *written]
+    written = ["--json", o / "q.json", "--html", o / "q.html"]
+    return [d / "videos/a/0.mp4", "--index", d / "index", *written]
 
 
 def show_views(d, o, v):
@@ -130,7 +129,8 @@ def train(d, o, v):
 
 
 def extract(d, o, v):
-    return [RETRIEVAL, d / "encoder.pth", "--out", o / "f.npz", *extraction(v)]
+    given = ["--config", RETRIEVAL, "--checkpoint", d / "encoder.pth", "--out", o / "f.npz"]
+    return [*given, *extraction(v)]
 
 
 def verify(d, o, v):
@@ -143,8 +143,8 @@ TOOLS = [
     ("fuse_scores", fuse, ["f.json", "f.npz"]),
     ("retrieve", retrieve, ["r.json"]),
     ("probe", probe, ["p.json"]),
-    ("search", index, ["features.npz", "index.json"]),
-    ("search", query, ["q.json", "q.html", "q.png"]),
+    ("index", index, ["features.npz", "index.json"]),
+    ("search", query, ["q.json", "q.html"]),
     ("analysis/plot_run", lambda d, o, v: [d / "run", "--out", o / "r.png"], ["r.png"]),
     ("analysis/show_views", show_views, ["v.png"]),
     ("data/verify", verify, ["table.tsv"]),
@@ -153,24 +153,8 @@ TOOLS = [
         lambda d, o, v: ["ucf101", d / "ucf101", "--out", o, "--no-check"],
         ["test_split2.txt"],
     ),
-    (
-        "prepare",
-        lambda d, o, v: [
-            "toy_actions",
-            o / "toy",
-            "--train",
-            2,
-            "--test",
-            0,
-            "--val",
-            0,
-            "--num-frames",
-            4,
-        ],
-        ["00001.mp4", "manifest.json"],
-    ),
     ("prepare", lambda d, o, v: ["digits", o / "digits"], ["0001.png"]),
-    ("extract_features", extract, ["f.npz"]),
+    ("embed", extract, ["f.npz"]),
     ("test", evaluate, ["results.json", "s.npz"]),
     ("train", train, ["epoch_1.pth", FINETUNE.name]),
 ]
@@ -186,7 +170,7 @@ def test_one_line_and_nothing_half_written(
     words = [str(word) for word in arguments(data, tmp_path, split_videos)]
     full_for(name)
     before = contents(data)
-    assert (prepare.main if tool == "prepare" else load(tool).main)(words) == 2
+    assert load(tool).main(words) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"{tool.rpartition('/')[2]}.py: error: cannot write ")
     assert f"/{name}: No space left on device" in last
@@ -202,14 +186,14 @@ def test_a_damaged_checkpoint_is_named_with_its_record(data, split_videos, tmp_p
     recipe = ["--cfg-options", *small_options(split_videos)]
     work_dir = ["--work-dir", tmp_path / "w"]
     for tool, words in (
-        ("search", ["index", data / "videos", "--checkpoint", damaged, "--out", tmp_path / "i"]),
+        ("index", [data / "videos", "--checkpoint", damaged, "--out", tmp_path / "i"]),
         ("test", [FINETUNE, damaged, *work_dir, *recipe]),
         ("train", [FINETUNE, "--pretrained", damaged, *work_dir, *recipe]),
-        ("extract_features", [RETRIEVAL, damaged, "--out", tmp_path / "f.npz"]),
+        ("embed", ["--config", RETRIEVAL, "--checkpoint", damaged, "--out", tmp_path / "f.npz"]),
         ("convert/from_pytorchvideo", [damaged, tmp_path / "c.pth"]),
-        ("convert/from_torchvision", [damaged, tmp_path / "c.pth"]),
+        ("convert/from_layout", [damaged, tmp_path / "c.pth", "--layout", "torchvision"]),
     ):
-        if tool == "extract_features":
+        if tool == "embed":
             words += extraction(split_videos)
         assert load(tool).main([str(word) for word in words]) == 2, tool
         last = capsys.readouterr().err.strip().splitlines()[-1]

@@ -314,7 +314,6 @@ def _array(task: int, last: int, first: int = 1, count: int | None = None) -> di
 )
 def test_a_task_of_an_array_does_its_shard(root, tmp_path, env, shard):
     """Slurm runs a copy of the script; the repository is where the job was submitted."""
-    (root / "tools/sweep.py").touch()
     spool = tmp_path / "spool/tools"
     spool.mkdir(parents=True)
     shutil.copy(root / "tools/slurm_sweep.sh", spool)
@@ -323,8 +322,8 @@ def test_a_task_of_an_array_does_its_shard(root, tmp_path, env, shard):
                 RECORD=str(tmp_path / "record"))  # fmt: skip
     assert done.returncode == 0, done.stderr
     *words, path = (tmp_path / "record").read_text().splitlines()
-    python, tool = str(tmp_path / "bin/python3"), str(root / "tools/sweep.py")
-    assert words == [python, tool, *SWEEP, "--shard", shard]
+    python = str(tmp_path / "bin/python3")
+    assert words == [python, "-m", "sce_video", "sweep", *SWEEP, "--shard", shard]
     assert path == f"PYTHONPATH={root}"
 
 
@@ -342,17 +341,10 @@ def test_a_task_of_an_array_does_its_shard(root, tmp_path, env, shard):
     ],
 )
 def test_other_arrays_are_refused(root, args, env, complaint):
-    (root / "tools/sweep.py").touch()
     done = _run(root, "slurm_sweep.sh", *args, **env, SLURM_SUBMIT_DIR=str(root))
     assert done.returncode == 2
     assert "Usage: sbatch --array=1-N" in done.stderr and complaint in done.stderr
     assert not (root.parent / "record").exists()
-
-
-def test_an_array_is_submitted_in_the_repository(root, tmp_path):
-    env = {**_array(1, 2), "SLURM_SUBMIT_DIR": str(tmp_path)}
-    done = _run(root, "slurm_sweep.sh", *SWEEP, **env)
-    assert done.returncode == 2 and "submit the job in the repository's root" in done.stderr
 
 
 @pytest.mark.distributed

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from sce_video.evaluation import (
     KNN,
@@ -110,13 +109,6 @@ def test_leaving_one_group_out(tool, files, tmp_path, capsys):
     assert "leaving out one of 3 groups" in capsys.readouterr().out
 
 
-def test_option_aliases_and_the_seed(tool, files):
-    args = tool.parse_args(["--query", files[0], "--bank", files[1], "--seed", "3"])
-    assert (args.test, args.train) == files
-    knn, linear, _ = tool.chosen_metrics(args)
-    assert isinstance(knn, KNN) and linear.settings()["seed"] == 3
-
-
 @pytest.mark.parametrize(
     ("changes", "messages"),
     [
@@ -164,13 +156,3 @@ def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
     ):
         assert tool.main(arguments) == 2
         assert message in capsys.readouterr().err
-
-
-def test_the_global_random_state_is_not_used(tool, files, tmp_path):
-    results = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        out = tmp_path / f"{seed}.json"
-        assert tool.main(["--test", files[0], "--train", files[1], "--json", str(out)]) == 0
-        results.append(json.loads(out.read_text())["metrics"])
-    assert results[0] == results[1]

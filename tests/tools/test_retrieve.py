@@ -134,22 +134,6 @@ def test_one_file_against_itself(tool, files, tmp_path, capsys):
     assert "24 of 24 queries are in" in capsys.readouterr().out
 
 
-def test_a_copy_of_the_file_and_files_that_overlap(tool, files, tmp_path, capsys):
-    query, _ = files
-    copy = tmp_path / "copy.npz"
-    copy.write_bytes((tmp_path / "q.npz").read_bytes())
-    out = tmp_path / "r.json"
-    assert tool.main(["--query", query, "--bank", str(copy), "--json", str(out)]) == 0
-    assert json.loads(out.read_text())["protocol"]["same_file"] is True
-    overlapping = write(tmp_path / "o.npz", 3, 40, start=20)
-    assert tool.main(["--query", query, "--bank", overlapping, "--json", str(out)]) == 0
-    content = json.loads(out.read_text())
-    assert content["protocol"]["shared_paths"] == 4
-    assert content["protocol"]["same_file"] is False
-    assert content["plain"]["R@5"] == recall(query, overlapping, 5, False)
-    assert "4 of 24 queries are in" in capsys.readouterr().out
-
-
 def test_neighbours_are_written(tool, files, tmp_path):
     query, gallery = files
     out = tmp_path / "n.npz"
@@ -219,8 +203,3 @@ def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
         error = capsys.readouterr().err
         assert error.startswith("retrieve.py: error: ")
         assert message in error
-
-
-def test_option_names_of_the_probe_work(tool, files):
-    args = tool.parse_args(["--test", files[0], "--train", files[1]])
-    assert (args.query, args.bank) == files

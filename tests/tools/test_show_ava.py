@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from helpers.ava_small import RECIPE, options
 
-from sce_video.datasets.ava import Action
-from sce_video.inference.actions import load_action_model, score_boxes
-from sce_video.pages.frames import draw_boxes, top_actions
+from sce_video.pages.frames import draw_boxes
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +59,6 @@ def test_any_other_video(tool, root, trained, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_scores_do_not_depend_on_the_start_second_of_the_file(root, trained):
-    model = load_action_model(RECIPE, trained, options(root))
-    box = [[0.05, 0.2, 0.45, 0.9]]
-    film = root / "videos/aa.mp4"
-    own, cut = score_boxes(model, film, 2.0, box), score_boxes(model, film, 902, box, 900.0)
-    assert own.shape == (1, 80) and np.array_equal(own, cut)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -100,11 +89,3 @@ def test_drawing():
     x1, y1 = round(0.1 * 720), round(0.5 * 480)
     assert np.abs(image[y1, x1].astype(int) - (66, 165, 245)).max() < 30, "the first box's edge"
     assert (draw_boxes(frame, boxes[:0], []) == 128).all()
-
-
-def test_top_actions_are_the_best_of_the_candidates():
-    scores = np.zeros(80)
-    scores[[11, 2, 79]] = 0.5, 0.9, 0.7
-    actions = [Action(12, "stand"), Action(80, "watch"), Action(5, "fall down")]
-    assert top_actions(scores, actions, 2) == ["watch 0.70", "stand 0.50"]
-    assert top_actions(scores, actions, 3, least=0.6) == ["watch 0.70"]

@@ -14,10 +14,6 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ALL = sorted(str(path.relative_to(TOOLS)) for path in TOOLS.rglob("*.py"))
 #: These do their whole work without an argument.
 RUN_WITHOUT_ARGUMENTS = {"quickstart.py"}
-#: What is no mistake: data is written to a new folder, and a report of nothing has the paper's.
-ACCEPT = {
-    "report.py": ("file", "folder"),
-}
 
 
 def load(name: str) -> ModuleType:
@@ -63,8 +59,6 @@ def filled(parser: argparse.ArgumentParser, value: str) -> list[str]:
     words: list[str] = []
     for action in parser._actions:
         needed = action.required or action in chosen or action.nargs == "?"
-        # Of the search, whose other form is a page: --serve.
-        needed = "--index" in action.option_strings or (needed and action.dest != "serve")
         if (not needed and action.nargs not in ("+",)) or (not needed and action.option_strings):
             continue
         given = str(action.choices[0]) if action.choices else value
@@ -89,23 +83,15 @@ def test_without_arguments_the_usage_is_shown(name, capsys):
     assert "usage: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["missing", "file", "folder", "below a file"])
+@pytest.mark.parametrize("kind", ["missing", "file"])
 @pytest.mark.parametrize("name", sorted(set(ALL) - RUN_WITHOUT_ARGUMENTS))
 def test_a_wrong_path_is_one_line(name, kind, parsers, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [str(TOOLS / name)])
     (tmp_path / "a_file.txt").write_text("nothing of use\n")
-    (tmp_path / "a_folder").mkdir()
-    value = {
-        "missing": "no_such_path",
-        "file": "a_file.txt",
-        "folder": "a_folder",
-        "below a file": "a_file.txt/out",
-    }[kind]
+    value = {"missing": "no_such_path", "file": "a_file.txt"}[kind]
     module = load(name)
     for lead, parser in parsers(module):
-        if kind in ACCEPT.get(name, ()):
-            continue
         try:
             status = module.main([*lead, *filled(parser, str(tmp_path / value))])
         except SystemExit as stop:  # of argparse

@@ -20,23 +20,3 @@ def test_modules_and_packages_directly_inside_are_imported(tmp_path, monkeypatch
         for name in [n for n in sys.modules if n.split(".")[0] == "package_of_the_test"]:
             del sys.modules[name]
     assert imported == {f"package_of_the_test.{name}" for name in ("first", "second", "inner")}
-
-
-def test_modules_are_imported_in_alphabetical_order(tmp_path, monkeypatch):
-    package = tmp_path / "toy_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("order = []\n")
-    for name in ("second", "first"):
-        (package / f"{name}.py").write_text(
-            f"import toy_package\ntoy_package.order.append('{name}')"
-        )
-    (package / "data.txt").write_text("no module")
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        import toy_package
-
-        import_submodules("toy_package", toy_package.__path__)
-        assert toy_package.order == ["first", "second"]
-    finally:
-        for name in [name for name in sys.modules if name.split(".")[0] == "toy_package"]:
-            del sys.modules[name]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 
 from sce_video.utils.progress import Progress
 
@@ -34,14 +32,6 @@ def test_a_log_file_gets_a_line_now_and_then():
     ]
 
 
-def test_a_terminal_gets_a_bar_with_the_same_text(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    text = _run(_Terminal(), 0.05, 4)
-    assert "checking 4/4 (100%), 20 files/s, took 0:00:00" in text
-    assert "\u2501" in text and text.endswith("\x1b[?25h")  # the bar; the cursor is shown again
-
-
 def test_the_bar_of_a_terminal_shows_rate_time_left_and_failures(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
@@ -52,16 +42,6 @@ def test_the_bar_of_a_terminal_shows_rate_time_left_and_failures(monkeypatch):
     progress.finish()
     shown = "embedding [a] 5/10 (50%), 0.5 videos/s, 1 unreadable, 0:00:10 left"
     assert shown in stream.getvalue()
-
-
-def test_a_log_file_does_not_import_rich():
-    """Its import takes longer than many a run of a tool."""
-    script = (
-        "import sys; from sce_video.utils.progress import Progress;"
-        "Progress(1, 'checking').finish(); sys.exit('rich' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 0 and done.stderr.startswith("checking 0/1")
 
 
 def test_nothing_to_count():

@@ -27,6 +27,7 @@ from sce_video.utils.files import (
     write_text,
 )
 from sce_video.utils.storage import ObjectStoreError as StoreError
+from sce_video.utils.storage import find_files
 
 #: Seconds in which every error below is raised.
 _BOUND = 30
@@ -40,13 +41,6 @@ _BOUND = 30
 def test_what_is_no_url_is_a_path(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert not storage.is_url(path) and local_copy(path) == Path(path)
-
-
-def test_a_file_whose_name_looks_like_a_url_is_a_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_text("gs:list.txt", "a.mp4\n")
-    assert storage.exists("gs:list.txt") and storage.size("gs:list.txt") == 6
-    assert os.listdir(tmp_path) == ["gs:list.txt"]
 
 
 @pytest.mark.parametrize(
@@ -154,19 +148,6 @@ def waits(monkeypatch):
 
     monkeypatch.setattr(asyncio, "sleep", wait)
     return found
-
-
-def test_a_store_that_refuses_half_of_all_requests_costs_time_only(bucket, waits, monkeypatch):
-    change_answers(monkeypatch, busy(0.5))
-    urls = [bucket.url(f"run/{number}.json") for number in range(20)]
-    for url in urls:
-        write_text(url, url)
-    assert len(storage.list_files(bucket.url("run"))) == len(urls)
-    assert all(local_copy(url).read_text() == url for url in urls)
-    for url in urls:
-        storage.remove(url)
-    monkeypatch.undo()
-    assert bucket.keys() == [] and len(waits) > 50
 
 
 def test_a_store_that_stays_busy_is_asked_for_over_a_minute(bucket, waits, monkeypatch):
@@ -319,12 +300,6 @@ def test_wrong_credentials(bucket):
         bucket.check_credentials_after(float("inf"))
 
 
-def test_a_profile_that_does_not_exist(bucket, monkeypatch):
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-    forget_sessions()
-    assert_refused(lambda: storage.exists(bucket.url("x")), StoreError, "nobody", "profile")
-
-
 def test_nobody_listens(bucket, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -333,13 +308,6 @@ def test_nobody_listens(bucket, monkeypatch):
         url = bucket.url("x")
         assert_refused(lambda: local_copy(url), StoreError, "does not answer", "AWS_ENDPOINT_URL")
         assert_refused(lambda: write_text(url, "a"), WriteError, "does not answer")
-
-
-def test_a_server_that_never_answers(bucket, monkeypatch):
-    monkeypatch.setattr(storage, "_READ", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert_refused(lambda: storage.exists(bucket.url("x")), StoreError, "does not answer")
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs")])
@@ -354,3 +322,26 @@ def test_a_package_that_is_not_installed(scheme, package, monkeypatch):
     monkeypatch.setattr(storage.importlib, "import_module", refuse)
     with pytest.raises(MissingPackageError, match=rf"pip install 'sce-video\[{scheme}\]'"):
         storage.exists(f"{scheme}://bucket/key")
+
+
+# -- Searching folders for files
+
+
+def touch(root, *names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def test_files_of_the_extensions_sorted_without_hidden_ones(tmp_path):
+    touch(tmp_path, "b.png", "a/c.PNG", "a/d.jpg", "a/.e.png", ".f/g.png", "a.b/h.png", "png")
+    assert find_files(tmp_path, [".png"]) == ["a.b/h.png", "a/c.PNG", "b.png"]
+    assert find_files(str(tmp_path), (".jpg", ".png"))[2:] == ["a/d.jpg", "b.png"]
+    assert find_files(tmp_path / "none", [".png"]) == []
+
+
+def test_links_are_followed_and_loops_visited_once(tmp_path):
+    touch(tmp_path, "far/a.png", "root/c/b.png")
+    os.symlink(tmp_path / "far", tmp_path / "root/d")
+    os.symlink(tmp_path / "root", tmp_path / "root/c/loop")
+    assert find_files(tmp_path / "root", [".png"]) == ["c/b.png", "d/a.png"]

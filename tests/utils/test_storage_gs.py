@@ -62,7 +62,6 @@ def test_an_object_is_written_listed_read_and_removed(store, tmp_path):
     write_text("gs://b/runs/a b/c/y.txt", "")
     assert storage.exists("gs://b/runs/a b/x.txt") and storage.size("gs://b/runs/a b/x.txt") == 5
     assert [file.name for file in storage.list_files("gs://b/runs/a b")] == ["x.txt"]
-    assert storage.is_folder("gs://b/runs/a b") and not storage.is_folder("gs://b/runs/a")
     storage.get_file("gs://b/runs/a b/x.txt", tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == b"three"
     storage.remove("gs://b/runs/a b/x.txt")

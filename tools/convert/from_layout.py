@@ -1,33 +1,46 @@
-"""Convert a ResNet of SlowFast, mmaction2 or pytorchvideo to our names.
+"""Convert a network of another code base to our names.
 
     python tools/convert/from_layout.py SRC DST --layout slowfast
     python tools/convert/from_layout.py SRC DST --layout mmaction2 --add-prefix backbone.
+    python tools/convert/from_layout.py r2plus1d_18-91a641e6.pth DST --layout torchvision
+    python tools/convert/from_layout.py SRC.ckpt DST --layout eztorch
 
-SlowFast: a single slow pathway (ARCH: slow). mmaction2: ResNet3dSlowOnly, and ResNet for images.
-DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST). With "--add-prefix
-backbone." it has the names of a whole model, for tools/test.py CONFIG DST and load_from. No code
-from SRC is executed. Depth and width are found from names and shapes. Every key without a
-counterpart is an error, except those of heads and other branches, which are dropped and listed.
+slowfast: a single slow pathway (ARCH: slow). mmaction2: ResNet3dSlowOnly, and ResNet for images.
+torchvision: R(2+1)D-18, S3D and ResNet. eztorch: an image model of the authors, or of the older SCE
+release, whole: backbone, heads, target and queue; its encoder of videos is pytorchvideo's.
+
+DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST), of eztorch with
+prefix="backbone.". With "--add-prefix backbone." it has the names of a whole model, for
+tools/test.py CONFIG DST and load_from. No code from SRC is executed. Network, depth and width are
+found from names and shapes. Every key without a counterpart is an error, except those of heads and
+other branches, which are dropped and listed.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
+from typing import Any
 
+from sce_video.engine.checkpoint import load_checkpoint_file, load_third_party_checkpoint
 from sce_video.interop.weights.convert import convert_file, summary
+from sce_video.interop.weights.images import from_eztorch, from_torchvision
+from sce_video.interop.weights.pytorchvideo import Conversion
 from sce_video.interop.weights.videos import VIDEO_LAYOUTS, from_video_layout
 from sce_video.utils.command import command
+
+_READERS = {"torchvision": from_torchvision, "eztorch": from_eztorch}
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Convert a ResNet of another code base.")
+    parser = argparse.ArgumentParser(description="Convert a network of another code base.")
     parser.add_argument("src", type=Path, help="checkpoint of that code base")
     parser.add_argument("dst", type=Path, help="file to write")
-    parser.add_argument("--layout", choices=VIDEO_LAYOUTS, required=True, help="code base of SRC")
+    parser.add_argument(
+        "--layout", choices=[*VIDEO_LAYOUTS, *_READERS], required=True, help="code base of SRC"
+    )
     parser.add_argument("--prefix", help="prefix of the network's names in SRC (default: detected)")
     parser.add_argument(
         "--add-prefix", default="", help="prefix of the names in DST, e.g. backbone."
@@ -39,14 +52,17 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Convert and print a summary; returns the exit status."""
     args = parse_args(argv)
-    read = partial(_read, args.layout)
-    conversion = convert_file(read, args.src, args.dst, args.prefix, args.add_prefix)
+
+    def read(checkpoint: dict[str, Any], prefix: str | None) -> Conversion:
+        if args.layout in _READERS:
+            return _READERS[args.layout](checkpoint, prefix)
+        return from_video_layout(checkpoint, args.layout, prefix)
+
+    # Files of PyTorch Lightning hold hyper-parameters and callbacks, which are passed over.
+    load = load_third_party_checkpoint if args.layout == "eztorch" else load_checkpoint_file
+    conversion = convert_file(read, args.src, args.dst, args.prefix, args.add_prefix, load)
     print(summary(conversion, args.dst))
     return 0
-
-
-def _read(layout: str, checkpoint: dict, prefix: str | None):
-    return from_video_layout(checkpoint, layout, prefix)
 
 
 if __name__ == "__main__":

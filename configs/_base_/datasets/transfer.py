@@ -1,4 +1,4 @@
-# Features of images for transfer protocols; tools/extract_features.py names folder and list.
+# Features of images for transfer protocols; sce-video embed names folder and list.
 test_dataloader = dict(
     batch_size=64,
     num_workers=8,

@@ -1,7 +1,7 @@
 # Many-shot linear transfer: features of ResNet-50, images of 224x224 (short side 224, bicubic).
 # Paper:    tab:many-shot; images and classifier as in linusericsson/ssl-transfer, linear.py.
-# Run:      python tools/extract_features.py configs/downstream/transfer/r50_many_shot.py \
-#               CHECKPOINT --data-root data/transfer/DTD \
+# Run:      sce-video embed data/transfer/DTD \
+#               --config configs/downstream/transfer/r50_many_shot.py --checkpoint CHECKPOINT \
 #               --ann-file data/transfer/DTD/lists/train.txt --out work_dirs/dtd_train.npz
 #           the same for val.txt (where there is one) and test.txt, then tools/transfer.py linear;
 #           all commands: docs/transfer.md.

@@ -1,7 +1,7 @@
 # Low-shot SVMs on VOC2007: features of ResNet-50, images of 224x224 (short side 256, bilinear).
 # Paper:    tab:low-shot-voc; images and classifier as in salesforce/PCL, eval_svm_voc.py.
-# Run:      python tools/extract_features.py configs/downstream/transfer/r50_voc07_svm.py \
-#               CHECKPOINT --data-root data/transfer/VOC2007 \
+# Run:      sce-video embed data/transfer/VOC2007 \
+#               --config configs/downstream/transfer/r50_voc07_svm.py --checkpoint CHECKPOINT \
 #               --ann-file data/transfer/VOC2007/lists/train.txt --out work_dirs/svm_train.npz
 #           the same for val.txt and test.txt, then tools/transfer.py svm: docs/transfer.md.
 # Hardware: 1 GPU of 8 GB, or a CPU.

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from sce_video.datasets.readers.errors import message_from_worker
 from sce_video.registry import FUNCTIONS
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import UserError, message_from_worker
 from sce_video.utils.tensors import RECEIVER, ReusedMemory, flags, shown
 
 

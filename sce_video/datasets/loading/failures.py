@@ -165,10 +165,8 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
 
 
 def _batches(loader: DataLoader) -> Iterator[Any]:
-    """The batches of a loader; a crash is reported when the next batch is asked for, not before.
-
-    torch's signal handler would raise in whatever the main process is computing meanwhile.
-    """
+    """The batches of a loader; a crash is reported when the next batch is asked for, not before."""
+    # torch's signal handler would raise in whatever the main process is computing meanwhile.
     with report_worker_crashes(loader):
         iterator = iter(loader)
         while True:

@@ -7,11 +7,10 @@ names in ``custom_imports``; nothing else changes.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Unpack
 
 from sce_video.datasets.readers.av_reader import AvReader
-from sce_video.datasets.readers.base import VideoReader
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.readers.base import ReaderOptions, VideoReader
 from sce_video.registry import READERS
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.imports import import_submodules
@@ -38,25 +37,15 @@ def check_backend(backend: str) -> None:
         )
 
 
-def open_reader(
-    path: str,
-    backend: str = "av",
-    *,
-    num_threads: int = 1,
-    correction: np.ndarray | None = None,
-    deadline: float | None = None,
-    limits: DecodeLimits | None = None,
-) -> VideoReader:
+def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
     """Open a video.
 
     Args:
         path: A regular file.
         backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All
             return the same frames, bit for bit; ``av`` was the fastest on every file measured.
-        num_threads: Threads of the decoder.
-        correction: ``FrameCountError.correction`` of an earlier attempt with the same backend.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large frames may be; None for the defaults.
+        options: ``num_threads, correction, deadline, limits``, see
+            :class:`~sce_video.datasets.readers.base.ReaderOptions`.
 
     Raises:
         VideoDecodeError: The file cannot be opened.
@@ -64,9 +53,7 @@ def open_reader(
         ImportError: The backend is not installed.
     """
     check_backend(backend)
-    return READERS.module_dict[backend](
-        path, num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
-    )
+    return READERS.module_dict[backend](path, **options)
 
 
 __all__ = [

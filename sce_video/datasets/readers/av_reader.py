@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import av
 import numpy as np
@@ -15,6 +15,7 @@ from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
     STREAMED_FRAMES,
     DecodedFrames,
+    ReaderOptions,
     VideoReader,
     check_regular_file,
 )
@@ -134,27 +135,16 @@ class AvReader(VideoReader):
     After a packet that the decoder refuses, decoding continues at the next key frame, because the
     frames in between are predicted from missing data.
 
-    Args: see :class:`VideoReader`; one thread is best when loader workers use all cores.
-
     Raises:
         VideoDecodeError: The file cannot be opened, has no video frames, or too large ones.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        num_threads: int = 1,
-        correction: np.ndarray | None = None,
-        deadline: float | None = None,
-        limits: DecodeLimits | None = None,
-    ) -> None:
+    def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         check_regular_file(path)
-        self.path = path
-        self._num_threads = num_threads
-        self.limits = limits or DecodeLimits()
+        super().__init__(path, **options)
+        correction = options.get("correction")
         self._closed = False
-        self._stream = AvStream(path, num_threads, deadline, self.limits)
+        self._stream = AvStream(path, self.num_threads, self.deadline, self.limits)
         try:
             # A correction refers to the table of packets, from which the index may differ.
             self._take_table(use_index=correction is None)
@@ -296,7 +286,7 @@ class AvReader(VideoReader):
             yield np.array(numbers), self._lazy_frames(frames)
 
     def _lazy_frames(self, frames: list[av.VideoFrame]) -> AvFrames:
-        found = AvFrames(frames, self._size, self._num_threads, self._count_conversion)
+        found = AvFrames(frames, self._size, self.num_threads, self._count_conversion)
         self._size = found.size
         return found
 

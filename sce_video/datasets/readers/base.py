@@ -10,6 +10,7 @@ import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -72,6 +73,19 @@ class ArrayFrames(DecodedFrames):
         return self._frames[index]
 
 
+class ReaderOptions(TypedDict, total=False):
+    """Options with which every reader is opened."""
+
+    #: Threads of the decoder; 1 by default, which is best when loader workers use all cores.
+    num_threads: int
+    #: ``FrameCountError.correction`` of an earlier attempt with the same reader.
+    correction: np.ndarray | None
+    #: Value of ``time.monotonic()`` after which reading raises.
+    deadline: float | None
+    #: How large frames may be; None for the defaults.
+    limits: DecodeLimits | None
+
+
 class VideoReader(ABC):
     """An open video: a table of time stamps, and frames by their index in that table.
 
@@ -80,10 +94,7 @@ class VideoReader(ABC):
 
     Args:
         path: The file.
-        num_threads: Threads of the decoder.
-        correction: ``FrameCountError.correction`` of an earlier attempt with this reader.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large frames may be; None for the defaults.
+        options: See :class:`ReaderOptions`.
 
     Raises:
         VideoDecodeError: The file cannot be opened.
@@ -107,19 +118,16 @@ class VideoReader(ABC):
     duration: float
     frames_decoded: int = 0
     frames_converted: int = 0
+    num_threads: int = 1
+    deadline: float | None = None
+    limits: DecodeLimits = DecodeLimits()
     _size: tuple[int, int] | None = None
-    _deadline: float | None = None
 
-    @abstractmethod
-    def __init__(
-        self,
-        path: str,
-        *,
-        num_threads: int = 1,
-        correction: np.ndarray | None = None,
-        deadline: float | None = None,
-        limits: DecodeLimits | None = None,
-    ) -> None: ...
+    def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
+        self.path = path
+        self.num_threads = options.get("num_threads", 1)
+        self.deadline = options.get("deadline")
+        self.limits = options.get("limits") or DecodeLimits()
 
     @classmethod
     def importable(cls) -> bool:

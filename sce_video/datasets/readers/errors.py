@@ -4,24 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sce_video.utils.errors import UserError
-
-
-def message_from_worker(text: str, kind: type[Exception]) -> str:
-    """The message of an exception that a loader worker has raised.
-
-    A ``DataLoader`` raises a worker's exception again as ``kind(text)``, where the text is the
-    worker's traceback, which ends with "package.Kind: message". The constructors of our errors call
-    this, so that their messages are the same with and without workers.
-
-    Args:
-        text: The single argument of the constructor: such a traceback, or a plain message, which is
-            returned unchanged.
-        kind: Class of the exception.
-    """
-    if not text.startswith(f"Caught {kind.__name__} "):
-        return text
-    return text.rpartition(f"{kind.__name__}: ")[2].strip()
+from sce_video.utils.errors import UserError, message_from_worker
 
 
 class VideoDecodeError(UserError, RuntimeError):

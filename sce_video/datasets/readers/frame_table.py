@@ -23,22 +23,18 @@ _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 
 @dataclass(frozen=True)
 class FrameTable:
-    """The packets of a video stream, in decoding order.
+    """The packets of a video stream, in decoding order."""
 
-    Attributes:
-        pts: (F,) int64, presentation time stamp of each packet, in the stream's time base.
-        is_key: (F,) bool, whether it is a key frame, where decoding can start.
-        last_duration: Duration of the frame displayed last, same unit; 0 if not stated.
-        hidden: (F,) bool, frames cut away by an edit list: decoded, because others refer to them,
-            but never displayed. None if there are none.
-        false_keys: Whether the container flags other packets as key frames too, where decoding
-            cannot start.
-    """
-
+    #: (F,) int64, presentation time stamp of each packet, in the stream's time base.
     pts: np.ndarray
+    #: (F,) bool, whether it is a key frame, where decoding can start.
     is_key: np.ndarray
+    #: Duration of the frame displayed last, same unit; 0 if not stated.
     last_duration: int
+    #: (F,) bool, frames cut away by an edit list: decoded, because others refer to them, but never
+    #: displayed. None if there are none.
     hidden: np.ndarray | None = None
+    #: Whether the container flags other packets as key frames too, where decoding cannot start.
     false_keys: bool = False
 
     @property

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import cv2
 import numpy as np
@@ -14,6 +14,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from sce_video.datasets.readers.base import (
     DecodedFrames,
+    ReaderOptions,
     VideoReader,
     check_deadline,
     check_regular_file,
@@ -155,10 +156,11 @@ def _read_header(path: str, content: bytes) -> _Header:
 def _plain_jpeg_header(content: bytes) -> _Header | None:
     """That of a JPEG file without EXIF data; None for all that pillow has to read.
 
-    Takes a fifth of pillow's time, which is 5 % of loading an image. A segment is FF, its type, and
-    its length in two bytes, which count themselves; the size follows on the length and a byte of
-    precision in the first segment of type C0 to CF that starts a frame (ITU T.81, B.2.2).
+    Takes a fifth of pillow's time, which is 5 % of loading an image.
     """
+    # A segment is FF, its type, and its length in two bytes, which count themselves; the size
+    # follows on the length and a byte of precision in the first segment of type C0 to CF that
+    # starts a frame (ITU T.81, B.2.2).
     if content[:2] != b"\xff\xd8":
         return None
     start = 2
@@ -195,29 +197,16 @@ class FrameFolderReader(VideoReader):
         path: The folder.
         fps: Frames per second.
         first: Number of the image at 0 s; SlowFast and mmaction2 count the frames of AVA from 1.
-        num_threads: Not used; part of the contract of readers.
-        correction: Not used: no listed image is missing.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large images may be; None for the defaults.
+        options: Of a reader; ``num_threads`` and ``correction`` are not used.
 
     Raises:
         VideoDecodeError: No folder, no numbered image in it, or the same number twice.
     """
 
     def __init__(
-        self,
-        path: str,
-        *,
-        fps: float = 30.0,
-        first: int = 1,
-        num_threads: int = 1,
-        correction: np.ndarray | None = None,
-        deadline: float | None = None,
-        limits: DecodeLimits | None = None,
+        self, path: str, *, fps: float = 30.0, first: int = 1, **options: Unpack[ReaderOptions]
     ) -> None:
-        self.path = path
-        self._limits = limits or DecodeLimits()
-        self._deadline = deadline
+        super().__init__(path, **options)
         try:
             names = os.listdir(path)
         except OSError as error:
@@ -240,14 +229,14 @@ class FrameFolderReader(VideoReader):
     def read(self, indices: np.ndarray) -> np.ndarray:
         images: list[np.ndarray] = []
         for index in self._check_indices(indices):
-            check_deadline(self.path, self._deadline)
+            check_deadline(self.path, self.deadline)
             name = self._names[index]
             try:
-                images.append(read_image(os.path.join(self.path, name), self._limits))
+                images.append(read_image(os.path.join(self.path, name), self.limits))
             except VideoDecodeError as error:
                 raise VideoDecodeError(self.path, f"{name} {error.reason}", False) from error
             held = sum(image.nbytes for image in images)
-            self._limits.check_held(self.path, len(images), 2 * held)  # and once more, stacked
+            self.limits.check_held(self.path, len(images), 2 * held)  # and once more, stacked
         shapes = {image.shape for image in images}
         if len(shapes) > 1:
             raise VideoDecodeError(self.path, f"holds images of different sizes: {shapes}", False)

@@ -26,13 +26,11 @@ class DecodeLimits:
     """Bounds of the memory that reading one file takes.
 
     A file of a few hundred bytes may state any frame size, and hold any number of such frames.
-
-    Attributes:
-        max_pixels: Of one frame, height x width.
-        max_held_bytes: Of the decoded frames held at a time.
     """
 
+    #: Of one frame, height x width.
     max_pixels: int = MAX_PIXELS
+    #: Of the decoded frames held at a time.
     max_held_bytes: int = MAX_HELD_BYTES
 
     def __post_init__(self) -> None:

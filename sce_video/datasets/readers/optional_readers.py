@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from sce_video.datasets.readers.av_file import file_url
 from sce_video.datasets.readers.av_reader import AvReader
-from sce_video.datasets.readers.base import DecodedFrames, VideoReader, check_deadline
+from sce_video.datasets.readers.base import (
+    DecodedFrames,
+    ReaderOptions,
+    VideoReader,
+    check_deadline,
+)
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
 _MP4, _MATROSKA = "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"
@@ -26,8 +30,6 @@ class FallbackReader(VideoReader):
     frames are unusable). Files that the library is known to read wrongly, or cannot open, are read
     with PyAV altogether: backends differ in speed only, their frames are the same.
 
-    Args: see :class:`AvReader`.
-
     Raises:
         ImportError: The library cannot be imported.
         VideoDecodeError: PyAV cannot open the file.
@@ -38,33 +40,17 @@ class FallbackReader(VideoReader):
     #: What the library raises for a missing frame.
     errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        num_threads: int = 1,
-        correction: np.ndarray | None = None,
-        deadline: float | None = None,
-        limits: DecodeLimits | None = None,
-    ) -> None:
+    def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         self._import()
-        self.path = path
-        self._deadline = deadline
-        self._limits = limits or DecodeLimits()
-        fallback = AvReader(
-            path,
-            num_threads=num_threads,
-            correction=correction,
-            deadline=deadline,
-            limits=self._limits,
-        )
+        super().__init__(path, **options)
+        fallback = AvReader(path, **options)
         self._pixels = fallback.facts[2]
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
         self._fallback: AvReader | None = fallback
         # With a correction frames are missing, and PyAV knows which ones.
-        trusted = correction is None and self.can_read(fallback)
+        trusted = options.get("correction") is None and self.can_read(fallback)
         try:
-            if trusted and self._open(path, num_threads) == len(fallback.timestamps):
+            if trusted and self._open(path, self.num_threads) == len(fallback.timestamps):
                 fallback.close()
                 self._fallback = None
         except self.errors:
@@ -112,14 +98,14 @@ class FallbackReader(VideoReader):
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._fallback is None:
             indices = self._check_indices(indices)
-            check_deadline(self.path, self._deadline)
-            self._limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
+            check_deadline(self.path, self.deadline)
+            self.limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
             try:
                 frames = self._read(indices.tolist())
                 self.frames_converted += len(frames)
             except self.errors:  # PyAV raises FrameCountError if frames are missing
                 self._release()
-                self._fallback = AvReader(self.path, deadline=self._deadline, limits=self._limits)
+                self._fallback = AvReader(self.path, deadline=self.deadline, limits=self.limits)
                 if len(self._fallback.timestamps) != len(self.timestamps):
                     raise VideoDecodeError(self.path, "changed while it was being read") from None
         if self._fallback is not None:
@@ -143,23 +129,20 @@ class DecordReader(FallbackReader):
     """Reads a video with decord 0.6.0 where decord reads it correctly, elsewhere with PyAV.
 
     Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files equal those
-    of the other backends bit for bit. Other files are read with PyAV because of known errors:
-
-    - it cannot open AV1 or GIF files, and crashes on some truncated AVI files;
-    - its random access returns wrong frames for files with open GOPs (MPEG-4 with B frames as
-      encoded by FFmpeg), with intra refresh, and for some with very short distances between key
-      frames (wmv2, some HEVC); for Matroska files with negative time stamps all are wrong;
-    - its colours of interlaced video differ from FFmpeg's;
-    - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
-      are unusable;
-    - its colours of 10-bit video differ (3 levels in the mean), because it rounds differently.
-
-    For a file whose header lists more frames than exist it may repeat frames or hang; the data
-    set's time limit ends the latter. Prefer ``av``, which is faster on every file measured.
-
-    Args: see :class:`~sce_video.datasets.readers.av_reader.AvReader`.
+    of the other backends bit for bit. Prefer ``av``, which is faster on every file measured.
     """
 
+    # Why decord 0.6.0 reads no other files:
+    # - it cannot open AV1 or GIF files, and crashes on some truncated AVI files;
+    # - its random access returns wrong frames for files with open GOPs (MPEG-4 with B frames as
+    #   encoded by FFmpeg), with intra refresh, and for some with very short distances between key
+    #   frames (wmv2, some HEVC); for Matroska files with negative time stamps all are wrong;
+    # - its colours of interlaced video differ from FFmpeg's;
+    # - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
+    #   are unusable;
+    # - its colours of 10-bit video differ (3 levels in the mean), because it rounds differently.
+    # For a file whose header lists more frames than exist it may repeat frames or hang; the data
+    # set's time limit ends the latter.
     library = "decord"
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
     _video: Any = None
@@ -200,8 +183,6 @@ class TorchcodecReader(FallbackReader):
     those of the other backends bit for bit. Read with PyAV: AVI files with B frames (UCF101 as
     published), of which it swaps neighbouring frames; MPEG program streams, of which it loses
     frames; and 10-bit video, whose colours differ by 3 levels in the mean.
-
-    Args: see :class:`~sce_video.datasets.readers.av_reader.AvReader`.
 
     Raises:
         ImportError: torchcodec cannot be imported.

@@ -3,8 +3,8 @@
     python reader_process.py < requests > answers
 
 Requests and answers are pickles, each behind its length in 8 bytes. The first request holds the
-arguments of :func:`open_dataset`, every other one (method, arguments) of :func:`call`. An answer
-is ("done", value) or ("error", text). The process ends with its input.
+arguments of :func:`open_dataset`, every other one the method and arguments of :func:`call_method`.
+An answer is ("done", value) or ("error", text). The process ends with its input.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
 }
 
 
-def call(dataset: Any, method: str, *arguments: Any) -> Any:
+def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
     """The result of one of the methods above, None of those that write."""
     if method in _READS:
         return _READS[method](dataset, *arguments)
@@ -144,7 +144,7 @@ def main() -> None:
                 value: Any = (opened.version, dict(opened.schema.metadata or {}))
             else:
                 method, arguments = request
-                value = call(opened, method, *arguments)
+                value = call_method(opened, method, *arguments)
             send(answers, ("done", value))
         except BrokenPipeError:
             return

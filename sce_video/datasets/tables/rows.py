@@ -32,20 +32,17 @@ def table_path(path: str) -> str:
 
 @dataclass(frozen=True)
 class CodecParameters:
-    """What a decoder needs beside the packets; hashable, equal for files of one encoder.
+    """What a decoder needs beside the packets; hashable, equal for files of one encoder."""
 
-    Attributes:
-        codec: FFmpeg's name of the decoder.
-        extradata: The codec's header.
-        width: Pixels, as coded in the container.
-        height: Pixels.
-        colors: Range, space, primaries and transfer characteristics, FFmpeg's numbers.
-    """
-
+    #: FFmpeg's name of the decoder.
     codec: str
+    #: The codec's header.
     extradata: bytes
+    #: Pixels, as coded in the container.
     width: int
+    #: Pixels.
     height: int
+    #: Range, space, primaries and transfer characteristics, FFmpeg's numbers.
     colors: tuple[int, int, int, int]
 
 
@@ -58,25 +55,23 @@ class FrameIndex:
     """Where the frames of a row are, and how to decode them.
 
     Packets are stored one behind the other, in the order of display, which is that of decoding.
-
-    Attributes:
-        offsets: (F + 1,) int64: packet i is at bytes ``offsets[i]`` to ``offsets[i + 1]``.
-        checks: (F,) uint32, CRC-32 of each packet.
-        pts: (F,) int64, ascending, in units of the time base.
-        is_key: (F,) bool, where decoding can start.
-        time_base: Numerator and denominator of the unit of ``pts``, seconds.
-        duration: Seconds from the first frame's start to the last frame's end.
-        parameters: Of the decoder.
-        turns: Quarter turns counter-clockwise with which frames are displayed.
     """
 
+    #: (F + 1,) int64: packet i is at bytes ``offsets[i]`` to ``offsets[i + 1]``.
     offsets: np.ndarray
+    #: (F,) uint32, CRC-32 of each packet.
     checks: np.ndarray
+    #: (F,) int64, ascending, in units of the time base.
     pts: np.ndarray
+    #: (F,) bool, where decoding can start.
     is_key: np.ndarray
+    #: Numerator and denominator of the unit of ``pts``, seconds.
     time_base: tuple[int, int]
+    #: Seconds from the first frame's start to the last frame's end.
     duration: float
+    #: Of the decoder.
     parameters: CodecParameters
+    #: Quarter turns counter-clockwise with which frames are displayed.
     turns: int
 
     @property
@@ -197,18 +192,15 @@ _COLUMNS = ("path", "label", "class_name", "failure")
 
 @dataclass(frozen=True)
 class RowList:
-    """The videos of one version of a table.
+    """The videos of one version of a table."""
 
-    Attributes:
-        videos: Paths and labels, by sample.
-        rows: (N,) int64, row number of each sample in the order of the table.
-        version: Of the table.
-        failed: Rows of videos that could not be imported and are left out.
-    """
-
+    #: Paths and labels, by sample.
     videos: VideoList
+    #: (N,) int64, row number of each sample in the order of the table.
     rows: np.ndarray
+    #: Of the table.
     version: int
+    #: Rows of videos that could not be imported and are left out.
     failed: int
 
 

@@ -21,9 +21,8 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from sce_video.datasets.readers.errors import message_from_worker
 from sce_video.datasets.tables import reader_process
-from sce_video.utils.errors import MissingPackageError, UserError
+from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
 #: Options of the object store where the caller does not set them: a request that the store is too
 #: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
@@ -170,7 +169,7 @@ class OpenTable:
 
     def call(self, method: str, *arguments: Any) -> Any:
         """The result of a method of :mod:`~sce_video.datasets.tables.reader_process`."""
-        return reader_process.call(self.dataset, method, *arguments)
+        return reader_process.call_method(self.dataset, method, *arguments)
 
 
 class RemoteTable:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Unpack
 
 import av
 import numpy as np
 
 from sce_video.datasets.readers.av_file import decoder_options
 from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
-from sce_video.datasets.readers.base import DecodedFrames, VideoReader, check_deadline
+from sce_video.datasets.readers.base import (
+    DecodedFrames,
+    ReaderOptions,
+    VideoReader,
+    check_deadline,
+)
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.rows import CodecParameters, FrameIndex
@@ -112,14 +117,11 @@ class TableReader(VideoReader):
         path: Of the row, for messages.
         index: Where its frames are.
         fetch: Takes ascending positions of packets, returns their bytes.
-        num_threads, correction, deadline, limits: Of :class:`VideoReader`; a row has no frames that
-            its packets do not hold, so ``correction`` is not used.
+        options: Of a reader; a row has no frames that its packets do not hold, so ``correction`` is
+            not used. A reader that was opened ahead of its sample gets that one's ``deadline``.
 
     Raises:
         VideoDecodeError: Its frames are too large.
-
-    Attributes:
-        deadline: As given; a reader that was opened ahead of its sample gets that of the sample.
     """
 
     def __init__(
@@ -128,23 +130,17 @@ class TableReader(VideoReader):
         *,
         index: FrameIndex,
         fetch: Callable[[np.ndarray], Sequence[bytes | memoryview]],
-        num_threads: int = 1,
-        correction: np.ndarray | None = None,
-        deadline: float | None = None,
-        limits: DecodeLimits | None = None,
+        **options: Unpack[ReaderOptions],
     ) -> None:
-        self.path = path
+        super().__init__(path, **options)
         self._index = index
         self._fetch = fetch
-        self._num_threads = num_threads
-        self.deadline = deadline
-        self._limits = limits or DecodeLimits()
-        self._limits.check_frame(path, index.parameters.height, index.parameters.width)
+        self.limits.check_frame(path, index.parameters.height, index.parameters.width)
         self.timestamps = index.timestamps
         self.duration = index.duration
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        return self.decode(indices).stacked(self.path, self._limits)
+        return self.decode(indices).stacked(self.path, self.limits)
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
         indices = self._check_indices(indices)
@@ -159,7 +155,7 @@ class TableReader(VideoReader):
 
         try:
             found = _decoders.decode(
-                self._index.parameters, watched(), set(wanted), self._num_threads, self._limits
+                self._index.parameters, watched(), set(wanted), self.num_threads, self.limits
             )
         except (av.FFmpegError, ValueError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
@@ -167,10 +163,10 @@ class TableReader(VideoReader):
         if len(found) < len(wanted):
             missing = [int(i) for i, pts in zip(indices, wanted, strict=True) if pts not in found]
             raise VideoDecodeError(self.path, f"frame {missing[0]} cannot be decoded", False)
-        held = HeldFrames(self.path, self._limits)
+        held = HeldFrames(self.path, self.limits)
         frames = [held.checked(found[pts]) for pts in wanted]
         count, turns = self._count_conversion, self._index.turns
-        decoded = AvFrames(frames, None, self._num_threads, count, turns)
+        decoded = AvFrames(frames, None, self.num_threads, count, turns)
         self._size = decoded.size
         return decoded
 

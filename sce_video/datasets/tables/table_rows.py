@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.readers.base import ReaderOptions
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.samplers import SampleRequest
 from sce_video.datasets.tables.rows import (
@@ -42,21 +43,18 @@ _READS_AT_ONCE = 8
 
 @dataclass
 class RowData:
-    """What has been read of a row.
+    """What has been read of a row."""
 
-    Attributes:
-        index: Its frames; None until they were read.
-        failure: Why it cannot be read; empty if it can.
-        packets: Bytes by position, parts of what was read at once.
-        drawn: What the first steps of the pipeline have made of a sample, up to its clips, by index
-            and seed.
-        reading: A read of its packets that is under way in another thread.
-    """
-
+    #: Its frames; None until they were read.
     index: FrameIndex | None = None
+    #: Why it cannot be read; empty if it can.
     failure: str = ""
+    #: Bytes by position, parts of what was read at once.
     packets: dict[int, memoryview] = field(default_factory=dict)
+    #: What the first steps of the pipeline have made of a sample, up to its clips, by index and
+    #: seed.
     drawn: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
 
     @property
@@ -196,7 +194,7 @@ class TableRows:
     # -- one row -----------------------------------------------------------------------------
 
     def open(
-        self, row: int, path: str, data: RowData | None, options: Mapping[str, Any]
+        self, row: int, path: str, data: RowData | None, options: ReaderOptions
     ) -> TableReader:
         """The reader of a row, of which ``data`` was read before.
 
@@ -248,10 +246,7 @@ class TableRows:
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """What the table answers; errors are those of the table, or else of the rows.
-
-        A table that can still be opened can be reached, so the fault is in the rows.
-        """
+        """What the table answers; errors are those of the table, or else of the rows."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:
@@ -261,6 +256,7 @@ class TableRows:
             panic = type(error).__name__ == "PanicException"
             if not panic and not isinstance(error, OSError | ValueError | RuntimeError):
                 raise
+            # A table that can still be opened can be reached, so the fault is in the rows.
             self._open()
             names = f"{self.describe(rows[0])}" + (" and others" if len(rows) > 1 else "")
             reason = cannot("read", self.table, error)
@@ -290,18 +286,18 @@ class ReadAhead:
 
     Args:
         source: The rows.
-        row_of: Row number of a request.
+        rows: (N,) row number of each sample.
         needed: Positions of the packets that some requests need, by row, from their frame indexes.
     """
 
     def __init__(
         self,
         source: TableRows,
-        row_of: Callable[[SampleRequest], int],
+        rows: np.ndarray,
         needed: Callable[[Sequence[SampleRequest], Rows], Mapping[int, np.ndarray]],
     ) -> None:
         self._source = source
-        self._row_of = row_of
+        self._rows = rows
         self._needed = needed
         self._next: tuple[Sequence[SampleRequest], Future[Rows]] | None = None
         self._pid = 0
@@ -331,7 +327,8 @@ class ReadAhead:
         return found
 
     def _start(self, requests: Sequence[SampleRequest]) -> Rows:
-        found = self._source.read_indexes([self._row_of(request) for request in requests])
+        rows = [int(self._rows[request.index]) for request in requests]
+        found = self._source.read_indexes(rows)
         self._source.start_reading(self._needed(requests, found), found)
         return found
 
@@ -366,7 +363,7 @@ class NamedRows:
         data = self._source.read_indexes(rows)
         return [data[row].index or data[row].failure for row in rows]
 
-    def open(self, path: str, name: str, options: Mapping[str, Any]) -> TableReader:
+    def open(self, path: str, name: str, options: ReaderOptions) -> TableReader:
         """The reader of the row of a path, which messages call ``name``; see :class:`TableRows`.
 
         Raises:

@@ -180,13 +180,9 @@ class UniformClips:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, write ``clips``: list of K ``ClipIndices``."""
         reader = results["reader"]
+        length: dict[str, Any] = dict(clip_duration=self.clip_duration, num_frames=self.num_frames)
         results["clips"] = [
-            make_clip(
-                reader.timestamps,
-                start=float(start),
-                clip_duration=self.clip_duration,
-                num_frames=self.num_frames,
-            )
+            make_clip(reader.timestamps, start=float(start), **length)
             for start in spaced_starts(reader.duration, self.clip_duration, self.num_clips)
         ]
         return results
@@ -210,11 +206,9 @@ class RandomSegmentClip:
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` and ``rng``, write ``clips``: one ``ClipIndices``."""
-        offsets = results["rng"].random(self.num_frames)
-        reader = results["reader"]
-        results["clips"] = [
-            segment_clip(reader.timestamps, reader.duration, self.num_frames, offsets)
-        ]
+        reader, offsets = results["reader"], results["rng"].random(self.num_frames)
+        clip = segment_clip(reader.timestamps, reader.duration, self.num_frames, offsets)
+        results["clips"] = [clip]
         return results
 
 
@@ -281,12 +275,7 @@ class KeyFrameClip:
                 f"{reader.duration:.1f} s (is begins_at of KeyFrameClip right?)",
             )
         times = key_frame_times(second, self.num_frames, self.frame_interval, self.fps)
-        results["clips"] = [
-            ClipIndices(
-                frames=shown_at(reader.timestamps, times),
-                partners=None,
-                start=float(times[0]),
-                clip_duration=self.num_frames * self.frame_interval / self.fps,
-            )
-        ]
+        length = self.num_frames * self.frame_interval / self.fps
+        frames = shown_at(reader.timestamps, times)
+        results["clips"] = [ClipIndices(frames, None, float(times[0]), length)]
         return results

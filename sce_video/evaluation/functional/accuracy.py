@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 
-def check_labels(labels: Tensor, count: int, name: str, num_classes: int | None = None) -> None:
+def check_class_numbers(
+    labels: Tensor, count: int, name: str, num_classes: int | None = None
+) -> None:
     """Raise ValueError unless ``labels`` is (count,) integers from 0 (below ``num_classes``)."""
     if labels.shape != (count,) or labels.is_floating_point():
         raise ValueError(
@@ -42,7 +44,7 @@ def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    check_labels(labels, len(scores), "labels", scores.shape[1])
+    check_class_numbers(labels, len(scores), "labels", scores.shape[1])
     own = scores.gather(1, labels[:, None])
     classes = torch.arange(scores.shape[1], device=scores.device)
     before = (scores > own) | ((scores == own) & (classes < labels[:, None]))
@@ -113,7 +115,7 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
     Raises:
         ValueError: a label out of range, or a class of a pair without samples.
     """
-    check_labels(labels, len(scores), "labels", scores.shape[1])
+    check_class_numbers(labels, len(scores), "labels", scores.shape[1])
     accuracies = []
     for pair in pairs:
         sides = []

@@ -51,9 +51,9 @@ def check_boxes(boxes: np.ndarray, what: str, key: Key) -> np.ndarray:
     if boxes.size == 0:
         return np.zeros((0, 4))
     if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"{name_of(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
+        raise ValueError(f"{_name_of(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
     if not np.isfinite(boxes).all():
-        raise ValueError(f"{name_of(key)}: a coordinate of the {what} boxes is not finite")
+        raise ValueError(f"{_name_of(key)}: a coordinate of the {what} boxes is not finite")
     return boxes
 
 
@@ -64,15 +64,15 @@ def check_scores(scores: np.ndarray, count: int, width: int, key: Key) -> np.nda
         return np.zeros((0, width))
     if scores.ndim != 2 or scores.shape[0] != count or scores.shape[1] < width:
         raise ValueError(
-            f"{name_of(key)}: scores must be ({count}, {width} or more), a row per box and a "
+            f"{_name_of(key)}: scores must be ({count}, {width} or more), a row per box and a "
             f"column per action, got {scores.shape}"
         )
     if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise ValueError(f"{name_of(key)}: a score is NaN or +inf")
+        raise ValueError(f"{_name_of(key)}: a score is NaN or +inf")
     return scores
 
 
-def name_of(key: Key) -> str:
+def _name_of(key: Key) -> str:
     """A key frame, for messages."""
     return f"video {key[0]}, second {key[1]}"
 
@@ -157,17 +157,14 @@ def read_result_csv(path: str | Path) -> dict[Key, tuple[np.ndarray, np.ndarray]
                 scores = {}
                 own.append((box, scores))
             scores[action] = score
-    return {key: _tables(own) for key, own in rows.items()}
-
-
-def _tables(
-    own: Sequence[tuple[tuple[float, ...], dict[int, float]]],
-) -> tuple[np.ndarray, np.ndarray]:
-    scores = np.full((len(own), NUM_ACTIONS), -np.inf)
-    for row, (_, table) in zip(scores, own, strict=True):
-        for action, score in table.items():
-            row[action - 1] = score
-    return np.array([box for box, _ in own]), scores
+    found = {}
+    for key, own in rows.items():
+        table = np.full((len(own), NUM_ACTIONS), -np.inf)
+        for row, (_, known) in zip(table, own, strict=True):
+            for action, score in known.items():
+                row[action - 1] = score
+        found[key] = np.array([box for box, _ in own]), table
+    return found
 
 
 #: Fewer than for other metrics, as each draw adds up all detections of 60 actions: half a minute on
@@ -249,8 +246,6 @@ def _areas(times: np.ndarray, videos: np.ndarray, found: np.ndarray) -> np.ndarr
     return (weights * best).sum(axis=1)
 
 
-__all__ = ["AvaResult", "average_precision", "evaluate_ava", "read_result_csv", "write_result_csv"]
-
 GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]
 
 
@@ -281,27 +276,25 @@ class AvaResult:
 
     def table(self) -> str:
         """Text with a line per action, best first, without ground truth last; then the mean."""
-        order = sorted(
-            self.per_class,
-            key=lambda i: (math.isnan(self.per_class[i]), -self.per_class[i], i),
-        )
-        rows = [("id", "action", "AP", "boxes")]
-        rows += [
-            (str(i), self.names.get(i, ""), _percent(self.per_class[i]), f"{self.num_boxes[i]:,}")
-            for i in order
+        known = self.per_class
+        counted = sum(not math.isnan(value) for value in known.values())
+        lines = [
+            (str(i), self.names.get(i, ""), known[i], self.num_boxes[i])
+            for i in sorted(known, key=lambda i: (math.isnan(known[i]), -known[i], i))
         ]
-        counted = sum(not math.isnan(value) for value in self.per_class.values())
-        mean = f"mean of {counted} of {len(order)} actions"
-        rows.append(("", mean, _percent(self.mAP), f"{sum(self.num_boxes.values()):,}"))
+        mean = f"mean of {counted} of {len(lines)} actions"
+        rows = [("id", "action", "AP", "boxes")]
+        for first, name, value, boxes in [
+            *lines,
+            ("", mean, self.mAP, sum(self.num_boxes.values())),
+        ]:
+            percent = "-" if math.isnan(value) else f"{100 * value:.2f}"
+            rows.append((first, name, percent, f"{boxes:,}"))
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         return "\n".join(
             f"{a:>{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}"
             for a, b, c, d in rows
         )
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.2f}"
 
 
 class _Flat(NamedTuple):
@@ -418,9 +411,9 @@ def _flatten(
         boxes, own = ground_truth[key]
         boxes = check_boxes(boxes, "ground-truth", key)
         if len(own) != len(boxes):
-            raise ValueError(f"{name_of(key)}: {len(boxes)} boxes but {len(own)} lists of actions")
+            raise ValueError(f"{_name_of(key)}: {len(boxes)} boxes but {len(own)} lists of actions")
         if (boxes[:, :2] > boxes[:, 2:]).any():
-            raise ValueError(f"{name_of(key)}: a ground-truth box has inverted corners")
+            raise ValueError(f"{_name_of(key)}: a ground-truth box has inverted corners")
         true.append(boxes)
         labels += own
         true_ends.append(len(labels))
@@ -450,9 +443,7 @@ def _overlapping(flat: _Flat, iou: float) -> tuple[np.ndarray, np.ndarray]:
     """
     found_counts = np.diff(flat.found_ends, prepend=0)
     true_counts = np.diff(flat.true_ends, prepend=0)
-    partners = np.repeat(
-        true_counts, found_counts
-    )  # (M,) ground-truth boxes of the detection's key frame
+    partners = np.repeat(true_counts, found_counts)  # (M,) boxes in the detection's key frame
     first = np.repeat(flat.true_ends - true_counts, found_counts)
     found = np.repeat(np.arange(len(flat.found)), partners)
     within = np.arange(len(found)) - np.repeat(np.cumsum(partners) - partners, partners)

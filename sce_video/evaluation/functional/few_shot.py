@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_labels
+from sce_video.evaluation.functional.accuracy import check_class_numbers
 from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
 from sce_video.evaluation.functional.neighbours import check_features
 
@@ -96,7 +96,7 @@ def few_shot_hits(
         (gallery, gallery_labels, "gallery"),
     ):
         check_features(features, name)
-        check_labels(labels, len(features), f"labels of the {name}")
+        check_class_numbers(labels, len(features), f"labels of the {name}")
     classes, targets = gallery_labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"two classes or more are needed, all labels are {classes.tolist()}")
@@ -106,9 +106,9 @@ def few_shot_hits(
     for draw in range(draws):
         for column, rows in enumerate(draw_shots(targets, shots, seed + draw)):
             known, wanted = y[rows.to(device)], targets[rows]
-            for kind, scores in enumerate(
-                (_linear(x, known, wanted, l2), _class_means(x, known, wanted))
-            ):
+            members = F.one_hot(wanted).to(known)  # each class has as many samples, so sums do
+            means = F.normalize(members.T @ known, dim=1)
+            for kind, scores in enumerate((_linear(x, known, wanted, l2), x @ means.T)):
                 predicted = classes[scores.argmax(dim=1).cpu()]
                 hits[:, draw, column, kind] = predicted == query_labels.cpu()
             on_fit()
@@ -117,15 +117,9 @@ def few_shot_hits(
 
 def _linear(x: Tensor, known: Tensor, wanted: Tensor, l2: float) -> Tensor:
     mean, scale = standardiser(known)
-    known = (known - mean) / scale
-    count = int(wanted.max()) + 1
-    weight, bias = fit_logistic(known, wanted.to(known.device), count, l2)
+    count, wanted = int(wanted.max()) + 1, wanted.to(known.device)
+    weight, bias = fit_logistic((known - mean) / scale, wanted, count, l2)
     return ((x - mean) / scale) @ weight + bias
-
-
-def _class_means(x: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
-    members = F.one_hot(wanted).to(known)  # each class has as many samples, so sums do
-    return x @ F.normalize(members.T @ known, dim=1).T
 
 
 def interval_of_mean(values: Tensor, confidence: float = 0.95) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_labels, top_k_accuracy
+from sce_video.evaluation.functional.accuracy import check_class_numbers, top_k_accuracy
 from sce_video.evaluation.functional.neighbours import check_features
 
 #: Weight decays tried by default, on standardised features and the mean cross-entropy.
@@ -181,7 +181,7 @@ def fit_linear_probe(
     if not grid or grid[-1] <= 0:
         raise ValueError(f"l2_grid must hold positive weight decays, got {tuple(l2_grid)}")
     check_features(features, "features")
-    check_labels(labels, len(features), "labels")
+    check_class_numbers(labels, len(features), "labels")
     classes, targets = labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(

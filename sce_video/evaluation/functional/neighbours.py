@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_labels
+from sce_video.evaluation.functional.accuracy import check_class_numbers
 
 #: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192
@@ -112,7 +112,16 @@ def nearest_neighbours(
         ValueError: sizes differ, ``k < 1``, features not finite, only one of the groups given, a
             block below 1.
     """
-    _check(queries, gallery, k, query_groups, gallery_groups)
+    check_features(queries, "queries")
+    _check_shape(gallery, "gallery")
+    if queries.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            f"queries have {queries.shape[1]} dimensions, the gallery {gallery.shape[1]}: "
+            "they must come from the same network"
+        )
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    _check_groups(len(queries), len(gallery), query_groups, gallery_groups)
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
     k = min(k, len(gallery))
@@ -137,13 +146,9 @@ def nearest_neighbours(
 
 
 def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
-    """Merge the top k of a block of similarities into those of earlier blocks, in place.
+    """Merge the top k of similarities (n, m) to the gallery rows from ``offset`` into (n, k) ones.
 
-    Args:
-        best: (n, k) similarities in descending order.
-        where: (n, k) their gallery indices, all below ``offset``.
-        similar: (n, m) similarities to the gallery rows from ``offset``.
-        offset: Gallery index of the first column of ``similar``.
+    ``best`` and ``where`` are the similarities and indices of earlier rows, changed in place.
     """
     # A row that ties with the k-th best has the higher index and so comes after it.
     changed = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
@@ -159,30 +164,17 @@ def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
     best[changed], where[changed] = values[:, :k], columns[:, :k]
 
 
-def _check(
-    queries: Tensor,
-    gallery: Tensor,
-    k: int,
-    query_groups: Tensor | None,
-    gallery_groups: Tensor | None,
+def _check_groups(
+    queries: int, gallery: int, query_groups: Tensor | None, gallery_groups: Tensor | None
 ) -> None:
-    check_features(queries, "queries")
-    _check_shape(gallery, "gallery")
-    if queries.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            f"queries have {queries.shape[1]} dimensions, the gallery {gallery.shape[1]}: "
-            "they must come from the same network"
-        )
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
     if (query_groups is None) != (gallery_groups is None):
         raise ValueError("query_groups and gallery_groups go together, got only one of them")
-    for groups, features, name in (
+    for groups, count, name in (
         (query_groups, queries, "query_groups"),
         (gallery_groups, gallery, "gallery_groups"),
     ):
-        if groups is not None and groups.shape != (len(features),):
-            raise ValueError(f"{name} must be ({len(features)},), got {tuple(groups.shape)}")
+        if groups is not None and groups.shape != (count,):
+            raise ValueError(f"{name} must be ({count},), got {tuple(groups.shape)}")
 
 
 def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -243,7 +235,7 @@ def knn_scores(
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive, got {temperature}")
-    check_labels(gallery_labels, len(gallery), "gallery_labels", num_classes)
+    check_class_numbers(gallery_labels, len(gallery), "gallery_labels", num_classes)
     if num_classes is None:
         num_classes = int(gallery_labels.max()) + 1
     similar, neighbours = nearest_neighbours(
@@ -304,8 +296,8 @@ def rank(
     Raises:
         ValueError: see :func:`retrieval_hits`.
     """
-    check_labels(query_labels, len(queries), "query_labels")
-    check_labels(gallery_labels, len(gallery), "gallery_labels")
+    check_class_numbers(query_labels, len(queries), "query_labels")
+    check_class_numbers(gallery_labels, len(gallery), "gallery_labels")
     for features, name in ((queries, "queries"), (gallery, "gallery")):
         check_features(features, name)
     similarities, indices = nearest_neighbours(
@@ -346,8 +338,7 @@ def retrieval_hits(
         gallery_labels: (M,) integers from 0.
         ks: Ranks, in any order; a rank above M takes the whole gallery.
         centred: Subtract the means first, see :func:`rank`.
-        query_groups: (N,) integers. With ``gallery_groups``, rows of the query's own group are
-            excluded.
+        query_groups: As of :func:`nearest_neighbours`, as the two below.
         gallery_groups: (M,) integers.
         block: Queries compared at a time.
 
@@ -373,20 +364,3 @@ def check_ranks(ks: Sequence[int]) -> None:
     """Raise ValueError unless there are ranks, all of them 1 or more."""
     if not ks or min(ks) < 1:
         raise ValueError(f"ks must be ranks of 1 or more, got {tuple(ks)}")
-
-
-def retrieval_recall(
-    queries: Tensor,
-    gallery: Tensor,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
-    *,
-    ks: Sequence[int] = (1, 5, 10),
-    centred: bool = True,
-    block: int = 1024,
-) -> dict[int, float]:
-    """R@k for each k: the fraction of queries (0 to 1) with a hit; see :func:`retrieval_hits`."""
-    hits = retrieval_hits(
-        queries, gallery, query_labels, gallery_labels, ks=ks, centred=centred, block=block
-    )
-    return {k: float(hits[:, i].double().mean()) for i, k in enumerate(ks)}

@@ -6,6 +6,7 @@ The protocol of SimCLR (arXiv 2002.05709, appendix B.8.1) as in linusericsson/ss
 
 from __future__ import annotations
 
+import importlib
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -110,17 +111,26 @@ def average_precisions(
     return np.array(values)
 
 
+def _estimator(module: str, name: str, **arguments: Any) -> Any:
+    """An unfitted estimator of scikit-learn, which is an extra."""
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise MissingPackageError(
+            "the transfer protocols are those of scikit-learn, which cannot be imported "
+            f"({error}): pip install -c requirements/constraints.txt -e '.[transfer]'"
+        ) from error
+    return kind(**arguments)
+
+
 def logistic_regression(max_iter: int) -> Any:
     """An unfitted ``LogisticRegression(solver="lbfgs", warm_start=True)``.
 
     Raises:
         MissingPackageError: scikit-learn cannot be imported.
     """
-    try:
-        from sklearn.linear_model import LogisticRegression
-    except ImportError as error:
-        raise _missing(error) from error
-    return LogisticRegression(solver="lbfgs", warm_start=True, max_iter=max_iter)
+    arguments = {"solver": "lbfgs", "warm_start": True, "max_iter": max_iter}
+    return _estimator("sklearn.linear_model", "LogisticRegression", **arguments)
 
 
 def linear_svm(cost: float) -> Any:
@@ -131,28 +141,9 @@ def linear_svm(cost: float) -> Any:
     Raises:
         MissingPackageError: scikit-learn cannot be imported.
     """
-    try:
-        from sklearn.svm import LinearSVC
-    except ImportError as error:
-        raise _missing(error) from error
-    return LinearSVC(
-        C=cost,
-        class_weight={1: 2, -1: 1},
-        intercept_scaling=1.0,
-        penalty="l2",
-        loss="squared_hinge",
-        tol=1e-4,
-        dual=True,
-        max_iter=2000,
-        random_state=0,
-    )
-
-
-def _missing(error: ImportError) -> MissingPackageError:
-    return MissingPackageError(
-        f"the transfer protocols are those of scikit-learn, which cannot be imported ({error}): "
-        "pip install -c requirements/constraints.txt -e '.[transfer]'"
-    )
+    loss = {"penalty": "l2", "loss": "squared_hinge", "dual": True, "intercept_scaling": 1.0}
+    solver = {"tol": 1e-4, "max_iter": 2000, "random_state": 0, "class_weight": {1: 2, -1: 1}}
+    return _estimator("sklearn.svm", "LinearSVC", C=cost, **loss, **solver)
 
 
 @contextmanager
@@ -255,8 +246,14 @@ def many_shot(
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
     if not grid or min(grid) <= 0:
         raise ValueError(f"the grid of C must hold positive numbers, got {tuple(grid)}")
-    parts = {"train": train, "validation": val, "test": test}
-    train, val, test = (_checked(part, name, metric) for name, part in parts.items())
+    wanted, shape = (2, "(N, C)") if metric == "map11" else (1, "(N,)")
+    parts = []
+    for name, part in (("train", train), ("validation", val), ("test", test)):
+        if part.labels.ndim != wanted:
+            raise ValueError(f"{name}: {metric} needs labels {shape}, got {part.labels.shape}")
+        check_matrix(part.features, part.labels, name)
+        parts.append(Labelled(part.features.astype(np.float64), part.labels))
+    train, val, test = parts
     classifier = logistic_regression(max_iter)
     validation: dict[float, float] = {}
     with convergence_is_not_expected():
@@ -268,16 +265,6 @@ def many_shot(
             classifier = logistic_regression(max_iter)  # a start of another shape is refused
         score = _fit_and_score(classifier, best, both, test, metric)
     return ManyShotResult(score, best, validation)
-
-
-def _checked(part: Labelled, name: str, metric: str) -> Labelled:
-    """The part with features in float64, checked."""
-    wanted = 2 if metric == "map11" else 1
-    if part.labels.ndim != wanted:
-        shape = "(N, C)" if wanted == 2 else "(N,)"
-        raise ValueError(f"{name}: {metric} needs labels {shape}, got {part.labels.shape}")
-    check_matrix(part.features, part.labels, name)
-    return Labelled(part.features.astype(np.float64), part.labels)
 
 
 def _fit_and_score(classifier: Any, c: float, fit: Labelled, part: Labelled, metric: str) -> float:
@@ -307,15 +294,12 @@ def _fit(classifier: Any, c: float, features: np.ndarray, labels: np.ndarray) ->
     return classifier.set_params(C=2 * c if count == 2 else c).fit(features, labels)
 
 
-_EPSILON = 1e-5
-
-
 def svm_features(features: np.ndarray) -> np.ndarray:
     """Features (N, D) divided by their l2 norm plus 1e-5."""
-    return features / (np.linalg.norm(features, axis=1, keepdims=True) + _EPSILON)
+    return features / (np.linalg.norm(features, axis=1, keepdims=True) + 1e-5)
 
 
-def draw_shots(positives: np.ndarray, shots: int, generator: random.Random) -> np.ndarray:
+def draw_image_shots(positives: np.ndarray, shots: int, generator: random.Random) -> np.ndarray:
     """Row numbers of a K-shot training set: K images that show each class, for all classes.
 
     An image drawn for several classes is in it as often. A class of fewer images gives all.
@@ -397,7 +381,7 @@ def low_shot_svm(
         for _ in range(1 if count is None else draws):
             rows: np.ndarray = np.arange(len(train))
             if count is not None:
-                rows = draw_shots(train_positives, count, generator)
+                rows = draw_image_shots(train_positives, count, generator)
             scores = svm_scores(train[rows], train_positives[rows], test)
             values = average_precisions(scores, test_positives, all_points_ap)
             results[count].append(float(values.mean()))

@@ -1,8 +1,7 @@
 """Registered metrics, named in configs by ``test_evaluator`` and ``val_evaluator``."""
 
-from sce_video.evaluation.metrics.ava_map import AVAMeanAP
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_each_group
-from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
+from sce_video.evaluation.metrics.classification import AVAMeanAP, MeanClassAccuracy, TopKAccuracy
 from sce_video.evaluation.metrics.features import (
     KNN,
     FeatureStatistics,

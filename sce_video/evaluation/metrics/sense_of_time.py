@@ -12,14 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sce_video.evaluation.functional.accuracy import pair_accuracy, top_k_hits
-from sce_video.evaluation.functional.linear_probe import fit_linear_probe, num_fits
+from sce_video.evaluation.functional.linear_probe import FittedProbe, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
-from sce_video.evaluation.metrics.base import RowMetric, fit_progress, for_each_group
+from sce_video.evaluation.metrics.base import (
+    RowMetric,
+    fit_progress,
+    for_each_group,
+    format_columns,
+)
 from sce_video.evaluation.multi_view import ALTERATIONS, check_alterations
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.tables import format_columns
 from sce_video.registry import METRICS
 
+#: Pairs of classes of Something-Something V2 that differ by the direction of time.
 OPPOSITES: tuple[tuple[str, str], ...] = (
     (
         "Approaching something with your camera",
@@ -53,10 +58,6 @@ OPPOSITES: tuple[tuple[str, str], ...] = (
 )
 
 
-#: Lists of pairs that can be named.
-_KNOWN_PAIRS = {"ssv2": OPPOSITES}
-
-
 def class_pairs(
     classes: Sequence[str], pairs: str | Sequence[Sequence[str]]
 ) -> list[tuple[int, int]]:
@@ -71,12 +72,12 @@ def class_pairs(
         ValueError: an unknown list, an entry that is no pair, or no pair with both classes.
     """
     if isinstance(pairs, str):
-        if pairs not in _KNOWN_PAIRS:
+        if pairs != "ssv2":
             raise ValueError(
-                f"no pairs of opposite classes are known as {pairs!r}: choose from "
-                f"{', '.join(_KNOWN_PAIRS)}, or give pairs of class names"
+                f"no pairs of opposite classes are known as {pairs!r}: choose from ssv2, or give "
+                "pairs of class names"
             )
-        pairs = _KNOWN_PAIRS[pairs]
+        pairs = OPPOSITES
     label = {name: number for number, name in enumerate(classes)}
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
@@ -294,31 +295,23 @@ class SenseOfTime(RowMetric):
         with fit_progress(name, fits, rows, gallery) as on_fit:
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                scores: list[Tensor] = []
-                plain = None
+                fitted: dict[int, FittedProbe] = {}  # by what it is fitted to: each once
+                scores = []
                 for tested, trained in self._combinations(queries, training):
-                    if trained is not training.values or plain is None:
-                        probe = fit_linear_probe(
+                    if id(trained) not in fitted:
+                        fitted[id(trained)] = fit_linear_probe(
                             trained, training.labels, groups=training.groups, on_fit=on_fit
                         )
-                    else:
-                        probe = plain
-                    plain = plain or probe
-                    scores.append(probe.scores(tested, num_classes))
+                    scores.append(fitted[id(trained)].scores(tested, num_classes))
                 return torch.stack(scores, dim=1)
 
             return for_each_group(rows, gallery, linear)
 
     def _retrieval(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
+        labels = queries.labels.to(self.device), training.labels.to(self.device)
         hits = [
-            retrieval_hits(
-                tested.to(self.device),
-                trained.to(self.device),
-                queries.labels.to(self.device),
-                training.labels.to(self.device),
-                ks=(1,),
-            ).cpu()
-            for tested, trained in self._combinations(queries, training)
+            retrieval_hits(q.to(self.device), t.to(self.device), *labels, ks=(1,)).cpu()
+            for q, t in self._combinations(queries, training)
         ]
         return torch.cat(hits, dim=1)
 

@@ -5,7 +5,6 @@ So every command and function that takes a run or a checkpoint takes it.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -27,11 +26,12 @@ from sce_video.inference.encoders.source import (
     brought_pool,
     find_model,
     load_parts,
-    read_config,
+    read_model_config,
     read_processor,
     weights_of,
 )
 from sce_video.inference.encoders.text import stored_text
+from sce_video.inference.model_settings import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_families import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, write_text
@@ -42,15 +42,19 @@ _CLIPS = 4  # of a video, as in sce-video embed and index
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
     """A config for ``sce-video embed``, ``index`` and ``evaluate``."""
-    pipeline = evaluation_pipeline(settings)
-    dataset = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
-    loader: dict[str, Any] = {
-        "batch_size": 4,
-        "num_workers": 2,
-        "dataset": {**dataset, "on_error": "raise"},
-    }
-    gallery = copy.deepcopy(loader)
-    gallery["dataset"]["on_error"] = "skip"
+    loader, gallery = (
+        {
+            "batch_size": 4,
+            "num_workers": 2,
+            "dataset": {
+                "type": "VideoDataset",
+                "data_root": "data/videos",
+                "pipeline": evaluation_pipeline(settings),
+                "on_error": on_error,
+            },
+        }
+        for on_error in ("raise", "skip")
+    )
     return {
         "default_scope": "sce_video",
         "runner_type": "VideoRunner",
@@ -161,15 +165,12 @@ def run_of_model(run: str | os.PathLike) -> str:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     states = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]
     text = json.dumps([_FORMAT, str(folder.resolve()), states])
+    short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    out = cache_folder() / "encoders" / digest / _short_name(name)
+    out = cache_folder() / "encoders" / digest / short
     if not (out / CONFIG).is_file():  # written last
         import_encoder(name, out, folder=folder)
     return str(out)
-
-
-def _short_name(name: str) -> str:
-    return Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
 
 
 def import_encoder(
@@ -203,7 +204,7 @@ def import_encoder(
         MissingPackageError: transformers is not installed.
     """
     folder = find_model(name.removeprefix(MODEL_PREFIX)) if folder is None else folder
-    config = read_config(folder)
+    config = read_model_config(folder)
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)
     pool = brought or family.pools[0] if pool is None else pool
@@ -254,8 +255,6 @@ def _check_frames(name: str, architecture: dict[str, Any], settings: ProcessorSe
 
 #: Entries that say what a recipe reproduces, and names of settings of the replaced network.
 _DROPPED = ("benchmark", "split", "settings")
-_TEST_CROPS = {"CenterCropClips": "size", "ThreeCrops": "size", "PackVideo": "crop_size"}
-_TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
 
 
 def write_recipe(
@@ -347,8 +346,8 @@ def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) ->
         low, high = step["size"]
         factor = max(1.0, settings.crop_size / low)
         step["size"] = (round(low * factor), round(high * factor))
-    if kind in _TEST_CROPS:
-        step[_TEST_CROPS[kind]] = settings.crop_size
-    if kind in _TRAIN_CROPS:
+    if kind in TEST_CROPS:
+        step[TEST_CROPS[kind]] = settings.crop_size
+    if kind in TRAIN_CROPS:
         step["size"] = settings.crop_size
     return step

@@ -70,7 +70,7 @@ def find_model(name: str) -> Path:
     return folder
 
 
-def read_config(folder: Path) -> Any:
+def read_model_config(folder: Path) -> Any:
     """The ``PreTrainedConfig`` of a model whose family is known.
 
     Raises:
@@ -120,7 +120,15 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
             f"{folder} lacks {len(missing)} weights of {name}, first {missing[0]}: it is a model "
             "of another task or another network"
         )
-    stray = sorted(key for key in info["unexpected_keys"] if _is_of_network(key, model))
+    # A weight of a decoder or a classifier is not used; one of a part of the encoder must be. Files
+    # of transformers 4 have the numbers of positions, which are no weights.
+    prefix = f"{model.base_model_prefix}."
+    stray = sorted(
+        key
+        for key in info["unexpected_keys"]
+        if getattr(model.base_model, key.removeprefix(prefix).partition(".")[0], None) is not None
+        and not key.endswith(".position_ids")
+    )
     if stray:
         raise EncoderError(
             f"{folder} has {len(stray)} weights for which {name} of transformers "
@@ -136,14 +144,6 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
         model = model.base_model
     parts["network"] = vision_part(model, family)
     return parts, len(info["unexpected_keys"])
-
-
-def _is_of_network(key: str, model: Any) -> bool:
-    """Whether a weight belongs to a part of the encoder, and not to a decoder or a classifier."""
-    part = key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0]
-    # Files of transformers 4 have the numbers of positions, which are no weights.
-    known = getattr(model.base_model, part, None) is not None
-    return known and not key.endswith(".position_ids")
 
 
 def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, Any]]:

@@ -89,7 +89,7 @@ class R2Plus1d(StagedBackbone):
 
     Names and shapes of the parameters are those of ``torchvision.models.video.r2plus1d_18``
     (torchvision/models/video/resnet.py) without ``fc``: its file loads after
-    ``tools/convert/from_torchvision.py``. 31,300,125 parameters at depth 18.
+    ``tools/convert/from_layout.py``. 31,300,125 parameters at depth 18.
 
     Args:
         depth: 18, or 34 by the same rule with the usual block counts.

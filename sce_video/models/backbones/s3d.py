@@ -112,7 +112,7 @@ class S3D(StagedBackbone):
 
     Names and shapes of the parameters are those of ``torchvision.models.video.s3d``
     (torchvision/models/video/s3d.py) without ``classifier``: its file loads after
-    ``tools/convert/from_torchvision.py``. 7,910,048 parameters; 9,135,056 with gating.
+    ``tools/convert/from_layout.py``. 7,910,048 parameters; 9,135,056 with gating.
 
     Gates follow the second convolution and every branch of every block, where the authors have them
     (tensorflow/models, research/slim/nets/s3dg.py: ``gating_startat="Conv2d_2c_3x3"``), with a bias

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import threading
 import time
 
@@ -105,18 +104,3 @@ def test_an_interrupted_call_is_abandoned():
     gate.set()
     thread.join(60)
     assert steps == ["ended"] and not thread.is_alive()
-
-
-def test_callers_inside_of_each_other_have_their_own_threads():
-    outer, inner = TimeLimitedCaller(), TimeLimitedCaller()
-    threads = outer.call(
-        lambda: (threading.current_thread(), inner.call(threading.current_thread, 5)), 5
-    )
-    assert threads[0] is not threads[1]
-    assert outer.call(inner.is_running, 5) is False
-
-
-def test_a_copy_starts_its_own_thread():
-    caller = TimeLimitedCaller()
-    first = caller.call(threading.current_thread, 60)
-    assert pickle.loads(pickle.dumps(caller)).call(threading.current_thread, 5) is not first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import av
 import numpy as np
 import pytest
@@ -10,10 +12,13 @@ from helpers.videos import (
     read_numbers,
 )
 
-from sce_video.datasets import open_reader
+from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.verify import examine_file
+from sce_video.datasets import VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers import av_file as av_stream
-from sce_video.datasets.readers.av_file import AvFile, can_be_quick, decode_packets
+from sce_video.datasets.readers.av_file import AvFile, can_be_quick, decode_packets, open_container
 
 
 def test_quick_opening_gives_the_same_frames(any_video):
@@ -133,9 +138,50 @@ def test_after_a_refused_packet_decoding_continues_at_the_next_key_frame(pattern
     )
 
 
-def test_the_decoder_is_chosen_per_packet():
-    """Seeking may reopen the file; the decoder of the last packet is drained."""
-    first, second = Decoder(), Decoder()
-    frames = decode_packets(packet_list("KpKp"), lambda p: first if p.number < 2 else second)
-    assert [frame for batch in frames for frame in batch] == [0, 2, 3]
-    assert (first.given, second.given) == ([0, 1], [2, 3])
+# -- Only files are opened, whatever their names look like, and only containers of their own da
+
+PLAYLISTS = {
+    "concat": "ffconcat version 1.0\nfile real.ts\n",
+    "hls": "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:3\n#EXT-X-MEDIA-SEQUENCE:0\n"
+    "#EXTINF:2.0,\nreal.ts\n#EXT-X-ENDLIST\n",
+    "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n"
+    "m=video 15004 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
+    "text": "frame after frame of letters\n" * 40,
+}
+NAMES = ["cam:1/a.mp4", "http:x.mp4", "file:x.mp4", "concat:a|b.mp4", "a%03d.mp4", "-", "pipe:0"]
+
+
+@pytest.fixture
+def real(numbered_video, tmp_path, monkeypatch):
+    """The current folder, with real.ts of 20 frames."""
+    shutil.copy(numbered_video("real.ts", 20), tmp_path / "real.ts")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", PLAYLISTS)
+@pytest.mark.parametrize("name", ["a.mp4", "b.m3u8"])
+def test_playlists_are_no_videos(real, kind, name):
+    (real / name).write_text(PLAYLISTS[kind])
+    for backend in ("av", "decord"):
+        if backend_importable(backend):
+            with pytest.raises(VideoDecodeError, match="cannot be opened"):
+                open_reader(name, backend)
+    assert examine_file((name, 10.0))["outcome"] == "unreadable"
+    done = repack_file(Job(name, "out.mp4", Settings(), 30.0))
+    assert done["status"] == "failed" and done["kind"] == "bad"
+    with pytest.raises(VideoDecodeError, match="cannot be opened"):
+        open_container(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_look_like_protocols(numbered_video, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    shutil.copy(numbered_video("v.mp4", 20), tmp_path / name)
+    for backend in ("av", "decord"):
+        if backend_importable(backend):
+            with open_reader(name, backend) as reader:
+                assert getattr(reader, "uses_library", True)
+                assert read_numbers(reader.read(np.array([3, 17]))) == [3, 17]
+    assert examine_file((name, 10.0))["frames"] == 20

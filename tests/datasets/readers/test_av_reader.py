@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import platform
-import resource
 from pathlib import Path
 
 import av
@@ -21,7 +20,6 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
-from sce_video.datasets.readers import av_file as containers
 
 UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
 
@@ -30,22 +28,6 @@ def test_every_single_frame_alone(video, packets):
     for i in range(0, 60, 7):
         with open_reader(video) as reader:
             assert read_numbers(reader.read(np.array([i]))) == [i]
-
-
-def test_a_reader_can_be_used_repeatedly(video, packets):
-    with open_reader(video) as reader:
-        for indices in ([50, 51], [3, 59], [0], [12, 24, 36]):
-            assert read_numbers(reader.read(np.array(indices))) == indices
-
-
-def test_random_subsets_equal_the_plain_loop(video, packets):
-    everything = decode_all(video)
-    rng = np.random.default_rng(0)
-    for count in (1, 2, 5, 30, 60):
-        indices = np.sort(rng.choice(60, count, replace=False))
-        with open_reader(video) as reader:
-            for i, frame in zip(indices, reader.read(indices), strict=True):
-                assert (frame == everything[i]).all()
 
 
 def test_any_subset_equals_decoding_all_frames(any_video):
@@ -125,23 +107,6 @@ def test_wrong_indices(video):
 # -- nothing is decoded or read needlessly ------------------------------------------------------
 
 
-def test_one_opening_and_few_decoded_frames(video, monkeypatch):
-    opened = []
-    real_open = av.open
-    monkeypatch.setattr(
-        containers.av, "open", lambda *a, **k: opened.append(a) or real_open(*a, **k)
-    )
-    with open_reader(video) as reader:
-        reader.read(np.array([25, 40]))
-        assert len(opened) == 1
-        assert reader.frames_converted == 2
-        # from key frame 24 to 25, then from key frame 36 to 40, each with the decoder's delay
-        assert reader.frames_decoded <= 14
-    with open_reader(video) as reader:
-        reader.read(np.array([3]))
-        assert reader.frames_decoded <= 8  # stops at the last wanted frame
-
-
 def test_nothing_is_decoded_after_the_last_requested_frame(plain):
     """Key frames at 0, 12, 24...: frames between and after the stretches are not decoded."""
     fed = []
@@ -155,13 +120,6 @@ def test_nothing_is_decoded_after_the_last_requested_frame(plain):
     assert len(fed) <= 10
     # 26 and 27 lie within the first packets after key frame 24
     assert set(fed) <= set(range(6)) | set(range(24, 32))
-
-
-@pytest.mark.parametrize(("wanted", "most"), [([24], 1), ([0], 1), ([48, 49], 3), ([0, 24], 2)])
-def test_a_key_frame_is_decoded_alone(plain, wanted, most):
-    with open_reader(plain) as reader:
-        assert read_numbers(reader.read(np.array(wanted))) == wanted
-        assert reader.frames_decoded <= most
 
 
 def test_only_the_media_data_of_requested_frames_is_read(tmp_path):
@@ -362,25 +320,6 @@ def test_a_decoder_that_keeps_its_first_options_still_gives_all_frames(shared_vi
     assert all((x == y).all() for x, y in zip(frames, everything[1:], strict=True))
 
 
-def test_known_properties_of_real_files(shared_videos):
-    def opened(name):
-        return open_reader(str(shared_videos / "formats" / name))
-
-    with opened("derived__truncated50_test.avi") as reader:
-        assert len(reader.timestamps) == 77  # its header says 164
-    with opened("derived__truncated50_pancake.mkv") as reader:
-        assert len(reader.timestamps) == 150
-    with opened("derived__vfr_test.mp4") as reader:
-        assert len(reader.timestamps) == 200
-        steps = np.diff(reader.timestamps)
-        assert steps[:149] == pytest.approx(1 / 30) and steps[151:] == pytest.approx(0.1)
-    with opened("mae_st__demo.avi") as reader:
-        assert len(reader.timestamps) == 300  # header: 301
-    for turn, size in [(0, (320, 568)), (90, (568, 320)), (180, (320, 568)), (270, (568, 320))]:
-        with opened(f"decord__video_{turn}.mov") as reader:
-            assert (reader.height, reader.width) == size
-
-
 # -- leaks --------------------------------------------------------------------------------------
 
 
@@ -406,35 +345,3 @@ def test_reading_leaks_no_memory_of_ffmpeg(video):
 
     before = read_often(100)
     assert (read_often(300) - before) / 300 < 80
-
-
-@pytest.mark.slow
-def test_hundreds_of_openings_leak_nothing(plain, tmp_path):
-    """File descriptors and memory, of good and of bad files, closed and dropped readers."""
-    text = tmp_path / "text.mp4"
-    text.write_text("no video\n" * 100)
-    cut = tmp_path / "cut.mp4"
-    cut.write_bytes(Path(plain).read_bytes()[:2000])
-
-    def some(count):
-        for number in range(count):
-            with open_reader(plain) as reader:
-                reader.read(np.array([number % 50]))
-            dropped = open_reader(plain)
-            dropped.decode(np.array([1]))
-            del dropped
-            for bad in (text, cut):
-                with pytest.raises(VideoDecodeError):
-                    open_reader(str(bad))
-        gc.collect()
-
-    def resident():
-        ctypes.CDLL(None).malloc_trim(0)  # free memory goes back to the system
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize()
-
-    some(30)
-    descriptors, memory = len(os.listdir("/proc/self/fd")), resident()
-    some(300)
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
-    assert resident() - memory < 15 * 2**20  # a reader that stays alive holds 0.3 MB or more

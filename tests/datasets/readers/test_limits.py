@@ -14,7 +14,7 @@ from helpers.videos import numbered_frames, write_video
 
 from sce_video.data_tools.repack.encode import Job, repack_file
 from sce_video.data_tools.repack.plan import Settings
-from sce_video.data_tools.verify import VerifyJob, examine_file
+from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader, run_pipeline
 from sce_video.datasets.readers import av_reader as av_frames
 from sce_video.datasets.readers import frame_table
@@ -32,7 +32,6 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
-from sce_video.jobs import Item, Record
 
 FRAME = b"\x21\xf9\x04\0\x0a\0\0\0\x2c\0\0\0\0\1\0\1\0\0\x02\x02\x44\x01\0"
 
@@ -210,22 +209,6 @@ def test_verify_and_repack_refuse_them(tmp_path):
     assert examine_file((small, 60.0))["outcome"] == "decoded"
     job = Job(small, str(tmp_path / "out.mp4"), Settings(), 30.0, max_pixels=1000)
     assert "400 x 300 pixels, more than the 1000" in repack_file(job)["reason"]
-
-
-def test_verify_decodes_again_under_another_limit():
-    item = Item("a.mp4", {"size": 10, "mtime_ns": 20})
-    decoded = {"outcome": "decoded", "height": 300, "width": 400, "max_pixels": 120_000}
-    refused = {"outcome": "unreadable", "max_pixels": 1000}
-    for facts, limit, current in (
-        (decoded, 120_000, True),
-        (decoded, 500_000, True),
-        (decoded, 1000, False),
-        (refused, 1000, True),
-        (refused, 500, True),
-        (refused, 120_000, False),
-    ):
-        record = Record("a.mp4", True, item.source, {}, facts)
-        assert VerifyJob("/videos", 60.0, limit).holds(item, record) == current
 
 
 # -- the index ----------------------------------------------------------------------------------

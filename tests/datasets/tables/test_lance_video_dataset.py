@@ -77,28 +77,6 @@ def test_frames_between_key_frames_equal_those_of_the_files(tmp_path, keyint):
         assert_equal(one, other)
 
 
-def test_the_first_steps_of_a_sample_run_once(folder, table):
-    """Before the bytes are read; a repeated request and one outside a batch run them again."""
-    seen = []
-
-    def note(results):
-        seen.append((results["index"], results["seed"], results["rng"].random()))
-        return results
-
-    rows = LanceVideoDataset(table, None, [PIPELINE[0], note, *PIPELINE[1:]])
-    files = VideoDataset(
-        folder, pipeline=[PIPELINE[0], lambda r: r["rng"].random() and r, *PIPELINE[1:]]
-    )
-    requests = [SampleRequest(index, 7 + index) for index in (0, 3, 5)]
-    samples = rows.__getitems__([*requests, requests[0]])
-    assert [(index, seed) for index, seed, _ in seen] == [*requests, requests[0], requests[0]]
-    assert seen[0] == seen[3]
-    for one, other in zip(files.__getitems__([*requests, requests[0]]), samples, strict=True):
-        assert_equal(one, other)
-    rows[requests[1]]
-    assert seen[-1][:2] == requests[1] and len(seen) == 6
-
-
 def test_order_and_seeds_in_loader_workers_are_those_of_the_files(folder, table):
     """Also after this process has used the table: each worker opens it for itself."""
 

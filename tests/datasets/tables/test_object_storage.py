@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.object_store import busy, change_answers
-from helpers.tables import PIPELINE, sources, write_repacked, write_table
+from helpers.tables import PIPELINE, sources
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -87,18 +86,6 @@ def test_the_next_batch_is_read_while_this_one_is_decoded(folder, table, bucket,
     assert [sample["index"] for sample in rows.__getitems__(other)] == [0, 1]
 
 
-def test_only_the_bytes_of_the_frames_are_read(tmp_path, bucket):
-    write_repacked(tmp_path / "files/v.mp4", 100, size=(128, 160))
-    local = write_table(tmp_path / "files", tmp_path / "v.lance")
-    rows = LanceVideoDataset(upload(bucket, local, "v.lance"), None, PIPELINE)
-    rows[0]
-    rows._source.opened.dataset.io_stats_incremental()
-    before = rows.bytes_asked
-    rows.__getitems__([SampleRequest(0, 1), SampleRequest(0, 2)])
-    read = rows._source.opened.dataset.io_stats_incremental().read_bytes
-    assert read <= 1.3 * (rows.bytes_asked - before)
-
-
 def test_an_import_writes_to_a_bucket(folder, bucket):
     table = "s3://videos/written.lance"
     writer = TableWriter(table)
@@ -130,17 +117,6 @@ def test_a_bucket_that_vanishes_ends_the_training(table, bucket):
         bucket.delete_object(Bucket="videos", Key=item["Key"])
     with pytest.raises(TableError, match="cannot open the table"):
         rows.__getitems__([1, 2, 3])
-
-
-def test_a_store_that_refuses_half_of_all_requests_costs_time_only(
-    folder, table, bucket, monkeypatch
-):
-    uri = upload(bucket, table, "busy.lance")
-    change_answers(monkeypatch, busy(0.5))
-    files, rows = VideoDataset(folder, pipeline=PIPELINE), LanceVideoDataset(uri, None, PIPELINE)
-    requests = [SampleRequest(index, 20 + index) for index in range(3)]
-    for one, other in zip(files.__getitems__(requests), rows.__getitems__(requests), strict=True):
-        assert all(map(torch.equal, one["inputs"], other["inputs"]))
 
 
 @pytest.mark.parametrize(

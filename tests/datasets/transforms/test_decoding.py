@@ -65,17 +65,6 @@ def test_difference_equals_the_slow_full_clip(reader, num_frames, backwards):
     assert np.abs(view - expected).max() <= 0.5 + 1e-3
 
 
-def test_difference_of_equal_frames_is_128():
-    frames = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
-    assert (rgb_difference(frames, np.zeros(2, int), np.zeros(2, int)) == 128).all()
-
-
-def test_difference_reaches_both_ends():
-    frames = np.stack([np.zeros((2, 2, 3)), np.full((2, 2, 3), 255)]).astype(np.uint8)
-    both = rgb_difference(frames, np.array([0, 1]), np.array([1, 0]))
-    assert (both[0] == 0).all() and (both[1] == 255).all()
-
-
 def slow_pair(reader, clip, frame, partner):
     """The rule for one kept frame, frame by frame; None where the clip keeps its colours."""
     end = clip.start + clip.clip_duration

@@ -128,21 +128,6 @@ def test_views_are_written_directly_to_their_targets():
     assert not batch[:, [0, 1, 3]].any()
 
 
-def test_targets_of_another_shape_are_not_written():
-    target = torch.zeros(5, 8, 8, 3, dtype=torch.uint8)
-    state = {"views": [LazyView(ArrayFrames(FRAMES), ORDER)], "targets": [target],
-             "label": 0, "index": 0, "seed": 0}  # fmt: skip
-    (made,) = PackClips()(state)["inputs"]
-    assert (made.numpy() == FRAMES[ORDER]).all() and not target.any()
-
-
-def test_an_array_without_a_copy_is_refused():
-    view = LazyView(ArrayFrames(FRAMES), ORDER)
-    assert np.asarray(view, dtype=np.float32).dtype == np.float32
-    with pytest.raises(ValueError, match="copy"):
-        np.array(view, copy=False)
-
-
 @pytest.mark.parametrize(("first", "last"), [(0, None), (0, 6), (2, 5), (5, 6)])
 def test_views_cut_on_the_cpu_equal_those_of_the_device(first, last):
     state = {"views": [LazyView(ArrayFrames(FRAMES), np.arange(9))],

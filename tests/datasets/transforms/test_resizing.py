@@ -8,10 +8,9 @@ from helpers.photographs import photograph_like
 from PIL import Image
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.readers import images
 from sce_video.datasets.readers.images import EncodedImage
 from sce_video.datasets.transforms import LoadImage, PackClips
-from sce_video.datasets.transforms.lazy_view import RESIZES, LazyView, render_views
+from sce_video.datasets.transforms.lazy_view import RESIZES, render_views
 
 
 def by_pil(image, size, how=Image.BILINEAR):
@@ -74,29 +73,6 @@ def test_the_factor_leaves_the_pixels_of_the_view(jpeg, box, size, factor):
     assert view.frames[0].shape == (-(-250 // factor), -(-301 // factor), 3)
 
 
-@pytest.mark.parametrize("size", [250, 100, 60, 30])
-def test_older_versions_of_opencv_give_the_same_pixels(jpeg, monkeypatch, size):
-    """They cannot decode to RGB; the image is converted afterwards."""
-    (view,) = load(jpeg[0])
-    view = view.crop_and_resize((0, 0, 250, 250), (size, size))
-    found = np.asarray(view)
-    monkeypatch.setattr(images, "_RGB", 0)
-    assert np.array_equal(found, np.asarray(view))
-
-
-@pytest.mark.parametrize("box", [(10, 20, 140, 130), (0, 0, 250, 301), (33, 51, 199, 250)])
-def test_reduced_crops_are_near_those_of_pil(jpeg, box):
-    """At most half a pixel of the output apart: half as far as a crop that is one pixel off."""
-    path, image = jpeg
-    (view,) = load(path)
-    top, left, height, width = box
-    found = view.crop_and_resize(box, (60, 60)).render()[0].astype(int)
-    expected = by_pil(image[top : top + height, left : left + width], (60, 60))
-    shifted = np.abs(expected[:, 1:] - expected[:, :-1]).mean()
-    difference = np.abs(found - expected).mean()
-    assert difference < 6 and difference < 0.5 * shifted
-
-
 def test_without_reduction_the_pixels_are_those_of_pil(jpeg):
     path, image = jpeg
     (view,) = load(path)
@@ -116,13 +92,6 @@ def test_one_small_view_keeps_the_full_size(jpeg):
     assert large.frames[0].shape == (250, 301, 3)
     (alone,) = load(jpeg[0])
     assert np.array_equal(outs[1], alone.crop_and_resize((5, 5, 70, 70), (60, 60)).render())
-
-
-def test_a_view_of_the_whole_image(jpeg):
-    path, image = jpeg
-    (view,) = load(path)
-    assert view.shape == (1, 250, 301, 3) and view.reduction == 1
-    assert np.abs(np.asarray(view)[0].astype(int) - image).max() <= 4
 
 
 def test_other_formats_are_decoded_whole(tmp_path):
@@ -163,14 +132,3 @@ def test_a_deadline_holds_for_late_decoding(jpeg):
     view.frames._deadline = 0.0
     with pytest.raises(VideoDecodeError, match="timed out"):
         view.render()
-
-
-def test_unknown_resize():
-    with pytest.raises(ValueError, match="resize must be one of pil, pil_bicubic, linear"):
-        LoadImage(resize="nearest")
-
-
-def test_a_cut_view_needs_no_reduction():
-    views = LoadImage(1)({"path": "x", "image": photograph_like(64, 64)})["views"]
-    assert isinstance(views[0], LazyView)
-    assert views[0].crop_and_resize((3, 4, 20, 20), (20, 20)).reduction == 1

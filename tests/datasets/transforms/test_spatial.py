@@ -9,9 +9,19 @@ import cv2
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from helpers.tiny_encoder import moving_frames
+from PIL import Image
 
 from sce_video.datasets.readers.base import ArrayFrames
-from sce_video.datasets.transforms import LazyView, crop_and_resize, random_box
+from sce_video.datasets.transforms import (
+    LazyView,
+    PackVideo,
+    PillowResizeCenterCrop,
+    ResizeAsProcessor,
+    cut_views,
+    random_box,
+)
 from sce_video.registry import TRANSFORMS
 
 
@@ -59,16 +69,6 @@ def test_three_crops_lie_along_the_long_side():
     assert [corner(v) for v in square] == [(2, 0), (2, 2), (2, 3)]
 
 
-def test_random_crop_reaches_every_place_equally():
-    transform = build("RandomCropClips", size=6)
-    corners = [
-        corner(transform(results(coordinates(8, 9), seed=s))["views"][0]) for s in range(2400)
-    ]
-    values, counts = np.unique(corners, axis=0, return_counts=True)
-    assert len(values) == 3 * 4 and values.max(0).tolist() == [2, 3]
-    assert np.abs(counts / 2400 - 1 / 12).max() < 0.025
-
-
 def cut_from_a_black_border(view, top, left, size, padding):
     """Pixel by pixel: what lies outside of the frame is black."""
     frames, height, width, _ = view.shape
@@ -101,21 +101,6 @@ def test_random_crop_with_a_border_is_one_of_the_loop(lazy):
     if not lazy:
         shares = np.array(list(counts.values())) / 3000
         assert shares.min() > 0.4 / 81 and shares.max() < 1.8 / 81
-
-
-def test_border_of_a_random_crop():
-    view = np.full((1, 6, 6, 3), 7, dtype=np.uint8)
-    (larger,) = build("RandomCropClips", size=10, padding=2)(results(view))["views"]
-    assert (larger[:, 2:-2, 2:-2] == 7).all() and larger.sum() == view.sum()
-    with pytest.raises(ValueError, match=r"11 does not fit.*10 x 10"):
-        build("RandomCropClips", size=11, padding=2)(results(view))
-    with pytest.raises(ValueError, match="padding.*-1"):
-        build("RandomCropClips", size=4, padding=-1)
-    plain, zero = (build("RandomCropClips", size=4, **o) for o in ({}, {"padding": 0}))
-    frames = coordinates(9, 12)
-    for seed in range(5):
-        first, second = (t(results(frames, seed=seed))["views"][0] for t in (plain, zero))
-        assert (first == second).all()
 
 
 @pytest.mark.parametrize("name", ["CenterCropClips", "ThreeCrops", "RandomCropClips"])
@@ -152,16 +137,6 @@ def test_resize_short_side():
     assert sides == {(5, 10), (6, 12), (7, 14), (8, 16)}
 
 
-def test_resizing_is_bilinear_without_antialiasing():
-    view = np.random.default_rng(0).integers(0, 256, (3, 17, 23, 3), dtype=np.uint8)
-    box, size = (2, 3, 11, 13), (7, 19)
-    window = torch.from_numpy(view[:, 2:13, 3:16]).permute(0, 3, 1, 2).double()
-    expected = torch.nn.functional.interpolate(window, size, mode="bilinear", align_corners=False)
-    ours = torch.from_numpy(crop_and_resize(view, box, size)).permute(0, 3, 1, 2).double()
-    assert (ours - expected).abs().max() <= 1.0
-    assert (ours - expected).abs().mean() < 0.35
-
-
 def test_the_whole_view_gets_one_box():
     view = np.repeat(coordinates(64, 96, frames=1), 5, axis=0)
     state = build("RandomResizedCropClips", size=32)(results(view, view, seed=1))
@@ -193,25 +168,6 @@ def test_random_box_equals_the_rule():
             assert random_box((height, width), (0.2, 0.766), (0.75, 4 / 3), draws) == expected
 
 
-def test_random_box_statistics():
-    rng = np.random.default_rng(0)
-    # up to half of a square frame every draw fits, so that nothing is skewed by rejection
-    boxes = [
-        random_box((400, 400), (0.1, 0.5), (0.75, 4 / 3), rng.random((10, 4))) for _ in range(4000)
-    ]
-    top, left, height, width = np.array(boxes).T
-    assert (top >= 0).all() and (left >= 0).all()
-    assert (top + height <= 400).all() and (left + width <= 400).all()
-    share = height * width / 400**2
-    assert 0.098 < share.min() and share.max() < 0.502
-    assert share.mean() == pytest.approx(0.3, abs=0.006)
-    log_ratio = np.log(width / height)
-    assert abs(log_ratio).max() < np.log(4 / 3) + 0.02
-    assert abs(log_ratio.mean()) < 0.02
-    # uniform in the logarithm: as many within half of the range as outside of it
-    assert np.mean(abs(log_ratio) < np.log(4 / 3) / 2) == pytest.approx(0.5, abs=0.04)
-
-
 @pytest.mark.parametrize(
     ("size", "expected"),
     [((10, 100), (0, 43, 10, 13)), ((100, 10), (43, 0, 13, 10))],
@@ -228,3 +184,106 @@ def test_same_seed_same_crop_whatever_came_before():
     cv2.setRNGSeed(1)
     np.random.seed(99)
     assert (transform(results(view, seed=5))["views"][0] == first).all()
+
+
+# -- Resize and centre crop as torchvision's of PIL images
+
+
+def smooth(height: int, width: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    coarse = torch.from_numpy(rng.uniform(0, 255, (1, 3, height // 4, width // 4)))
+    image = F.interpolate(coarse, size=(height, width), mode="bilinear")
+    return image[0].permute(1, 2, 0).round().to(torch.uint8).numpy()
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(97, 64), (48, 63), (20, 28)])
+def test_pixels_are_those_of_an_antialiased_resize(size, interpolation):
+    """torch's own antialiased interpolation, cropped at torchvision's offset, within 1 of 255."""
+    image = smooth(*size)
+    step = PillowResizeCenterCrop(size=32, crop=28, interpolation=interpolation)
+    (view,) = step({"views": [image[None]]})["views"]
+    assert view.shape == (1, 28, 28, 3) and view.dtype == np.uint8
+    short = min(size)
+    height, width = (int(32 * side / short) for side in size)
+    whole = torch.from_numpy(image).permute(2, 0, 1)[None].double()
+    resized = F.interpolate(whole, size=(height, width), mode=interpolation, antialias=True)
+    top, left = round((height - 28) / 2), round((width - 28) / 2)
+    expected = resized[0, :, top : top + 28, left : left + 28].permute(1, 2, 0).clamp(0, 255)
+    difference = np.abs(view[0].astype(float) - expected.numpy())
+    assert difference.max() <= 1.5 and difference.mean() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("size", "top", "left"),
+    [((9, 12), 0, 2), ((11, 8), 2, 0), ((13, 8), 2, 0)],  # 1.5 to 2, 2.5 to 2: half to even
+)
+def test_offsets_are_rounded_half_to_even(size, top, left):
+    image = np.arange(size[0] * size[1] * 3, dtype=np.uint8).reshape(1, *size, 3)
+    crop = min(size) if size != (9, 12) else 8
+    (view,) = PillowResizeCenterCrop(min(size), crop)({"views": [image]})["views"]
+    expected = image[:, top : top + crop, left : left + crop]
+    np.testing.assert_array_equal(view, expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(size=20, crop=21), "1 <= crop <= size, got crop 21 and size 20"),
+        (dict(size=20, crop=0), "1 <= crop"),
+        (dict(size=20, crop=20, interpolation="area"), "bilinear, bicubic, got 'area'"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PillowResizeCenterCrop(**settings)
+
+
+# -- Sizes, offsets and pixels against Pillow
+
+FILTERS = {"bilinear": (Image.Resampling.BILINEAR, 1), "bicubic": (Image.Resampling.BICUBIC, 2)}
+
+
+@pytest.mark.parametrize("interpolation", FILTERS)
+@pytest.mark.parametrize(("height", "width"), [(58, 77), (77, 58), (33, 47)])
+def test_resize_and_crop_are_those_of_pillow(interpolation, height, width):
+    frames = moving_frames(2, height, width)
+    step = ResizeAsProcessor(36, 31, interpolation)
+    (view,) = step({"views": [frames]})["views"]
+    size = (int(36 * width / min(height, width)), int(36 * height / min(height, width)))
+    left, top = ((side - 31) // 2 for side in size)
+    kind, tolerance = FILTERS[interpolation]
+    for ours, frame in zip(view, frames, strict=True):
+        image = Image.fromarray(frame).resize(size, kind)
+        expected = np.asarray(image.crop((left, top, left + 31, top + 31)))
+        assert np.abs(ours.astype(int) - expected.astype(int)).max() <= tolerance
+
+
+@pytest.mark.parametrize("steps", [(), (((2, 3, 40, 50), (40, 50)),)])
+@pytest.mark.parametrize("order", [[2, 0, 3], [1, 1, 0]])
+def test_decoded_frames_give_the_pixels_of_arrays(order, steps):
+    frames = moving_frames(4, 58, 77)
+    lazy = LazyView(ArrayFrames(frames), np.array(order), steps=steps)
+    eager = np.stack([frames[i][2:42, 3:53] if steps else frames[i] for i in order])
+    step = ResizeAsProcessor(36, 31)
+    assert np.array_equal(step({"views": [lazy]})["views"][0], step({"views": [eager]})["views"][0])
+
+
+def test_squares_and_what_is_refused():
+    (view,) = ResizeAsProcessor((32, 32))({"views": [moving_frames(2, 40, 60)]})["views"]
+    assert view.shape == (2, 32, 32, 3)
+    for size, crop in ((16, 32), (0, None), ((32, 16), None)):
+        with pytest.raises(ValueError, match="1 <= crop <= size"):
+            ResizeAsProcessor(size, crop)
+    with pytest.raises(ValueError, match="interpolation must be one of"):
+        ResizeAsProcessor(32, 32, "nearest")
+
+
+def test_whole_frames_are_packed_as_views():
+    frames = moving_frames(3, 40, 60)
+    results = dict(views=[frames], positions=np.array([[0, 2], [1, 1]]), label=0, index=0, seed=0)
+    packed = PackVideo(32, 1, whole=True)(results)
+    views = cut_views(packed).numpy()
+    assert np.array_equal(views, frames[[[0, 2], [1, 1]]])
+    with pytest.raises(ValueError, match="one crop"):
+        PackVideo(32, 3, whole=True)

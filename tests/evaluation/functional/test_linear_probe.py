@@ -5,13 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from sce_video.evaluation import (
-    LinearProbe,
-    Rows,
-    fit_linear_probe,
-    mean_class_accuracy,
-    top_k_accuracy,
-)
+from sce_video.evaluation import LinearProbe, Rows, fit_linear_probe, top_k_accuracy
 from sce_video.evaluation.functional.linear_probe import fit_logistic, group_split, stratified_split
 
 
@@ -61,22 +55,6 @@ def test_the_probe_is_the_fit_on_standardised_features():
     np.testing.assert_allclose(probe.scores(x).numpy(), z @ weight + bias, atol=1e-3)
     assert probe.l2 == 0.03
     assert probe.validation == {}
-
-
-def test_separable_classes_are_learned_and_generalise():
-    x, y = clusters(200, spread=0.1)
-    test_x, test_y = clusters(60, spread=0.1, seed=1)
-    scores = fit_linear_probe(x, y).scores(test_x)
-    assert top_k_accuracy(scores, test_y, (1,))[1] == 1.0
-    assert mean_class_accuracy(scores, test_y) == 1.0
-
-
-def test_random_labels_are_not_learned():
-    x, _ = clusters(400, classes=1)
-    labels = torch.randint(0, 4, (800,), generator=torch.Generator().manual_seed(5))
-    test_x, _ = clusters(400, classes=1, seed=1)
-    scores = fit_linear_probe(x, labels[:400]).scores(test_x)
-    assert top_k_accuracy(scores, labels[400:], (1,))[1] == pytest.approx(0.25, abs=0.08)
 
 
 def test_the_weight_decay_is_the_best_on_the_validation_split():
@@ -191,12 +169,6 @@ def test_labels_need_not_be_consecutive():
     assert scores.shape == (40, 12)
     assert top_k_accuracy(scores, labels, (1,))[1] == 1.0
     assert torch.isneginf(scores[:, [0, 2, 3, 5, 7, 8, 10, 11]]).all()
-
-
-def test_with_one_sample_per_class_the_middle_of_the_grid_is_used():
-    probe = fit_linear_probe(torch.eye(3), torch.arange(3), l2_grid=(0.001, 0.1, 1.0))
-    assert probe.l2 == 0.1
-    assert probe.validation == {}
 
 
 def test_invalid_input_raises():

@@ -17,8 +17,8 @@ from sce_video.find.index import build_index, read_index
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory, model, originals):
     """Folder of videos, index and workers, shared by all tests."""
-    from sce_video.find.server.label_list import LabelList
-    from sce_video.find.server.state import Network, SearchState
+    from sce_video.find.label_list import LabelList
+    from sce_video.find.search_state import Network, SearchState
 
     folder = tmp_path_factory.mktemp("searched")
     for name, source in NAMES.items():
@@ -36,7 +36,7 @@ def searched(tmp_path_factory, model, originals):
 @pytest.fixture
 def state(searched, tmp_path):
     """The state of the page, with a list of labels of its own."""
-    from sce_video.find.server.label_list import LabelList
+    from sce_video.find.label_list import LabelList
 
     searched.state.labels = LabelList(tmp_path / "labels.txt")
     return searched.state
@@ -51,7 +51,7 @@ def client(state):
         warnings.simplefilter("ignore")
         from starlette.testclient import TestClient
 
-    from sce_video.find.server.app import create_app
+    from sce_video.find.search_page import create_app
 
     origin = f"http://127.0.0.1:{PORT}"
     found = TestClient(
@@ -69,7 +69,7 @@ def served(state):
     """Link and origin of a running server."""
     import uvicorn
 
-    from sce_video.find.server.app import _listen, _Server, create_app
+    from sce_video.find.search_page import _listen, _Server, create_app
 
     with _listen(0) as listening:
         port = listening.getsockname()[1]

@@ -10,7 +10,7 @@ from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.find.index import build_index, read_index
-from sce_video.find.server.state import Network, Search, SearchState
+from sce_video.find.search_state import Network, Search, SearchState
 from sce_video.inference.embed import EmbedOptions, embed
 
 

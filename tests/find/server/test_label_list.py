@@ -9,8 +9,8 @@ import pytest
 from helpers.disk_faults import file_size_limit
 
 from sce_video.datasets import VideoDataset
-from sce_video.find.server import label_list
-from sce_video.find.server.label_list import LabelList
+from sce_video.find import label_list
+from sce_video.find.label_list import LabelList
 from sce_video.utils.files import WriteError
 
 PATHS = ["a b.mp4", "x/tab\there.mp4", "x/ü.mp4", b"x/\xff.mp4".decode("utf-8", "surrogateescape")]

@@ -5,7 +5,7 @@ import io
 import av
 from helpers.tiny_encoder import moving_frames, write_lossless
 
-from sce_video.find.server.media import MediaCache, animation, thumbnail
+from sce_video.find.search_media import MediaCache, animation, thumbnail
 
 
 def test_the_cache_keeps_the_most_recently_used():

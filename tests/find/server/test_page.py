@@ -6,7 +6,7 @@ from helpers.search_page import EVIL, NAMES
 from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets import VideoDataset
-from sce_video.find.server.label_list import LabelList
+from sce_video.find.label_list import LabelList
 from sce_video.utils.printable import printable_utf8
 
 ROWS = sorted(NAMES)

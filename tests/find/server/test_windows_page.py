@@ -1,6 +1,7 @@
 """The page of an index of windows: moments in the list and in results, played from their start."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +12,10 @@ from helpers.videos import write_video
 
 from sce_video.datasets.windows import Windows
 from sce_video.find.index import build_index, read_index
-from sce_video.find.segments import refine_moments
-from sce_video.find.server.label_list import LabelList
-from sce_video.find.server.media import CallError
-from sce_video.find.server.state import Network, Search, SearchState
+from sce_video.find.label_list import LabelList
+from sce_video.find.search import refine_moments, windows_near
+from sce_video.find.search_media import CallError
+from sce_video.find.search_state import Network, Search, SearchState
 from sce_video.inference.embed import EmbedOptions
 
 
@@ -48,7 +49,8 @@ def test_refined_moments_are_those_of_the_command(state, searched, model, centre
     index = read_index(searched.folder / "index")
     without = {"a/long.mp4": (2.0, 4.0)}
     feature = np.asarray(index.features[2])
-    expected = refine_moments(index, feature, found, model, without=without, centred=centred)
+    near = partial(windows_near, model, index.options)
+    expected = refine_moments(index, feature, found, near, without=without, centred=centred)
     assert refined == expected and not refined.failures
     assert max(m.end - m.start for m in found) > 2.0  # merged, but refined to single windows
     assert all(m.end - m.start <= 2.0 for m in refined.matches)

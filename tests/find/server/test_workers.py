@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from sce_video.find.server.media import CallError, Workers
+from sce_video.find.search_media import CallError, Workers
 
 
 @pytest.fixture

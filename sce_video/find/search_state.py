@@ -17,12 +17,12 @@ import torch
 
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.datasets.windows import Query
+from sce_video.find import search_media as media
 from sce_video.find.index import VideoIndex
-from sce_video.find.query import Match, query_index, rows_of_query
-from sce_video.find.segments import RefinedMoments, refine_by
-from sce_video.find.server import media
-from sce_video.find.server.label_list import LabelList
-from sce_video.find.server.media import CallError, Workers
+from sce_video.find.label_list import LabelList
+from sce_video.find.query import Match, query_index
+from sce_video.find.search import RefinedMoments, refine_moments, rows_of_query
+from sce_video.find.search_media import CallError, Workers
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8
@@ -305,7 +305,7 @@ class SearchState:
             start, end = self._spans[search.row].tolist()
             own = {self.index.path(search.row): (start, end)}
         feature = self._feature(search)
-        return refine_by(self.index, feature, found, near, centred=search.centred, without=own)
+        return refine_moments(self.index, feature, found, near, centred=search.centred, without=own)
 
     def _rows_like(self, row: int) -> list[int]:
         """Rows of the same file; of windows, those that share frames."""

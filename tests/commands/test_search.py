@@ -1,7 +1,6 @@
-"""tools/search.py: index a folder of videos, print a table and write a gallery."""
+"""The commands index and search: what they print and write, updates, mistakes, the page."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -15,20 +14,15 @@ import numpy as np
 import pytest
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
-from sce_video.commands import search
+from sce_video.commands.main import main
+from sce_video.commands.search import new_page
 from sce_video.find.index import read_index
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
 
 
 @pytest.fixture(scope="module")
-def tool():
-    """What tools/search.py runs."""
-    return search
-
-
-@pytest.fixture(scope="module")
-def made(tool, tmp_path_factory):
+def made(tmp_path_factory):
     """Videos, a checkpoint and an index of 2 clips; not to be changed."""
     folder = tmp_path_factory.mktemp("made")
     for i, name in enumerate(["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]):
@@ -36,7 +30,7 @@ def made(tool, tmp_path_factory):
     write_lossless(folder / "query.mp4", moving_frames(20, seed=9))
     (folder / "videos" / "broken.mp4").write_bytes(b"no video")
     save_tiny(folder / "tiny.pth")
-    assert tool.main(index_arguments(folder)) == 0
+    assert main(index_arguments(folder)) == 0
     return folder
 
 
@@ -48,7 +42,7 @@ def index_arguments(folder, *more):
 
 
 def query_arguments(folder, video, *more):
-    return ["query", str(video), "--index", str(folder / "index"), *more]
+    return ["search", str(video), "--index", str(folder / "index"), *more]
 
 
 def table(output):
@@ -64,11 +58,11 @@ def table(output):
     return rows
 
 
-def test_a_query_that_is_not_indexed(tool, made, capsys, tmp_path):
-    status = tool.main(
+def test_a_query_that_is_not_indexed(made, capsys, tmp_path):
+    status = main(
         query_arguments(
             *(made, made / "query.mp4", "-k", "3", "--html", str(tmp_path / "g.html")),
-            *("--json", str(tmp_path / "r.json"), "--png", str(tmp_path / "g.png")),
+            *("--json", str(tmp_path / "r.json")),
         )
     )
     assert status == 0
@@ -96,33 +90,24 @@ def test_a_query_that_is_not_indexed(tool, made, capsys, tmp_path):
     page = (tmp_path / "g.html").read_text()
     assert page.count("<img") == 16
     assert page.index(names[best[0]]) < page.index(names[best[1]])
-    assert (tmp_path / "g.png").stat().st_size > 1000
 
 
-def test_an_indexed_video_does_not_find_itself(tool, made, capsys):
+def test_an_indexed_video_does_not_find_itself(made, capsys):
     video = made / "videos" / "sub" / "c.mp4"
-    assert tool.main(query_arguments(made, video, "--no-html", "-k", "99")) == 0
+    assert main(query_arguments(made, video, "--no-html", "-k", "99")) == 0
     rows = table(capsys.readouterr().out)
     assert sorted(row[3] for row in rows) == ["a.mp4", "b.mp4", "sub/d.mp4"]
-    assert tool.main(query_arguments(made, video, "--no-html", "--include-self")) == 0
+    assert main(query_arguments(made, video, "--no-html", "--include-self")) == 0
     rows = table(capsys.readouterr().out)
     assert rows[0] == (1, 1.0, 0.0, "sub/c.mp4")
     assert len(rows) == 4
 
 
-def test_centring_changes_the_similarities(tool, made, capsys):
-    outputs = []
-    for more in ([], ["--centred"]):
-        assert tool.main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
-        outputs.append([row[1] for row in table(capsys.readouterr().out)])
-    assert min(outputs[0]) > min(outputs[1]) + 0.1
-
-
-def test_the_default_gallery_is_a_new_file_in_the_index_folder(tool, made, capsys):
+def test_the_default_gallery_is_a_new_file_in_the_index_folder(made, capsys):
     pages = [made / "index" / "queries" / f"query{end}.html" for end in ("", "-2")]
     texts = []
     for k, page in enumerate(pages, start=1):
-        assert tool.main(query_arguments(made, made / "query.mp4", "-k", str(k))) == 0
+        assert main(query_arguments(made, made / "query.mp4", "-k", str(k))) == 0
         assert str(page) in capsys.readouterr().out
         texts.append(page.read_text())
         for link in ("./../../query.mp4", "./../../videos/"):
@@ -132,36 +117,36 @@ def test_the_default_gallery_is_a_new_file_in_the_index_folder(tool, made, capsy
     shutil.rmtree(pages[0].parent)
 
 
-def test_the_page_of_any_name_can_be_written(tool, tmp_path):
+def test_the_page_of_any_name_can_be_written(tmp_path):
     for stem in ("ü" * 120, b"\xff\xfe".decode("utf-8", "surrogateescape"), "a b#?"):
-        page = Path(tool.new_page(str(tmp_path), f"{stem}.mp4"))
+        page = Path(new_page(str(tmp_path), f"{stem}.mp4"))
         page.parent.mkdir(exist_ok=True)
         page.write_text("page")
-        assert tool.new_page(str(tmp_path), f"{stem}.mp4") == f"{str(page)[:-5]}-2.html"
+        assert new_page(str(tmp_path), f"{stem}.mp4") == f"{str(page)[:-5]}-2.html"
 
 
-def test_similarities_close_to_one_suggest_centring(tool, made, capsys):
+def test_similarities_close_to_one_suggest_centring(made, capsys):
     for more, expected in (([], True), (["--centred"], False)):
-        assert tool.main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
+        assert main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
         output = capsys.readouterr().out
         assert (min(row[1] for row in table(output)) > 0.95) == expected
         assert ("--centred" in output) == expected
 
 
 @pytest.fixture
-def copied(made, tmp_path, tool):
+def copied(made, tmp_path):
     """A copy of ``made`` with its own index, to be changed."""
     shutil.copytree(made, tmp_path / "made")
     shutil.rmtree(tmp_path / "made" / "index")
-    assert tool.main(index_arguments(tmp_path / "made")) == 0
+    assert main(index_arguments(tmp_path / "made")) == 0
     return tmp_path / "made"
 
 
-def test_a_second_run_reports_what_it_did(tool, copied, capsys):
+def test_a_second_run_reports_what_it_did(copied, capsys):
     capsys.readouterr()
     shutil.copy(copied / "query.mp4", copied / "videos" / "new.mp4")
     (copied / "videos" / "a.mp4").unlink()
-    assert tool.main(index_arguments(copied)) == 0
+    assert main(index_arguments(copied)) == 0
     printed = capsys.readouterr()
     assert "4 videos in the index, 1 unreadable" in printed.out
     assert "1 new, 0 changed, 4 kept, 1 dropped" in printed.out
@@ -170,146 +155,108 @@ def test_a_second_run_reports_what_it_did(tool, copied, capsys):
     assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
 
 
-def test_an_update_reads_network_and_views_from_the_index(tool, copied, capsys):
+def test_an_update_reads_network_and_views_from_the_index(copied, capsys):
     shutil.copy(copied / "query.mp4", copied / "videos" / "new.mp4")
     update = ["index", str(copied / "videos"), "--out", str(copied / "index"), "--workers", "0"]
-    assert tool.main(update) == 0
+    assert main(update) == 0
     assert "1 new, 0 changed, 5 kept" in capsys.readouterr().out
     assert read_index(copied / "index").options == EmbedOptions(num_clips=2)
-    assert "num_clips is 2 in the index, now 3" in fails(tool, capsys, [*update, "--clips", "3"])
-    assert "give --checkpoint" in fails(tool, capsys, [*update, "--rebuild"])
+    assert "num_clips is 2 in the index, now 3" in fails(capsys, [*update, "--clips", "3"])
+    assert "give --checkpoint" in fails(capsys, [*update, "--rebuild"])
     update[3] = str(copied / "other")
-    assert "give --checkpoint" in fails(tool, capsys, update)
+    assert "give --checkpoint" in fails(capsys, update)
 
 
-def test_an_index_that_moves_into_a_table(tool, copied, capsys):
+def test_an_index_that_moves_into_a_table(copied, capsys):
     pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
     query = query_arguments(copied, copied / "query.mp4", "--no-html")
-    assert tool.main(query) == 0
+    assert main(query) == 0
     expected = table(capsys.readouterr().out)
     update = ["index", str(copied / "videos"), "--out", str(copied / "index"), "--workers", "0"]
-    assert tool.main([*update, "--table"]) == 0
+    assert main([*update, "--table"]) == 0
     assert "0 new, 0 changed, 5 kept, 0 dropped" in capsys.readouterr().out
     assert not (copied / "index" / "features.npz").exists()
-    assert tool.main([*query, "--exact"]) == 0
+    assert main([*query, "--exact"]) == 0
     assert table(capsys.readouterr().out) == expected
     (copied / "videos" / "a.mp4").unlink()
-    assert tool.main([*update, "--approximate"]) == 0  # too few rows for a vector index
+    assert main([*update, "--approximate"]) == 0  # too few rows for a vector index
     assert "0 new, 0 changed, 4 kept, 1 dropped" in capsys.readouterr().out
-    assert tool.main(query) == 0
+    assert main(query) == 0
     printed = capsys.readouterr().out
     assert [row[1:] for row in table(printed)] == [r[1:] for r in expected if r[3] != "a.mp4"]
     assert "vector index" not in printed
 
 
-def test_a_query_of_a_vector_index_says_so(tool, copied, capsys, monkeypatch):
+def test_a_query_of_a_vector_index_says_so(copied, capsys, monkeypatch):
     pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
-    monkeypatch.setattr("sce_video.find.store.FEWEST_INDEXED", 2)
-    assert tool.main([*index_arguments(copied), "--approximate"]) == 0
+    monkeypatch.setattr("sce_video.find.table_store.FEWEST_INDEXED", 2)
+    assert main([*index_arguments(copied), "--approximate"]) == 0
     query = query_arguments(copied, copied / "query.mp4", "--no-html", "-k", "2")
     capsys.readouterr()
-    assert tool.main([*query, "--json", str(copied / "r.json")]) == 0
+    assert main([*query, "--json", str(copied / "r.json")]) == 0
     found = capsys.readouterr().out
     assert "--exact compares all videos" in found
     assert json.loads((copied / "r.json").read_text())["approximate"] is True
-    assert tool.main([*query, "--exact"]) == 0
+    assert main([*query, "--exact"]) == 0
     exact = capsys.readouterr().out
     assert table(exact) == table(found)
     assert "vector index" not in exact
 
 
-def test_a_deleted_result_is_shown_as_missing(tool, copied, capsys):
+def test_a_deleted_result_is_shown_as_missing(copied, capsys):
     (copied / "videos" / "a.mp4").unlink()
     page = copied / "g.html"
     arguments = query_arguments(copied, copied / "query.mp4", "--html", str(page))
-    assert tool.main([*arguments, "--png", str(copied / "g.png")]) == 0
+    assert main(arguments) == 0
     assert "a.mp4" in {row[3] for row in table(capsys.readouterr().out)}
     assert page.read_text().count("the file is missing") == 1
 
 
-def fails(tool, capsys, arguments):
-    assert tool.main(arguments) == 2
+def fails(capsys, arguments):
+    assert main(arguments) == 2
     printed = capsys.readouterr()
-    assert printed.err.splitlines()[-1].startswith("search.py: error: ")
+    assert printed.err.splitlines()[-1].startswith(f"sce-video {arguments[0]}: error: ")
     assert "Traceback" not in printed.err
     return printed.err
 
 
-def test_other_settings_are_refused_until_rebuild(tool, copied, capsys):
-    message = fails(tool, capsys, [*index_arguments(copied), "--crops", "3"])
+def test_other_settings_are_refused_until_rebuild(copied, capsys):
+    message = fails(capsys, [*index_arguments(copied), "--crops", "3"])
     assert "num_crops is 1 in the index, now 3" in message
     assert "--rebuild" in message
-    assert tool.main([*index_arguments(copied), "--crops", "3", "--rebuild"]) == 0
+    assert main([*index_arguments(copied), "--crops", "3", "--rebuild"]) == 0
     assert "5 new, 0 changed, 0 kept" in capsys.readouterr().out
     assert read_index(copied / "index").settings["num_crops"] == 3
     save_tiny(copied / "tiny.pth", tiny_backbone(seed=1))
-    message = fails(tool, capsys, [*index_arguments(copied), "--crops", "3"])
+    message = fails(capsys, [*index_arguments(copied), "--crops", "3"])
     assert "sha256" in message
 
 
-def test_a_checkpoint_that_moved_or_changed(tool, copied, capsys):
+def test_a_checkpoint_that_moved_or_changed(copied, capsys):
     shutil.move(copied / "tiny.pth", copied / "moved.pth")
     query = query_arguments(copied, copied / "query.mp4", "--no-html")
-    assert "--checkpoint" in fails(tool, capsys, query)
-    assert tool.main([*query, "--checkpoint", str(copied / "moved.pth")]) == 0
+    assert "--checkpoint" in fails(capsys, query)
+    assert main([*query, "--checkpoint", str(copied / "moved.pth")]) == 0
     save_tiny(copied / "tiny.pth", tiny_backbone(seed=1))
-    assert "is not the checkpoint" in fails(tool, capsys, query)
+    assert "is not the checkpoint" in fails(capsys, query)
     indexed = query_arguments(copied, copied / "videos" / "a.mp4", "--no-html")
-    assert tool.main(indexed) == 0  # its feature is in the index
+    assert main(indexed) == 0  # its feature is in the index
     capsys.readouterr()
     wrong = [*indexed, "--checkpoint", str(copied / "tiny.pth")]
-    assert "is not the checkpoint" in fails(tool, capsys, wrong)
+    assert "is not the checkpoint" in fails(capsys, wrong)
 
 
-def test_mistakes(tool, made, capsys, tmp_path):
-    cases = {
-        "none.mp4": query_arguments(made, made / "none.mp4"),
-        "broken.mp4: cannot be opened": query_arguments(made, made / "videos" / "broken.mp4"),
-        "k must be at least 1": query_arguments(made, made / "query.mp4", "-k", "0"),
-        "no index in": ["query", str(made / "query.mp4"), "--index", str(tmp_path)],
-        "no checkpoint at": query_arguments(
-            made, made / "query.mp4", "--checkpoint", str(tmp_path / "no.pth")
-        ),
-        "--clips must be at least 1": [*index_arguments(made), "--clips", "0"],
-        "no folder": [
-            *("index", str(tmp_path / "none"), "--checkpoint", str(made / "tiny.pth")),
-            *("--out", str(tmp_path / "index")),
-        ],
-    }
-    for message, arguments in cases.items():
-        assert message in fails(tool, capsys, arguments)
+def test_mistakes(made, capsys, tmp_path):
+    broken = query_arguments(made, made / "videos" / "broken.mp4")
+    assert "broken.mp4: cannot be opened" in fails(capsys, broken)
     save_tiny(tmp_path / "bare.pth", text=None)
     arguments = [
         *("index", str(made / "videos"), "--checkpoint", str(tmp_path / "bare.pth")),
         *("--out", str(tmp_path / "index"), "--workers", "0"),
     ]
-    assert "config=" in fails(tool, capsys, arguments)
+    assert "config=" in fails(capsys, arguments)
     (tmp_path / "own.py").write_text(CONFIG)
-    assert tool.main([*arguments, "--config", str(tmp_path / "own.py")]) == 0
-
-
-@pytest.mark.slow
-def test_as_a_command_on_real_videos(tool, repo, shared_videos, tmp_path, capsys):
-    """The index is built in this process, with the default workers; the query is a command."""
-    save_tiny(tmp_path / "tiny.pth")
-    folder, index = shared_videos / "weizmann4", tmp_path / "index"
-    arguments = ["index", folder, "--checkpoint", tmp_path / "tiny.pth", "--out", index]
-    assert tool.main([*map(str, arguments), "--clips", "1"]) == 0
-    assert "36 videos in the index, 0 unreadable" in capsys.readouterr().out
-    video = sorted(folder.glob("*/*.mp4"))[0]
-    done = subprocess.run(
-        [sys.executable, repo / "tools" / "search.py", "query", video, "--index", index, "-k", "3"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    rows = table(done.stdout)
-    assert len(rows) == 3
-    assert str(video.relative_to(folder)) not in {row[3] for row in rows}
-    (page,) = (index / "queries").iterdir()
-    assert page.stat().st_size > 10_000
+    assert main([*arguments, "--config", str(tmp_path / "own.py")]) == 0
 
 
 @pytest.mark.parametrize(
@@ -322,29 +269,28 @@ def test_as_a_command_on_real_videos(tool, repo, shared_videos, tmp_path, capsys
         (["--serve", "INDEX", "--index", "OTHER"], "two indexes"),
     ],
 )
-def test_a_video_or_a_page(tool, options, message, capsys):
-    for main in (tool.query_main, lambda argv: tool.main(["query", *argv])):
-        with pytest.raises(SystemExit) as error:
-            main(options)
-        assert error.value.code == 2 and message in capsys.readouterr().err
+def test_a_video_or_a_page(options, message, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["search", *options])
+    assert error.value.code == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [["--serve", "INDEX"], ["--serve", "--index", "INDEX"]])
-def test_the_options_of_the_page(tool, options, monkeypatch, tmp_path):
+def test_the_options_of_the_page(options, monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(tmp_path)
     (tmp_path / "INDEX").mkdir()
     for name in ("INDEX/features.npz", "c.pth"):
         (tmp_path / name).touch()
-    monkeypatch.setattr("sce_video.find.server.app.serve", seen.append)
+    monkeypatch.setattr("sce_video.find.search_page.serve", seen.append)
     more = ["--port", "9000", "--no-open", "--labels", "list.txt", "--checkpoint", "c.pth"]
-    assert tool.query_main([*options, *more]) == 0
+    assert main(["search", *options, *more]) == 0
     (given,) = seen
     assert (given.index, given.port, given.open_browser) == ("INDEX", 9000, False)
     assert (given.labels, given.network.checkpoint) == ("list.txt", "c.pth")
 
 
-def test_a_page_that_cannot_be_served(tool, made, tmp_path, capsys):
+def test_a_page_that_cannot_be_served(made, tmp_path, capsys):
     (tmp_path / "labels.txt").write_text("a.mp4\n")
     save_tiny(tmp_path / "other.pth", tiny_backbone(seed=4))
     with socket.socket() as taken:
@@ -360,7 +306,7 @@ def test_a_page_that_cannot_be_served(tool, made, tmp_path, capsys):
             (["--port", "99999"], "--port must be at least 0 and at most 65535"),
         ):
             index = [] if "--serve" in options else ["--serve", str(made / "index")]
-            assert tool.query_main([*index, "--no-open", *options]) == 2
+            assert main(["search", *index, "--no-open", *options]) == 2
             assert message in capsys.readouterr().err
 
 

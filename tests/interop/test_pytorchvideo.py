@@ -163,16 +163,10 @@ def test_the_file_records_its_source(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"encoder.pth", "dst.pth"}
 
 
-def test_the_real_widths_have_the_papers_parameter_counts():
-    with torch.device("meta"):
-        counts = {depth: sum(p.numel() for p in _Net(depth, 64).parameters()) for depth in (18, 50)}
-    assert counts == {18: 20_023_872, 50: 31_634_496}
-
-
 @pytest.mark.parametrize(
-    "prefix", ["", "trunk.model.", "module.", "module.trunk.model.", "trunk.", "model."]
+    ("prefix", "wrapper"),
+    [("", "state_dict"), ("module.trunk.model.", None), ("model.", "model_state")],
 )
-@pytest.mark.parametrize("wrapper", [None, "state_dict", "model_state"])
 def test_prefixes_and_wrappers(prefix, wrapper):
     weights = _network(18).state_dict()
     plain = from_pytorchvideo(weights)
@@ -217,35 +211,6 @@ def test_several_networks_of_unknown_role_are_an_error():
         from_pytorchvideo(two)
     with pytest.raises(ValueError, match=r"three\.blocks\.0\.conv\.weight"):
         from_pytorchvideo(two, prefix="three.")
-
-
-def test_names_for_a_whole_model(tmp_path):
-    torch.save(_network(18).state_dict(), tmp_path / "src.pth")
-    convert_file(
-        from_pytorchvideo, tmp_path / "src.pth", tmp_path / "dst.pth", add_prefix="backbone."
-    )
-    names = _load(tmp_path / "dst.pth")["state_dict"].keys()
-    assert names == {f"backbone.{name}" for name in ResNet3dSlowPath(18).state_dict()}
-
-
-def test_the_file_loads_by_init_cfg(tmp_path):
-    theirs = _network(18)
-    torch.save(theirs.state_dict(), tmp_path / "src.pth")
-    convert_file(from_pytorchvideo, tmp_path / "src.pth", tmp_path / "dst.pth")
-    init_cfg = dict(type="Pretrained", checkpoint=str(tmp_path / "dst.pth"))
-    ours = ResNet3dSlowPath(depth=18, base_channels=4, init_cfg=init_cfg)
-    ours.init_weights()
-    assert torch.equal(ours.conv1.weight, theirs.blocks[0].conv.weight)
-
-
-def test_bn_counters_may_be_absent():
-    weights = {k: v for k, v in _network(18).state_dict().items() if "num_batches" not in k}
-    conversion = from_pytorchvideo(weights)
-    assert conversion.state_dict["layer4.1.bn2.num_batches_tracked"] == 0
-    ResNet3dSlowPath(depth=18, base_channels=4).load_state_dict(conversion.state_dict)
-
-
-_SECOND = "blocks.2.res_blocks.0.branch2"
 
 
 def _without(weights, name):
@@ -305,8 +270,9 @@ def test_an_unsafe_file_is_refused_and_not_run(tool, tmp_path, monkeypatch, caps
     torch.save(weights, tmp_path / "src.pth")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"extra": _Unsafe()}, protocol=2))
     for name in ("src.pth", "plain.pkl"):
-        for other in (tool, load("convert/from_torchvision")):
-            assert other.main([name, "dst.pth"]) == 2
+        of_layout = load("convert/from_layout"), ["--layout", "torchvision"]
+        for other, words in ((tool, []), of_layout):
+            assert other.main([name, "dst.pth", *words]) == 2
             assert f"error: {name}" in capsys.readouterr().err
     assert not (tmp_path / "harmful").exists()
     assert not (tmp_path / "dst.pth").exists()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.recognition import FINETUNE
 from helpers.training import REPO
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config.load import load_config
 from sce_video.runs import configs as classifier
 from sce_video.runs import launch
 
@@ -118,15 +116,3 @@ def test_testing_takes_the_outputs_of_the_checkpoint_or_counts_for_random_weight
     torch.save({"state_dict": {"backbone.conv1.weight": torch.zeros(1)}, "meta": {}}, checkpoint)
     with pytest.raises(ValueError, match=r"five\.pth has no classifier"):
         launch.testing_config(FOLDER, str(checkpoint))
-
-
-def test_numbers_of_a_recipe_are_left_alone(split_videos):
-    cfg = launch.testing_config(FINETUNE, "random")
-    assert (cfg.model.cls_head.num_classes, cfg.model.cls_head.in_channels) == (101, 512)
-
-
-def test_the_folder_recipe_suits_few_videos():
-    cfg = load_config(FOLDER)
-    assert cfg.train_dataloader.batch_size <= 8 and not cfg.train_dataloader.drop_last
-    assert cfg.optim_wrapper.optimizer.type == "AdamW" and cfg.get("benchmark") is None
-    assert cfg.model.cls_head.num_classes is cfg.model.cls_head.in_channels is None

@@ -22,9 +22,8 @@ from pebble import ProcessExpired, ProcessPool
 
 from sce_video.datasets import VideoDecodeError
 from sce_video.find.index import VideoIndex
-from sce_video.find.index_files import StoredRecords
-from sce_video.find.query import model_of_index
-from sce_video.find.segments import windows_near
+from sce_video.find.search import model_of_index, windows_near
+from sce_video.find.store import StoredRows
 from sce_video.inference.embed import embed
 from sce_video.inference.model import VideoModel
 from sce_video.inference.windows import WindowFeatures
@@ -105,7 +104,7 @@ def embed_file(
         header: Root, checkpoint and settings of the index.
         folder: Of the index, for messages.
         network: Checkpoint, config and device, as of
-            :func:`~sce_video.find.query.model_of_index`.
+            :func:`~sce_video.find.search.model_of_index`.
         file: The video.
 
     Raises:
@@ -113,7 +112,7 @@ def embed_file(
         ValueError: it is another one.
         VideoDecodeError: the video cannot be decoded; its message does not contain the path.
     """
-    index = _index_of(header, folder)
+    index = VideoIndex(Path(folder), StoredRows(header))
     model = _model(index, network)
     try:
         feature = embed(model, file, index.options)[0]
@@ -146,16 +145,8 @@ def embed_near(
         FileNotFoundError, ValueError: As of :func:`embed_file`.
         VideoDecodeError: the video cannot be decoded.
     """
-    index = _index_of(header, folder)
+    index = VideoIndex(Path(folder), StoredRows(header))
     return windows_near(_model(index, network), index.options, file, start, end, step)
-
-
-def _index_of(header: dict[str, Any], folder: str) -> VideoIndex:
-    """An index without rows, from which its network can be built."""
-    nothing = np.empty(0, dtype=np.int64)
-    paths, features = np.empty(0, dtype=np.str_), np.empty((0, 1), dtype=np.float32)
-    stored = StoredRecords(header, paths, features, np.zeros(1), nothing, nothing, {})
-    return VideoIndex(Path(folder), stored)
 
 
 #: The network that this worker has loaded, by what it was loaded from.

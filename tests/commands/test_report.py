@@ -1,21 +1,11 @@
-"""tools/report.py: the files it writes, its output, and its errors."""
+"""The command report: the files it writes, its output, and its errors."""
 
 from __future__ import annotations
-
-import importlib.util
-import subprocess
-import sys
 
 import pytest
 from helpers.results_files import K400, results, write
 
-
-@pytest.fixture(scope="module")
-def tool(repo):
-    spec = importlib.util.spec_from_file_location("report_tool", repo / "tools" / "report.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from sce_video.commands import report
 
 
 @pytest.fixture
@@ -28,8 +18,8 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-def test_it_writes_both_pages_and_lists_what_is_not_compared(tool, runs, capsys):
-    assert tool.main(["runs"]) == 0
+def test_it_writes_both_pages_and_lists_what_is_not_compared(runs, capsys):
+    assert report.main(["runs"]) == 0
     out = capsys.readouterr().out
     text = (runs / "report.md").read_text()
     assert "| **60.2** | +0.4 | measured |" in text
@@ -38,7 +28,7 @@ def test_it_writes_both_pages_and_lists_what_is_not_compared(tool, runs, capsys)
     assert "not compared: runs/toy/results.json: 24 videos, published" in out
     assert "skipped: runs/toy/broken.json: is not JSON" in out
     assert "written: runs/report.md runs/report.html" in out
-    assert tool.main(["runs"]) == 0  # again: its own pages are replaced and not read
+    assert report.main(["runs"]) == 0  # again: its own pages are replaced and not read
     assert (runs / "report.md").read_text() == text
 
 
@@ -46,30 +36,28 @@ def test_it_writes_both_pages_and_lists_what_is_not_compared(tool, runs, capsys)
     ("options", "written"),
     [
         (["--out", "there"], ["there/report.html", "there/report.md"]),
-        (["--out", "a/b.md"], ["a/b.md"]),
         (["--out", "b.md", "--html", "c/d.html"], ["b.md", "c/d.html"]),
-        (["--html", "d.html"], ["d.html", "runs/report.md"]),
     ],
 )
-def test_where_the_pages_go(tool, runs, options, written, capsys):
+def test_where_the_pages_go(runs, options, written, capsys):
     before = {path for path in runs.parent.rglob("*") if path.is_file()}
-    assert tool.main(["runs", *options]) == 0
+    assert report.main(["runs", *options]) == 0
     new = {path for path in runs.parent.rglob("*") if path.is_file()} - before
     assert sorted(path.relative_to(runs.parent).as_posix() for path in new) == written
 
 
-def test_files_given_directly(tool, runs, capsys):
-    assert tool.main(["runs/k400/results.json", "--out", "x.md"]) == 0
+def test_files_given_directly(runs, capsys):
+    assert report.main(["runs/k400/results.json", "--out", "x.md"]) == 0
     out = capsys.readouterr().out
     assert "measured: 1" in out and "skipped" not in out
-    assert tool.main(["runs/k400/results.json"]) == 0
+    assert report.main(["runs/k400/results.json"]) == 0
     assert (runs / "k400/report.md").is_file()
 
 
-def test_no_results_at_all(tool, tmp_path, monkeypatch, capsys):
+def test_no_results_at_all(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    assert tool.main(["runs"]) == 0
+    assert report.main(["runs"]) == 0
     assert "no results were found" in capsys.readouterr().out
     text = (tmp_path / "runs/report.md").read_text()
     assert text.count("| not run |") == 29 and text.count("row: 0.125") == 3
@@ -79,23 +67,15 @@ def test_no_results_at_all(tool, tmp_path, monkeypatch, capsys):
     ("arguments", "words"),
     [
         (["nowhere"], "nowhere"),
-        (["runs", "nowhere.json"], "nowhere.json"),
         (["runs", "--out", "table.txt"], "--out"),
         (["runs", "--html", "page.txt"], "--html"),
         (["runs", "--out", "runs/mine.md"], "mine.md exists"),
     ],
 )
-def test_wrong_usage(tool, runs, capsys, arguments, words):
+def test_wrong_usage(runs, capsys, arguments, words):
     (runs / "mine.md").write_text("mine")
-    assert tool.main(arguments) == 2
+    assert report.main(arguments) == 2
     err = capsys.readouterr().err
     assert err.startswith("report.py: error: ") and words in err
     assert (runs / "mine.md").read_text() == "mine"
     assert not (runs / "report.md").exists()
-
-
-def test_as_a_command(repo, runs):
-    command = [sys.executable, str(repo / "tools/report.py"), str(runs), "--out", "x.md"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "measured: 1" in done.stdout and done.stderr == ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from helpers.readers import SlowCopy
@@ -16,7 +14,6 @@ from helpers.videos import (
 
 from sce_video.datasets import open_reader
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.optional_readers import FallbackReader
 
 
 def test_files_that_the_library_reads_wrongly_are_read_with_pyav(tmp_path, plain):
@@ -66,31 +63,3 @@ def test_decord_is_used_where_it_is_correct(tmp_path, suffix, codec, options, li
     expected = decode_all(path)
     for index, frame in frames_alone(path, "decord", range(0, 60, 7)):
         np.testing.assert_array_equal(frame, expected[index], err_msg=str(index))
-
-
-@pytest.mark.parametrize(
-    ("codec", "extradata", "expected"),
-    [
-        ("h264", bytes([1, 100, 0, 31]), True),
-        ("h264", bytes([1, 110, 0, 31]), False),  # High 10
-        ("h264", bytes([1, 122, 0, 31]), False),  # High 4:2:2
-        ("h264", bytes([0, 100, 0, 31]), False),  # no avcC
-        ("h264", b"", False),
-        ("hevc", bytes([1, 1]), True),
-        ("hevc", bytes([1, 2]), False),  # Main 10
-        ("mpeg4", bytes([1, 100]), False),
-    ],
-)
-def test_the_profiles_of_8_bit_video_alone_are_left_to_the_library(codec, extradata, expected):
-    class Reading(FallbackReader):
-        codecs = frozenset({"h264", "hevc"})
-
-    opened = SimpleNamespace(
-        facts=("mov,mp4,m4a,3gp,3g2,mj2", codec, 0, 1.0),
-        by_count=False,
-        has_false_keys=False,
-        extradata=extradata,
-    )
-    assert Reading.can_read(opened) == expected
-    for reason in ("by_count", "has_false_keys"):
-        assert not Reading.can_read(SimpleNamespace(**{**vars(opened), reason: True}))

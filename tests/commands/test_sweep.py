@@ -1,4 +1,4 @@
-"""tools/sweep.py with the real tools: a pretraining, its evaluation, a step that fails, a mark."""
+"""The command sweep: a pretraining, its evaluation, a step that fails, a mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of tools/train.py: what it makes of its arguments, and its errors."""
+"""The command train: what it makes of its arguments, and its errors."""
 
 from __future__ import annotations
 
@@ -63,8 +63,6 @@ def test_resume_and_overwrite_exclude_each_other(capsys):
     ("option", "near"),
     [
         ("model.lamda_=0.1", "model.lambda_"),
-        ("train_dataloader.batchsize=4", "train_dataloader.batch_size"),
-        ("train_cfg.max_epoch=4", "train_cfg.max_epochs"),
         ("modle.tau=0.2", "model"),
     ],
 )
@@ -74,8 +72,3 @@ def test_a_mistyped_key_is_an_error_that_suggests_the_near_one(repo, capsys, opt
     message = capsys.readouterr().err
     assert option.split("=")[0] in message and near in message
     assert "Traceback" not in message
-
-
-def test_a_missing_config_is_named(capsys):
-    assert train.main(["configs/none.py"]) == 2
-    assert "none.py" in capsys.readouterr().err

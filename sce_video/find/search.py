@@ -1,0 +1,426 @@
+"""Search by example: the video or text that is searched for, its network, and refined moments.
+
+Windows around the best moments are embedded again, which finds them to a fraction of the stride.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sce_video.datasets import VideoDecodeError, video_exists
+from sce_video.datasets.sources import is_elsewhere, split_row_path
+from sce_video.datasets.windows import Query, Windows, parse_query
+from sce_video.engine.checkpoint import file_sha256
+from sce_video.find.index import VideoIndex, read_index, real_path, setting_differences
+from sce_video.find.query import Match, feature_cosine, query_index
+from sce_video.inference.embed import embed
+from sce_video.inference.encoders.text import text_feature
+from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
+from sce_video.inference.model_settings import ModelSettings
+from sce_video.inference.views import EmbedOptions, VideoNetwork
+from sce_video.inference.windows import (
+    WindowFeatures,
+    embed_span,
+    open_patiently,
+    windows_of_reader,
+)
+from sce_video.utils.storage import exists, is_url
+
+
+def model_of_index(
+    index: VideoIndex,
+    checkpoint: str | os.PathLike | None = None,
+    config: str | os.PathLike | None = None,
+    device: str | torch.device | None = None,
+) -> VideoModel:
+    """The network that an index was built with.
+
+    It is built from the settings in the index, which are validated as untrusted data.
+
+    Args:
+        index: From :func:`~sce_video.find.index.read_index`.
+        checkpoint: Current path of the checkpoint; None for the path stored in the index.
+        config: Config file, for a network that is registered by its ``custom_imports``.
+        device: As in :func:`~sce_video.inference.model.load_model`.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at that path.
+        ValueError: the checkpoint or the config is not that of the index.
+    """
+    path = checkpoint_of_index(index, checkpoint)
+    if config is None:
+        settings = ModelSettings.from_dict(index.settings.get("model", {}))
+        return build_model(settings, path, device)
+    model = load_model(path, Path(config), device)
+    differences = setting_differences(index.settings["model"], model.settings.to_dict())
+    if differences:
+        raise ValueError(
+            f"{config} does not match the index {index.folder}: {'; '.join(differences)}"
+        )
+    return model
+
+
+def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
+    """Path of the checkpoint of an index, after a look at its content.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at that path.
+        ValueError: it is not that of the index.
+    """
+    path = index.checkpoint["path"] if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
+    if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
+        raise ValueError(
+            f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
+            f"give it, if you trust it: --checkpoint {path}"
+        )
+    if not exists(path):
+        advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
+        raise FileNotFoundError(
+            f"the checkpoint of the index {index.folder} is not at {path}{advice}"
+        )
+    check_checkpoint(index, path)
+    return path
+
+
+def check_checkpoint(index: VideoIndex, path: str | os.PathLike) -> None:
+    """Raise ValueError unless a file is the checkpoint that an index was built with."""
+    digest = file_sha256(os.fspath(path))
+    if digest != index.checkpoint["sha256"]:
+        raise ValueError(
+            f"{os.fspath(path)} (sha256 {digest[:12]}) is not the checkpoint that the index "
+            f"{index.folder} was built with ({index.checkpoint['sha256'][:12]}, "
+            f"{index.checkpoint['path']}): give that file (--checkpoint), "
+            "or build the index from scratch"
+        )
+
+
+def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
+    """Rows of an index that are the given file, also if it is given by another path or a link; or
+    the given row of the table that was indexed."""
+    of_table = split_row_path(os.fspath(video))
+    if of_table is not None:
+        return index.stored.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
+    try:
+        status = os.stat(video)
+    except OSError:
+        return []
+    names = {
+        os.path.relpath(os.path.abspath(video), index.root),
+        os.path.relpath(os.path.realpath(video), index.root),
+    }
+    same_size = np.flatnonzero(index.stored.sizes == status.st_size)
+    for path in sorted(set(index.stored.paths_of(same_size)) - names):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(status, os.stat(index.file(path))):
+                names.add(path)
+    return sorted({row for name in names for row in index.stored.rows(name)})
+
+
+def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
+    """Rows that are the query itself: those of the file, or its windows that share frames with
+    the moment."""
+    rows = rows_of_file(index, query.video)
+    spans = index.stored.spans_of(np.array(rows, dtype=np.int64))
+    if query.start is None or query.end is None or spans is None or not rows:
+        return rows
+    shared = (spans[:, 0] < query.end) & (spans[:, 1] > query.start)
+    return [row for row, same in zip(rows, shared.tolist(), strict=True) if same]
+
+
+def query_feature(
+    index: VideoIndex, video: str | os.PathLike | Query, model: Callable[[], VideoModel]
+) -> np.ndarray:
+    """The feature (D,) of a video or of a moment of it; taken from an index of whole videos if the
+    file is in it and unchanged.
+
+    Args:
+        index: From :func:`~sce_video.find.index.read_index`.
+        video: A file, a URL or a row of a table; or the moment of one.
+        model: Called for the network if the video has to be embedded.
+
+    Raises:
+        FileNotFoundError: no such file.
+        VideoDecodeError: it cannot be decoded.
+    """
+    start = end = None
+    if isinstance(video, Query):
+        start, end = video.start, video.end
+        video = video.video
+    if not video_exists(video):
+        raise FileNotFoundError(f"no video at {os.fspath(video)}")
+    if start is not None and end is not None:
+        return embed_span(model(), os.fspath(video), start, end, index.options)
+    if index.windows is not None:
+        return embed(model(), video, index.options)[0]
+    for row in [] if is_elsewhere(os.fspath(video)) else rows_of_file(index, video):
+        if index.is_unchanged(row, video):
+            return np.array(index.features[row])
+    return embed(model(), video, index.options)[0]
+
+
+def text_query(
+    index: VideoIndex, text: str, checkpoint: str | os.PathLike | None = None
+) -> np.ndarray:
+    """The embedding (D,) of a text, by the text encoder beside the index's video encoder.
+
+    Args:
+        index: Made by a video-text model.
+        text: What the videos should show.
+        checkpoint: Current path of the checkpoint; None for the path stored in the index.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at that path.
+        ValueError: the checkpoint is not that of the index or has no text encoder; the text is
+            empty or too long.
+    """
+    path = checkpoint_of_index(index, checkpoint)
+    return text_feature(path, index.settings["model"]["backbone"], text)
+
+
+#: Moments that are refined unless another number is given, and the most that are refined twice.
+MOST_REFINED = 5
+_PARTS = 4  # of a stride in the first pass, and of that in the second
+#: Takes a file, start and end of a window of it, and the seconds from one window to the next.
+EmbedNear = Callable[[str, float, float, float], WindowFeatures]
+
+
+@dataclass(frozen=True)
+class RefinedMoments:
+    """Moments, the most similar first.
+
+    Attributes:
+        matches: Those that were refined are single windows.
+        failures: (path, reason) of those that stayed as they were.
+    """
+
+    matches: list[Match]
+    failures: list[tuple[str, str]]
+
+
+def refine_moments(
+    index: VideoIndex,
+    feature: np.ndarray,
+    matches: Sequence[Match],
+    near: EmbedNear,
+    *,
+    centred: bool = False,
+    whitened: bool | None = None,
+    without: Mapping[str, tuple[float, float]] | None = None,
+    count: int = MOST_REFINED,
+) -> RefinedMoments:
+    """Rank the best moments of a search again, by windows that begin between those of the index.
+
+    The best window of each moment is moved by quarters of the stride, up to three to either side
+    (the next whole one is in the index), then the five best by sixteenths. A window between two of
+    the index shares more frames with a planted moment than either, so the right moment may overtake
+    others, too::
+
+        index          [---------)[---------)[---------)
+        moment                [---------)
+        first pass         [---------)  ...  and 6 more
+        second pass          [---------)  ...  and 6 more
+
+    Args:
+        index: Of windows, not within shots.
+        feature: (D,) of the query.
+        matches: From :func:`~sce_video.find.query.query_index` with this feature.
+        near: Embeds windows by the network of the index: ``partial(windows_near, network,
+            index.options)``, or what lets another process do that.
+        centred: As for ``query_index``.
+        whitened: Likewise.
+        without: By path in the index, start and end of a moment with which no result may share
+            frames: that of a query of which ``query_index`` has left out the own rows.
+        count: Moments to refine, the first ones; the others keep span and similarity.
+
+    Raises:
+        ValueError: The index has no windows, or they end at cuts.
+    """
+    windows = _refinable_windows(index)
+    if whitened is None:
+        whitened = index.whitens and not centred
+
+    def compared(features: np.ndarray) -> np.ndarray:
+        if whitened:
+            return index.whitening(features)
+        return features.astype(np.float64) - (index.stored.mean if centred else 0.0)
+
+    own = compared(np.reshape(feature, -1))
+
+    def moved(match: Match, span: Sequence[float], step: float) -> Match | None:
+        """The match with the best window near one; None where all share frames with the query."""
+        start, end = span
+        found = near(match.file, start, end, step)
+        similarities = np.array([feature_cosine(own, row) for row in compared(found.features)])
+        if match.path in (without or {}):
+            begin, stop = (without or {})[match.path]
+            similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
+        # Of windows with the same frames the one that moves least.
+        best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
+        if similarities[best] == -np.inf:
+            return None
+        start, end = found.spans[best].tolist()
+        return replace(match, similarity=float(similarities[best]), start=start, end=end)
+
+    refined: list[Match] = []
+    stay, failures = list(matches[count:]), []
+    for match in matches[:count]:
+        window = None
+        try:
+            if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
+                raise OSError(f"{match.file} has changed since it was indexed: update the index")
+            # Its most similar window, of which it may have several.
+            spans = index.stored.spans_of(np.array([match.row]))
+            assert spans is not None
+            window = moved(match, spans[0].tolist(), windows.step / _PARTS)
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+        (stay if window is None else refined).append(window or match)
+    refined = _by_similarity(refined)
+    for number, match in enumerate(refined[:MOST_REFINED]):
+        try:
+            refined[number] = moved(match, match.span, windows.step / _PARTS**2) or match
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+    return RefinedMoments(_by_similarity([*refined, *stay]), failures)
+
+
+def _refinable_windows(index: VideoIndex) -> Windows:
+    windows = index.windows
+    if windows is None:
+        raise ValueError(
+            f"the index {index.folder} is one of whole videos: only moments can be refined "
+            "(sce-video index --windows 5s)"
+        )
+    if windows.shots:
+        raise ValueError(
+            f"the windows of {index.folder} end at cuts, which the index does not hold: their "
+            "moments cannot be refined"
+        )
+    return windows
+
+
+def own_moment(
+    index: VideoIndex, query: Query, rows: Sequence[int]
+) -> dict[str, tuple[float, float]]:
+    """``without`` of :func:`refine_moments` for a query, given its rows in the index."""
+    if query.start is None or query.end is None:
+        return {}  # all of the video has been left out
+    paths = index.stored.paths_of(np.array(rows, dtype=np.int64))
+    return dict.fromkeys(paths, (query.start, query.end))
+
+
+def windows_near(
+    network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
+) -> WindowFeatures:
+    """A window of a video, and three at either side, ``step`` seconds apart; inside the video.
+
+    Raises:
+        VideoDecodeError: None of them can be decoded.
+    """
+    with open_patiently(file, options) as reader:
+        starts = start + np.arange(1 - _PARTS, _PARTS) * step
+        starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
+        spans = np.stack([starts, np.minimum(starts + (end - start), reader.duration)], axis=1)
+        return windows_of_reader(network, reader, spans, options)
+
+
+def _by_similarity(matches: Sequence[Match]) -> list[Match]:
+    """By similarity; of two moments that share frames the better one."""
+    kept: list[Match] = []
+    for match in sorted(matches, key=lambda m: (-m.similarity, m.path, m.start or 0.0)):
+        a, b = match.span
+        if not any(m.path == match.path and a < m.span[1] and m.span[0] < b for m in kept):
+            kept.append(match)
+    return [replace(match, rank=rank) for rank, match in enumerate(kept, start=1)]
+
+
+def search(
+    index: VideoIndex | str | os.PathLike,
+    video: Query | str | os.PathLike | None = None,
+    k: int = 10,
+    *,
+    text: str | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    config: str | os.PathLike | None = None,
+    device: str | torch.device | None = None,
+    include_self: bool = False,
+    centred: bool = False,
+    exact: bool = False,
+    whitened: bool | None = None,
+    refine: int = 0,
+    on_failure: Callable[[str, str], None] | None = None,
+) -> list[Match]:
+    """The videos of an index that are most similar to a video; of an index of windows the moments.
+
+    This is what ``sce-video search`` lists.
+
+    Args:
+        index: From :func:`~sce_video.find.index.read_index`, or its folder.
+        video: A file, a URL or a row of a table; or a moment of one, ``a.mp4@12.5-17``.
+        k: Number of results.
+        text: In place of a video: what the videos show; for an index made by a video-text model.
+        checkpoint: Current path of the checkpoint; None for the path stored in the index.
+        config: As of :func:`model_of_index`.
+        device: Of the network.
+        include_self: List the query itself, too, if it is indexed.
+        centred: As of :func:`query_index`, like ``exact`` and ``whitened``; texts are not whitened
+            unless it is asked for.
+        exact: See above.
+        whitened: See above.
+        refine: Embed windows around so many of the best moments again, and rank anew; 0 for none.
+        on_failure: Called with path and reason of each moment that could not be refined.
+
+    Raises:
+        FileNotFoundError: no such index, checkpoint or video.
+        VideoDecodeError: the video cannot be decoded.
+        ValueError: the index, the checkpoint or an option does not fit.
+    """
+    if not isinstance(index, VideoIndex):
+        index = read_index(index)
+    if checkpoint is not None:
+        checkpoint = checkpoint_of_index(index, checkpoint)
+    if whitened is None:
+        whitened = index.whitens and text is None and not centred
+
+    @cache
+    def model() -> VideoModel:
+        return model_of_index(index, checkpoint, config, device)
+
+    own: list[int] = []
+    moment: dict[str, tuple[float, float]] = {}
+    if text is not None and video is None:
+        feature = text_query(index, text, checkpoint)
+    elif video is None or text is not None:
+        raise ValueError("give a video or a text to search for, one of the two")
+    else:
+        query = video if isinstance(video, Query) else parse_query(os.fspath(video))
+        feature = query_feature(index, query, model)
+        if not include_self:
+            own = rows_of_query(index, query)
+            moment = own_moment(index, query, own)
+    count = max(k, refine) if k > 0 else k
+    matches = query_index(
+        *(index, feature, count), leave_out=own, centred=centred, exact=exact, whitened=whitened
+    )
+    if refine:
+        near = partial(windows_near, model(), index.options)
+        found = refine_moments(
+            *(index, feature, matches, near),
+            centred=centred,
+            whitened=whitened,
+            without=moment,
+            count=refine,
+        )
+        for path, reason in found.failures:
+            if on_failure is not None:
+                on_failure(path, reason)
+        matches = found.matches[:k]
+    return matches
