@@ -15,10 +15,10 @@ from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_classifier_weights, load_backbone
 from sce_video.evaluation.multi_view import class_scores
-from sce_video.inference.config_text import stored_config
 from sce_video.inference.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
 from sce_video.inference.model import checkpoint_of, select_device
 from sce_video.inference.model_settings import ModelSettings, settings_from_config, view_counts
@@ -106,6 +106,7 @@ def load_classifier(
     else:
         cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
     _check_is_classifier(cfg, checkpoint)
+    # The clip of the test pipeline counts here, not that of the training.
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     try:
         settings = settings_from_config(test_only, trusted=config is not None)
@@ -186,6 +187,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
     load_backbone(recognizer, stored, name)
     check_classifier_weights(recognizer, stored, name)
     weights = stored.get("state_dict", stored)
+    # Files of DistributedDataParallel have that prefix.
     weights = {key.removeprefix("module."): value for key, value in weights.items()}
     own = recognizer.cls_head.state_dict()
     recognizer.cls_head.load_state_dict({key: weights[_HEAD + key] for key in own})

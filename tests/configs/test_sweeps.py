@@ -6,8 +6,10 @@ import re
 
 import pytest
 
-from sce_video.published import METHODS
+from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import differences, recipe_config, resolved_config
 from sce_video.published.paper_results import PAPER_RESULTS
+from sce_video.published.recipes import pretraining_recipe
 from sce_video.runs.sweep import plan, read_sweep
 
 VIDEO = {  # name: table of the paper, points
@@ -18,14 +20,6 @@ VIDEO = {  # name: table of the paper, points
     "video_best": ("tab:video-best", 5),
 }
 DATASETS = {"K200": "kinetics200", "UCF101": "ucf101", "HMDB51": "hmdb51"}
-SETTINGS = {  # option of a point: setting of METHODS
-    "model.lambda_": "lambda_",
-    "model.tau_m": "tau_m",
-    **{
-        f"train_dataloader.dataset.pipeline.RandomClips.{name}": name
-        for name in ("duration_jitter", "reverse_prob", "diff_prob")
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +51,11 @@ def pretraining_of(sweep, point):
     """The name under which a point's pretraining is confirmed."""
     config = point.config or sweep.config
     base = "sce_baseline" if config.endswith("_baseline.py") else "sce"
-    return base, point.options.get("benchmark.pretraining", base)
+    return point.options.get("benchmark.pretraining", base)
 
 
 @pytest.mark.parametrize("name", [*VIDEO, "loss"])
-def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, name):
+def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, repo, name):
     numbers = {
         (p.pretraining, p.dataset): p.value
         for p in PAPER_RESULTS
@@ -69,17 +63,16 @@ def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, nam
     }
     sweep = sweeps[name]
     for point in sweep.points:
-        base, pretraining = pretraining_of(sweep, point)
+        pretraining = pretraining_of(sweep, point)
         expected = {c: numbers.get((pretraining, data)) for c, data in DATASETS.items()}
         assert point.published == {c: value for c, value in expected.items() if value is not None}
-        changed = {SETTINGS[k]: v for k, v in point.options.items() if k in SETTINGS}
-        strengths = [v for k, v in point.options.items() if k.endswith(".strength")]
-        if strengths:
-            changed["strength"] = tuple(strengths)
-        if pretraining in METHODS:
-            assert METHODS[pretraining] == {**METHODS[base], **changed}
-        else:
+        recipe = pretraining_recipe(pretraining, "kinetics200", "r3d18", 8, 224)
+        if recipe is None:
             assert name == "loss" and pretraining.startswith("sce_free_") and not point.published
+            continue
+        cfg = load_config(repo / (point.config or sweep.config), point.options)
+        config = resolved_config(cfg, 8 * cfg.train_dataloader.batch_size)
+        assert differences(config, recipe_config(*recipe)) == []
 
 
 @pytest.mark.parametrize("name", VIDEO)
@@ -88,7 +81,7 @@ def test_a_sweep_has_every_row_of_its_table(sweeps, name):
     sweep = sweeps[name]
     assert sweep.source == table and len(sweep.points) == points
     rows = {p.pretraining for p in PAPER_RESULTS if p.table == table}
-    named = {pretraining_of(sweep, point)[1] for point in sweep.points}
+    named = {pretraining_of(sweep, point) for point in sweep.points}
     assert named == rows | {"sce_baseline"}
     assert all(set(point.published) == set(DATASETS) for point in sweep.points)
 
@@ -122,45 +115,3 @@ def test_the_images_numbers_of_the_coefficients_are_marked(sweeps):
         low, high = printed[coefficients]
         values = {"0.05": low, "0.07": high}.get(point.name[-5:-1], f"{low} and {high}")
         assert point.note == f"images: {values}"
-
-
-def test_all_methods_on_a_folder(sweeps, repo):
-    sweep = sweeps["folder_methods"]
-    recipes = {path.parent.name for path in (repo / "configs").glob("*/*_r3d18_folder_small.py")}
-    assert sweep.points[0].checkpoint == "random"
-    assert {point.config.split("/")[1] for point in sweep.points[1:]} == recipes
-    cells = plan([sweep], "out", None, repo)
-    assert len({cell.step.folder for cell in cells}) == 1 + len(recipes)
-
-
-@pytest.mark.parametrize("data", ["digits", "toy"])
-def test_images_have_equal_trials_and_what_was_chosen_is_one_of_them(sweeps, repo, data):
-    """Equal compute is equal epochs and batches here: all three pass one view of each branch."""
-    tuning, methods = sweeps[f"images_{data}_tuning"], sweeps[f"images_{data}_methods"]
-    trials = {}
-    for point in tuning.points:
-        trials.setdefault(point.config.split("/")[1], []).append(point.options)
-    assert set(trials) == {"sce", "moco", "ressl"} and len(trials["sce"]) == 3
-    assert trials["sce"] == trials["moco"] == trials["ressl"]
-    assert tuning.options == methods.options
-    assert methods.points[0].checkpoint == "random" and methods.seeds == (0, 1, 2)
-    for point in methods.points[1:]:
-        assert point.options in trials[point.config.split("/")[1]]
-    assert tuning.seeds == (0,)
-    where = [str(column.options) for sweep in (tuning, methods) for column in sweep.columns]
-    assert ["val" in options for options in where] == [True, True, False, False]
-    steps = {
-        cell.step.before.folder
-        for cell in plan([tuning, methods], "out", None, repo)
-        if cell.step.before
-    }
-    assert len(steps) == 9 + 2 * 3  # the chosen trial is seed 0
-
-
-def test_weizmann4_has_the_settings_chosen_on_toy_frames(sweeps):
-    chosen = [(point.config, point.options) for point in sweeps["images_toy_methods"].points]
-    sweep = sweeps["images_weizmann4_methods"]
-    assert [(point.config, point.options) for point in sweep.points] == chosen
-    for column in sweep.columns:
-        assert column.options["test_cfg.gallery_dataloader"] is None
-        assert re.search(column.options["test_cfg.group_pattern"], "person7_bend.mp4")[1] == "7"

@@ -13,6 +13,7 @@ from helpers.tiny_encoder import (
     FEATURE_SIZE,
     NUM_FRAMES,
     SHORT_SIDE,
+    as_json,
     save_tiny,
     tiny_backbone,
 )
@@ -23,7 +24,7 @@ from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.inference.model_settings import ModelSettings, settings_from_config
 from sce_video.models import VisionTransformer3d
-from sce_video.models.modules import represent
+from sce_video.models.backbones.common import represent
 
 BACKBONE = {"type": "ResNet3dSlowPath", "depth": 18, "base_channels": 4}
 
@@ -118,7 +119,7 @@ def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
         for key, value in tiny_backbone().state_dict().items()
         if not key.endswith("num_batches_tracked")
     }
-    torch.save({"state_dict": weights, "meta": {"cfg": CONFIG}}, tmp_path / "old.pth")
+    torch.save({"state_dict": weights, "meta": {"config": as_json(CONFIG)}}, tmp_path / "old.pth")
     model = load_model(tmp_path / "old.pth")
     assert torch.equal(model.encoder.backbone.bn1.running_var, tiny_backbone().bn1.running_var)
 

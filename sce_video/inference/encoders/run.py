@@ -18,6 +18,7 @@ from mmengine.config import Config
 
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe
 from sce_video.engine.work_dir import CONFIG
 from sce_video.inference.encoders.source import (
@@ -32,7 +33,7 @@ from sce_video.inference.encoders.source import (
 )
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.model_settings import TEST_CROPS, TRAIN_CROPS
-from sce_video.models.backbones.hf_families import architecture_of, family_of
+from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, write_text
 from sce_video.utils.run_files import MODEL_PREFIX, is_model
@@ -168,6 +169,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     out = cache_folder() / "encoders" / digest / short
+    # A run without it was interrupted.
     if not (out / CONFIG).is_file():  # written last
         import_encoder(name, out, folder=folder)
     return str(out)
@@ -221,7 +223,10 @@ def import_encoder(
     cfg = Config(encoder_config(backbone, settings))
     weights = weights_of(parts)
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {"cfg": cfg.pretty_text, "encoder": {"name": name, "pool": pool}}
+    meta: dict[str, Any] = {
+        SNAPSHOT: json.dumps(plain(cfg)),
+        "encoder": {"name": name, "pool": pool},
+    }
     if text is not None:
         meta["text"] = text
     out = Path(out)
