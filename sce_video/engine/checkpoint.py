@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+from sce_video.engine.config.snapshot import recorded_training
 from sce_video.engine.weights import load_weights_file
 from sce_video.utils.files import WriteError, atomic_file, local_copy
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
@@ -220,8 +221,9 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
         training started, or "random").
     """
     meta = (load_checkpoint_file(path) if checkpoint is None else checkpoint).get("meta", {})
-    names = ("epoch", "benchmark", "training", "selected", "pretrained")
+    names = ("epoch", "benchmark", "selected", "pretrained")
     known = {name: meta.get(name) for name in names}
+    known["training"] = recorded_training({"meta": meta})
     found = {name: value for name, value in known.items() if value is not None and is_plain(value)}
     return {"path": str(path), "sha256": file_sha256(path), **found}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -33,9 +34,14 @@ from sce_video.engine.checkpoint import (
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
 from sce_video.engine.config.load import FormattedOnce
+from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.hooks.screen import keep_details_off_the_screen
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
-from sce_video.engine.training_record import record_selection, record_training
+from sce_video.engine.training_record import (
+    record_selection,
+    record_training,
+    training_snapshot,
+)
 from sce_video.engine.weights import check_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -204,18 +210,19 @@ class VideoRunner(Runner):
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         layout = layout_of(self)
+        config = training_snapshot(self)
         meta.update(
-            cfg=self.cfg.pretty_text,
             seed=self.seed,
             experiment_name=self.experiment_name,
             time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),
             mmengine_version=mmengine.__version__,
             random_states=all_gather_object(random_states()),
             pretrained=self._pretrained,
-            training=record_training(self, self._resumed_record),
+            training=record_training(self, config, self._resumed_record),
             selected=record_selection(self, filename),
             batch_layout=None if layout is None else asdict(layout),
         )
+        meta[SNAPSHOT] = json.dumps(config)
         metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
         if metainfo.get("classes"):  # names of a classifier's outputs
             meta["classes"] = list(metainfo["classes"])
@@ -374,7 +381,7 @@ class VideoRunner(Runner):
                 f"load_from={filename} to start a new training from it"
             )
         self._pretrained = meta.get("pretrained")
-        self._resumed_record = meta.get("training") or {}
+        self._resumed_record = recorded_training(checkpoint) or {}
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = resumed_iteration(self, meta, filename)
         self._resume_seed(meta.get("seed"))

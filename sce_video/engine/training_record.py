@@ -1,129 +1,83 @@
-"""What a checkpoint says about its own training: network, method, data, clip, schedule.
-
-A recipe declares what it reproduces (``benchmark``), but options change a recipe. This record holds
-what was really built, so that a result made from the checkpoint can tell the two apart.
-"""
+"""What a checkpoint says about its own training: its resolved config, and what no config states."""
 
 from __future__ import annotations
 
-import inspect
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from mmengine.config import Config
 from mmengine.runner import Runner
 
+from sce_video.engine.batch_layout import layout_of
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.registry import MODELS
+from sce_video.engine.config.snapshot import differences, plain, resolved_config
 from sce_video.utils.distributed import unwrap_model
 
 #: Begin of the file names of checkpoints that a validation metric selects (mmengine's save_best).
 BEST = "best_"
-#: Entries that the records of earlier versions do not have.
-_LATER = ("model_parts", "model_defaults", "optimizer", "schedules")
 
 
-def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> dict[str, Any]:
+def record_training(
+    runner: Runner, config: dict[str, Any], resumed: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The facts of a training as plain data, stored in its checkpoints.
 
     Args:
         runner: The runner, its model and training data set built.
+        config: Of :func:`training_snapshot`.
         resumed: Record in the checkpoint that the training was resumed from, empty if that has
             none; None if it was not resumed.
 
     Returns:
-        ``network`` (see :func:`describe_network`), what :func:`record_settings` takes from the
-        config, ``data`` (see :func:`describe_samples`), ``batch_size`` (global), ``max_epochs``,
-        and ``changed``: names of entries that differ between the parts of a resumed training.
+        ``network`` (see :func:`describe_network`), ``data`` (see
+        :func:`describe_samples`) and the ``ann_sha256`` of its list, ``batch_size`` (global),
+        ``max_epochs``, and ``changed``: settings that differ between the parts of a resumed
+        training.
     """
-    cfg = _plain(runner.cfg)
-    loader = cfg.get("train_dataloader") or {}
-    steps = (cfg.get("optim_wrapper") or {}).get("accumulative_counts", 1)
+    data = describe_samples(runner.train_dataloader.dataset)
+    if "ann_file" in data:
+        with suppress(OSError):  # the list may be gone by now
+            data["ann_sha256"] = file_sha256(data["ann_file"])
     record = {
-        **record_settings(cfg),
         "network": describe_network(runner),
-        "data": describe_samples(runner.train_dataloader.dataset),
-        "batch_size": (loader.get("batch_size") or 1) * steps * runner.world_size,
+        "data": data,
+        "batch_size": (config.get("train_dataloader") or {}).get("batch_size"),
         "max_epochs": runner.max_epochs,
     }
-    return {**record, "changed": [] if resumed is None else changed_entries(record, resumed)}
-
-
-def changed_entries(record: dict[str, Any], resumed: dict[str, Any]) -> list[str]:
-    """Names of entries that differ between a training and the part that it was resumed from.
-
-    Args:
-        record: Of the training, without ``changed``.
-        resumed: Record of the earlier part, empty if it has none. What one of an earlier version
-            does not hold cannot be compared.
-    """
-    known = {name for name in record if name in resumed or name not in _LATER or not resumed}
-    changed = {name for name in known if _content(resumed, name) != _content(record, name)}
-    if "model_defaults" in changed and resumed:  # an argument may be new, or stated now
-        before, after = resumed["model_defaults"], record["model_defaults"]
-        if all(before[name] == after[name] for name in before.keys() & after.keys()):
-            changed.remove("model_defaults")
-    return sorted(changed | set(resumed.get("changed", ())))
-
-
-def record_settings(cfg: Any) -> dict[str, Any]:
-    """The settings of a training that its config states, as plain data.
-
-    Returns:
-        ``model`` (arguments of the model that are single values, with its type), ``model_parts``
-        (those that are dicts or lists: heads, free coefficients), ``model_defaults`` (single values
-        that the config leaves to the class), ``views`` (augmentations), ``pipeline``,
-        ``optimizer``, and ``schedules``: the arguments of the ScheduleHook.
-    """
-    cfg = _plain(cfg)
-    model, loader = cfg.get("model") or {}, cfg.get("train_dataloader") or {}
-    preprocessor = model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
-    # Described elsewhere: the network with its parameters, the augmentation as ``views``.
-    parts = {k: v for k, v in model.items() if k not in ("backbone", "data_preprocessor")}
-    hooks = [hook for hook in cfg.get("custom_hooks") or [] if isinstance(hook, dict)]
-    schedules = (hook for hook in hooks if _class_name(hook) == "ScheduleHook")
     return {
-        "model": {k: v for k, v in model.items() if not isinstance(v, dict | list)},
-        "model_parts": {k: v for k, v in parts.items() if isinstance(v, dict | list)},
-        "model_defaults": _defaults(model),
-        "views": preprocessor.get("views", []),
-        "pipeline": (loader.get("dataset") or {}).get("pipeline", []),
-        "optimizer": (cfg.get("optim_wrapper") or {}).get("optimizer") or {},
-        "schedules": {k: v for k, v in next(schedules, {}).items() if k != "type"},
+        **record,
+        "changed": []
+        if resumed is None
+        else changed_settings({**record, "config": config}, resumed),
     }
 
 
-def _class_name(config: dict[str, Any]) -> str:
-    """``SCE`` of ``type="SCE"`` or ``type="sce_video.SCE"``."""
-    return str(config.get("type", "")).rpartition(".")[2]
+def training_snapshot(runner: Runner) -> dict[str, Any]:
+    """The resolved config of a training; its epochs are those of the loop, which a budget sets."""
+    layout = layout_of(runner)
+    config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
+    if isinstance(config.get("train_cfg"), dict) and "max_epochs" in config["train_cfg"]:
+        config["train_cfg"]["max_epochs"] = runner.max_epochs
+    return config
 
 
-def _defaults(model: dict[str, Any]) -> dict[str, Any]:
-    """Single values that the constructor of a model's class has for what its config leaves out."""
-    kind = MODELS.get(_class_name(model)) if model else None
-    if kind is None:
-        return {}
-    found = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
-    return {
-        name: value
-        for name, value in found.items()
-        if name not in model and isinstance(value, bool | int | float | str | None)
-    }
-
-
-def _content(record: dict[str, Any], name: str) -> Any:
-    """An entry for comparison; of the data their numbers, since a folder may have moved."""
-    value = record.get(name)
-    if name == "data" and isinstance(value, dict):
-        return [value.get(key) for key in ("type", "samples", "num_classes")]
-    return value
+def changed_settings(record: dict[str, Any], resumed: dict[str, Any]) -> list[str]:
+    """Settings and facts of the data that a training does not share with the part it continues."""
+    if not isinstance(resumed.get("config"), dict):
+        return ["the earlier part has no record"]
+    found = differences(record["config"], resumed["config"])
+    for name in ("samples", "num_classes"):  # the folder may have moved
+        now, before = ((part.get("data") or {}).get(name) for part in (record, resumed))
+        if now != before:
+            found.append(f"{name} of the training data: {now} -> {before}")
+    return [*resumed.get("changed", ()), *found]
 
 
 def describe_network(runner: Runner) -> dict[str, Any]:
     """Config of the backbone and its number of parameters, which tells its width."""
     model = unwrap_model(runner.model)
     backbone = getattr(model, "backbone", model)
-    config = _plain((runner.cfg.get("model") or {}).get("backbone")) or {}
+    config = plain((runner.cfg.get("model") or {}).get("backbone")) or {}
     return {**config, "parameters": sum(p.numel() for p in backbone.parameters())}
 
 
@@ -183,14 +137,3 @@ def selected_on(selected: dict[str, Any], data: dict[str, Any]) -> bool:
     """
     keys = ("ann_sha256",) if selected.get("ann_sha256") else ("data_root", "split")
     return all(selected.get(key) == data.get(key) for key in keys)
-
-
-def _plain(node: Any) -> Any:
-    """A part of a config as plain data; what is not (a built object) becomes its type's name."""
-    if isinstance(node, dict | Config):
-        return {str(key): _plain(value) for key, value in node.items()}
-    if isinstance(node, list | tuple):
-        return [_plain(value) for value in node]
-    if node is None or isinstance(node, bool | int | float | str):
-        return node
-    return type(node).__name__

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy
 from sce_video.utils.json_files import read_json
@@ -207,7 +209,7 @@ def _meta(path: str) -> dict[str, Any]:
     if isinstance(classes, list):
         meta["classes"] = classes
     settings = test_settings(stored)
-    return {**meta, "cfg": "\n".join(f"{name} = {value!r}" for name, value in settings.items())}
+    return {**meta, SNAPSHOT: json.dumps(settings)}
 
 
 def read_model_config(path: str | Path) -> dict[str, Any]:

@@ -358,7 +358,9 @@ class FeatureExtractionLoop(BaseLoop):
         """
         provenance = describe_run(self.runner, self.dataloader.dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
-        job = self._job(fingerprint(provenance, self.dataloader.dataset))
+        # Paths and workers may change before the run is continued: not the resolved config.
+        described = {k: v for k, v in provenance.items() if k != "resolved_config"}
+        job = self._job(fingerprint(described, self.dataloader.dataset))
         due = run_on_main_rank(lambda: self._due(job))
         own = due[get_rank() :: get_world_size()]
         name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"

@@ -22,8 +22,8 @@ from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.functional.neighbours import count_not_finite
 from sce_video.evaluation.multi_view import ALTERATIONS, mean_representation
-from sce_video.evaluation.origin import TRANSFER
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size, collect_rows
+from sce_video.published.sets import TRANSFER
 from sce_video.utils.files import atomic_file
 from sce_video.utils.progress import Progress
 

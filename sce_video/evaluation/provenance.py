@@ -11,12 +11,16 @@ import torch
 from mmengine.runner import Runner
 
 from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
+from sce_video.engine.config.snapshot import resolved_config
 from sce_video.engine.training_record import describe_network, describe_samples, selected_on
-from sce_video.evaluation.origin import confirmed_benchmark
+from sce_video.published.sets import TRANSFER
 from sce_video.version import __version__
 
 #: Python packages of the decoding backends.
 _DECODERS = ("av", "decord", "torchcodec")
+UNKNOWN = "unknown"
+#: What a result states of its pretraining, beside data set, network and clip of the evaluation.
+_OF_PRETRAINING = ("pretrained_on", "pretraining", "pretraining_epochs")
 #: Entries of a data set's description that are repeated at the top level.
 _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 
@@ -24,10 +28,10 @@ _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
     """Provenance of a test: recipe, checkpoint, data set, views, software.
 
-    ``benchmark`` is what the recipe names as far as the checkpoint confirms it, and
-    ``benchmark_problems`` says what is unknown or different, see
-    :func:`~sce_video.evaluation.origin.confirmed_benchmark`. ``chosen_on_test``, of a checkpoint
-    that a validation metric selected, says whether that was on the tested data.
+    ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
+    pretraining, and ``benchmark_problems`` what is unknown of it. ``resolved_config`` is that of
+    the test; those of the trainings are in ``checkpoint``. ``chosen_on_test``, of a checkpoint that
+    a validation metric selected, says whether that was on the tested data.
 
     Args:
         runner: Its config may name what it reproduces: ``benchmark`` and ``split``.
@@ -37,10 +41,9 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     """
     checkpoint = describe_checkpoint(runner)
     benchmark = runner.cfg.get("benchmark")
-    network, split = describe_network(runner), runner.cfg.get("split")
     problems: dict[str, str] = {}
     if benchmark is not None:
-        benchmark, problems = confirmed_benchmark(dict(benchmark), split, checkpoint, network)
+        benchmark, problems = stated_benchmark(dict(benchmark), checkpoint)
     test = describe_dataset(dataset, num_views)
     selected = checkpoint.get("selected")
     chosen = {"chosen_on_test": selected_on(selected, test)} if isinstance(selected, dict) else {}
@@ -48,10 +51,11 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
         "kind": kind,
         "benchmark": benchmark,
         "benchmark_problems": problems,
-        "network": network,
+        "network": describe_network(runner),
         "dataset": None if benchmark is None else benchmark.get("dataset"),
-        "split": split,
+        "split": runner.cfg.get("split"),
         "config": runner.cfg.filename,
+        "resolved_config": resolved_config(runner.cfg),
         "checkpoint": checkpoint,
         "pretrained": checkpoint.get("pretrained"),
         "epochs": checkpoint.get("epoch"),
@@ -65,6 +69,45 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
             "mmaction2": importlib.metadata.version("mmaction2"),
         },
     }
+
+
+def stated_benchmark(
+    benchmark: dict[str, Any], checkpoint: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The benchmark of a recipe with what the checkpoint's recipe names of the pretraining.
+
+    Args:
+        benchmark: Of the recipe of the evaluation.
+        checkpoint: Provenance of the evaluated weights (:func:`describe_checkpoint`).
+
+    Returns:
+        The benchmark, in which ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are
+        those of the pretraining: None if not pretrained, "unknown" if it has no record. And the
+        reason for each entry that is unknown.
+    """
+    file = str(checkpoint.get("path") or checkpoint.get("source") or "the file")
+    random = checkpoint.get("path") is None and file.startswith("random")
+    is_origin = benchmark.get("protocol") in ("retrieval", "pretraining", *TRANSFER)
+    origin = checkpoint if is_origin else checkpoint.get("pretrained")
+    if random or origin == "random":
+        return {**benchmark, **dict.fromkeys(_OF_PRETRAINING)}, {}
+    reason = None
+    if not isinstance(origin, dict):
+        reason, origin = f"{file} does not state what its training started from", {}
+    elif not isinstance(origin.get("training"), dict):
+        source = origin.get("path") or origin.get("source") or "the file"
+        reason = f"{source} has no record of its training (converted, or of other code)"
+    if reason is not None:
+        known = dict.fromkeys(_OF_PRETRAINING, UNKNOWN)
+        return {**benchmark, **known}, dict.fromkeys(_OF_PRETRAINING, reason)
+    declared = origin.get("benchmark")
+    declared = declared if isinstance(declared, dict) else {}
+    names = (
+        str(declared.get("dataset", UNKNOWN)),
+        str(declared.get("pretraining", declared.get("protocol", UNKNOWN))),
+        origin.get("epoch", UNKNOWN),
+    )
+    return {**benchmark, **dict(zip(_OF_PRETRAINING, names, strict=True))}, {}
 
 
 def describe_checkpoint(runner: Runner) -> dict[str, Any]:

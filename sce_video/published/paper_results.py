@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sce_video.published import image_settings
+from sce_video.published.recipes import Recipe, evaluation_recipe, pretraining_recipe
 
 #: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
 MEAN_OF_SPLITS = "mean of 3"
@@ -26,10 +26,8 @@ class PaperResult:
         frames: Frames of a clip; an image is a clip of one.
         size: Height and width of a training crop, pixels.
         pretrained_on: Data set of the pretraining; None if not pretrained.
-        pretraining: Name in :data:`~sce_video.published.METHODS` or
-            :data:`~sce_video.published.IMAGE_METHODS`: ``sce`` (the best setting of
-            tab:video-best), ``sce_baseline`` (the baseline of the ablations), ``supervised``, a row
-            of an ablation; None if not pretrained.
+        pretraining: ``sce`` (the best setting of tab:video-best), ``sce_baseline`` (the baseline of
+            the ablations), ``supervised``, a row of an ablation; None if not pretrained.
         table: Label of the table in the paper.
         row: Row of the table.
         note: Remark for the reader of the report.
@@ -57,6 +55,18 @@ class PaperResult:
     also: tuple[tuple[str, float], ...] = ()
 
     @property
+    def recipe(self) -> str | None:
+        """Name of the recipe of the evaluation."""
+        clip = self.frames, self.size
+        return evaluation_recipe(self.protocol, self.dataset, self.network, *clip, self.pretraining)
+
+    @property
+    def pretraining_recipe(self) -> Recipe | None:
+        """Name and options of the recipe of the pretraining."""
+        clip, epochs = (self.frames, self.size), self.pretraining_epochs
+        return pretraining_recipe(self.pretraining, self.pretrained_on, self.network, *clip, epochs)
+
+    @property
     def printed_values(self) -> tuple[float, ...]:
         """The value, and others that it was rounded to in other tables."""
         return self.value, *(value for _, value in self.also)
@@ -71,11 +81,6 @@ class PaperResult:
         return "; ".join(text for text in (also, self.note) if text)
 
 
-#: (clips, crops) of a test: 10 x 3 (appendix D.3); SSv2 as in the SlowFast repository.
-VIEWS: dict[str, tuple[int, int]] = {"ssv2": (1, 1)}
-DEFAULT_VIEWS = (10, 3)
-#: Test crop by training crop (columns Res_p and Res_e of the tables).
-TEST_CROP = {224: 256, 112: 128}
 _NETWORKS = {"r3d18": "ResNet3D-18", "r3d50": "ResNet3D-50"}
 _SHORT = {"kinetics200": "K200", "kinetics400": "K400"}
 
@@ -401,8 +406,8 @@ def _small() -> Iterator[PaperResult]:
 def _baselines() -> Iterator[PaperResult]:
     for name, row, values in _BASELINES:
         for data, value in zip(_DATASETS, values, strict=False):
-            settings = image_settings(name, data, 200) or {}
-            unknown = settings["type"] == "ReSSL" and "tau_m" not in settings
+            # 0.04 on ImageNet (KyleZheng1997/ReSSL); "their best" on the small sets.
+            unknown = name == "ressl_images" and data in _SIZES
             note = "the paper does not state its tau_m" if unknown else ""
             note = _SGD if data == "imagenet" else note
             yield replace(_number(value, data, name, "tab:baselines", row), note=note)

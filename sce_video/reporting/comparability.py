@@ -1,8 +1,9 @@
 """Decides whether a result may be shown next to a number of the paper, and with which remarks.
 
-Two lists are made of every result. Obstacles make it incomparable: other videos than the published
-test set, random weights, an unstated setting. Deviations leave it comparable but are shown with
-the number: other views, another crop, a few videos missing.
+It may if the resolved configs that trained its weights equal those of the shipped recipes, but for
+paths, workers, devices and logging. Two lists are made of every result. Obstacles make it
+incomparable: another training, other videos than the published sets, random weights. Deviations
+leave it comparable but are shown with the number: other views, another crop, a few videos missing.
 """
 
 from __future__ import annotations
@@ -10,28 +11,105 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sce_video.published import (
-    BATCHES,
-    EPOCHS,
-    IMAGE_METHODS,
+from sce_video.engine.config.snapshot import TEST, TRAINING, differences, recipe_config
+from sce_video.engine.recipes import recipe_names
+from sce_video.published.paper_results import PaperResult
+from sce_video.published.recipes import evaluation_recipe, pretraining_recipe
+from sce_video.published.sets import (
     IMAGE_TEST_SETS,
     IMAGE_TRAINING_SETS,
-    PRETRAINING_EPOCHS,
+    PRETRAINING_SETS,
     TEST_SETS,
     TRAINING_SETS,
+    TRANSFER,
+    WITH_SPLITS,
     PublishedSize,
     class_list_problem,
-    image_batch,
-    image_epochs,
-    linear_rate,
-    linear_schedule,
 )
-from sce_video.published.paper_results import DEFAULT_VIEWS, TEST_CROP, VIEWS, PaperResult
 from sce_video.reporting.result_files import Result, count_of, nested
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
+_VALUES_OF_C = 45  # of linusericsson/ssl-transfer, linear.py
+_DRAWS = 5  # of salesforce/PCL, eval_svm_voc.py
+_SETTING = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
+#: Entries of a result's ``benchmark_problems`` in words.
+_ENTRIES = {
+    "pretrained_on": "pretraining data",
+    "pretraining": "pretraining method",
+    "pretraining_epochs": "pretraining epochs",
+}
+#: Protocols that evaluate the weights of the pretraining itself.
+_OF_PRETRAINING = ("retrieval", *TRANSFER)
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """Whether a result may be compared with a number of the paper.
+
+    Attributes:
+        obstacles: Why it may not; empty if it may.
+        deviations: Where its evaluation differs from the paper's.
+        notes: What a reader must know of the paper's number beside it.
+    """
+
+    obstacles: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def compare(result: Result) -> Comparability:
+    """Obstacles and deviations of a result.
+
+    Obstacles: the setting is not stated; a config that trained the weights is unknown or not the
+    recipe's; the training data or the test set are not the published ones; more than 1 % of the
+    videos failed, or the weights are random. What else differs (the test's config, an epoch chosen
+    by its metrics, some videos missing or failed) is a deviation.
+    """
+    if result.parts:
+        compared = [(part.split, compare(part)) for part in result.parts]
+        return Comparability(
+            tuple(f"split {n}: {what}" for n, part in compared for what in part.obstacles),
+            (*result.deviations, *dict.fromkeys(_deviations_of_parts(compared))),
+        )
+    protocol, benchmark = result.protocol, result.benchmark
+    if not benchmark:
+        return Comparability(("states no benchmark: own data or settings",))
+    missing = [name for name in _SETTING if name not in benchmark]
+    if missing:
+        return Comparability((f"its benchmark does not state {', '.join(missing)}",))
+    obstacles, deviations = check_videos(result)
+    obstacles += _unknown(protocol)
+    obstacles += _check_weights(protocol, benchmark)
+    if benchmark["protocol"] in TRANSFER:
+        found = _check_transfer(protocol, benchmark)
+        obstacles += found[0]
+        deviations += found[1]
+    if protocol.get("group_pattern") is not None:
+        obstacles.append("retrieves within one set, leaving out the query's own group")
+    for check in (_check_trainings, _check_test):
+        found = check(result)
+        obstacles += found[0]
+        deviations += found[1]
+    notes = _notes(protocol, benchmark)
+    return Comparability(tuple(obstacles), (*result.deviations, *deviations), tuple(notes))
+
+
+def setting_of(paper: PaperResult) -> tuple[Any, ...]:
+    """What a result must share with a number of the paper, apart from the split."""
+    return tuple(getattr(paper, name) for name in _SETTING)
+
+
+def is_setting_of(paper: PaperResult, result: Result) -> bool:
+    """Whether a result states the setting of a number of the paper, apart from the split."""
+    stated = tuple(result.benchmark.get(name) for name in _SETTING)
+    epochs = paper.pretraining_epochs
+    return stated == setting_of(paper) and epochs in (
+        None,
+        result.benchmark.get("pretraining_epochs"),
+    )
 
 
 def unit_of(protocol: dict[str, Any]) -> str:
@@ -39,6 +117,144 @@ def unit_of(protocol: dict[str, Any]) -> str:
     frames = nested(protocol, "benchmark", "frames")
     kind = str(nested(protocol, "test", "type"))
     return "images" if frames == 1 or "Image" in kind else "videos"
+
+
+def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
+    """(clips, crops) of a test, stated or derived from the number of views; None if unknown."""
+    test = protocol.get("test")
+    for source in (protocol, test if isinstance(test, dict) else {}):
+        clips, crops = count_of(source.get("clips")), count_of(source.get("crops"))
+        views = count_of(protocol.get("views"))
+        if clips and views and views % clips == 0:
+            return clips, views // clips
+        if clips and crops:
+            return clips, crops
+    return (1, 1) if count_of(protocol.get("views")) == 1 else None
+
+
+def percentage_problem(result: Result, metrics: Sequence[str]) -> str | None:
+    """Why these metrics cannot be shown as percentages, or None if they can."""
+    for name in metrics:
+        value = result.metric(name)
+        if value is None:
+            return f"has no {name}"
+        if not (math.isfinite(value) and 0 <= value <= 1):
+            return f"{name} is {value:g}, which is not a fraction from 0 to 1"
+    return None
+
+
+def selection_of(protocol: dict[str, Any]) -> str | None:
+    """How the tested epoch was chosen, in words; None if it was not chosen by its metrics."""
+    if not isinstance(nested(protocol, "checkpoint", "selected"), dict):
+        return None
+    if protocol.get("chosen_on_test") is not False:
+        return "best epoch on the test set; the result is the last"
+    return "best epoch on a validation list, not the last"
+
+
+# -- configs -------------------------------------------------------------------------------
+
+
+@cache
+def _recipe(name: str, options: tuple[tuple[str, Any], ...] = ()) -> dict[str, Any]:
+    lists = {key: list(v) if isinstance(v, tuple) else v for key, v in options}
+    return recipe_config(name, lists)
+
+
+_recipe_names = cache(recipe_names)
+
+
+def _recipes(benchmark: dict[str, Any]) -> tuple[str | None, tuple[str, dict[str, Any]] | None]:
+    """Recipe of the evaluation, and that of the pretraining with its options."""
+    clip = benchmark["network"], benchmark["frames"], benchmark["size"]
+    method, epochs = benchmark["pretraining"], benchmark.get("pretraining_epochs")
+    evaluation = evaluation_recipe(benchmark["protocol"], benchmark["dataset"], *clip, method)
+    pretraining = pretraining_recipe(method, benchmark["pretrained_on"], *clip, epochs)
+    # A file of results may state any network: only shipped recipes are read.
+    known = _recipe_names()
+    return (
+        evaluation if evaluation in known else None,
+        pretraining if pretraining is not None and pretraining[0] in known else None,
+    )
+
+
+def _check_trainings(result: Result) -> tuple[list[str], list[str]]:
+    """Obstacles in how the weights were trained, and pretrained before; and deviations."""
+    protocol, benchmark = result.protocol, result.benchmark
+    evaluation, pretraining = _recipes(benchmark)
+    checkpoint = nested(protocol, "checkpoint")
+    origin = checkpoint
+    obstacles: list[str] = []
+    deviations: list[str] = []
+    if benchmark["protocol"] not in _OF_PRETRAINING:
+        origin = protocol.get("pretrained")
+        if evaluation is not None and nested(checkpoint, "path") is not None:
+            obstacles += _training_obstacles("training", checkpoint, evaluation, {})
+            obstacles += _data_obstacles(checkpoint, benchmark["dataset"], result.split, "trained")
+        epochs, planned = (count_of(n) for n in (protocol.get("epochs"), _planned(checkpoint)))
+        chosen = selection_of(protocol)
+        if epochs is None:
+            obstacles.append("the epochs of the training are not stated")
+        elif chosen is not None:
+            deviations.append(chosen)
+        elif planned is not None and epochs != planned:
+            deviations.append(f"epoch {epochs} of a schedule of {planned}")
+    if pretraining is not None and isinstance(origin, dict) and origin.get("path") is not None:
+        obstacles += _training_obstacles("pretraining", origin, *pretraining)
+        obstacles += _data_obstacles(origin, benchmark["pretrained_on"], None, "pretrained")
+        if origin.get("pretrained") not in (None, "random"):
+            obstacles.append("the pretraining did not start from random weights")
+        if origin.get("epoch") != _planned(origin):
+            words = f"{origin.get('epoch')} of {_planned(origin)} epochs"
+            obstacles.append(f"pretrained for {words}")
+    return obstacles, deviations
+
+
+def _planned(provenance: Any) -> Any:
+    return nested(provenance, "training", "config", "train_cfg", "max_epochs")
+
+
+def _training_obstacles(
+    what: str, provenance: Any, recipe: str, options: dict[str, Any]
+) -> Iterator[str]:
+    """Where a checkpoint's training is not that of a recipe with the options of a row."""
+    config = nested(provenance, "training", "config")
+    if not isinstance(config, dict):
+        file = nested(provenance, "path") or nested(provenance, "source") or "the file"
+        yield f"{what}: {file} has no record of its training (converted, or of other code)"
+        return
+    frozen = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in options.items())
+    found = differences(config, _recipe(recipe, frozen), TRAINING)
+    if found:
+        changed = f" with {', '.join(f'{k}={v}' for k, v in options.items())}" if options else ""
+        yield f"{what}: not the recipe {recipe}{changed}: {'; '.join(found)}"
+    changed_later = nested(provenance, "training", "changed")
+    if changed_later:
+        listed = changed_later if isinstance(changed_later, list) else [changed_later]
+        yield f"{what}: changed when it was resumed: {'; '.join(map(str, listed))}"
+
+
+def _check_test(result: Result) -> tuple[list[str], list[str]]:
+    """Obstacles and deviations in the config of the test."""
+    protocol = result.protocol
+    recipe, _ = _recipes(result.benchmark)
+    if recipe is None:
+        return [], []
+    files = protocol.get("files")
+    parts = [protocol.get(name) for name in ("query", "bank")]
+    parts += files.values() if isinstance(files, dict) else ()
+    configs = [nested(part, "protocol", "resolved_config") for part in parts]
+    of_files = [config for config in configs if isinstance(config, dict)]
+    configs = of_files or [protocol.get("resolved_config")]
+    if not isinstance(configs[0], dict):
+        return ["states no resolved config of its test"], []
+    # A file of features says how they were made; its metrics are those of the tool.
+    keys = [key for key in TEST if not (of_files and key in ("test_cfg", "test_evaluator"))]
+    found = (d for config in configs for d in differences(config, _recipe(recipe), keys))
+    return [], [f"test: {difference}" for difference in dict.fromkeys(found)]
+
+
+# -- data ----------------------------------------------------------------------------------
 
 
 def check_videos(result: Result) -> tuple[list[str], list[str]]:
@@ -66,9 +282,9 @@ def check_videos(result: Result) -> tuple[list[str], list[str]]:
         if films is None:
             obstacles.append("the number of films is not stated")
         else:
-            check_size(films, published, "films", obstacles, deviations)
+            _check_size(films, published, "films", obstacles, deviations)
     else:
-        check_size(tested + failed, published, unit, obstacles, deviations)
+        _check_size(tested + failed, published, unit, obstacles, deviations)
     if failed > _MAX_FAILED * (tested + failed):
         obstacles.append(f"{failed:,} of {tested + failed:,} {unit} failed")
     elif failed:
@@ -80,10 +296,54 @@ def check_videos(result: Result) -> tuple[list[str], list[str]]:
         else:
             lost = count_of(protocol.get("bank_failures")) or 0
             gallery = TRAINING_SETS.get((dataset, split))
-            check_size(size + lost, gallery, "gallery videos", obstacles, deviations)
+            _check_size(size + lost, gallery, "gallery videos", obstacles, deviations)
             if lost:
                 deviations.append(f"{lost:,} gallery videos failed")
     return obstacles, deviations
+
+
+def is_published_set(result: Result) -> bool:
+    """Whether a result was measured on the published test set that it names."""
+    part = result.parts[0] if result.parts else result
+    named = {"dataset", "protocol"} <= set(part.benchmark)
+    split = 1 if part.split is None else part.split
+    if not named or _published_test_set(part.benchmark["dataset"], split) is None:
+        return False
+    return not check_videos(part)[0]
+
+
+def describe_data(data: dict[str, Any]) -> str:
+    """``36 videos in 4 classes of /path`` from the description of a data set's samples."""
+    count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
+    if isinstance(data.get("films"), int):
+        count, unit = data["films"], "films"
+    words = f"{count:,} {unit}" if isinstance(count, int) else f"an unknown number of {unit}"
+    if data.get("num_classes"):
+        words += f" in {data['num_classes']} classes"
+    place = data.get("ann_file") or data.get("data_root")
+    words += f" of {place}" if place else ""
+    return f"{words}, split {data['split']}" if data.get("split") else words
+
+
+def _data_obstacles(
+    provenance: Any, dataset: Any, split: int | str | None, what: str
+) -> Iterator[str]:
+    """Why the training data are not the named set; sets without published size are not checked."""
+    data = nested(provenance, "training", "data")
+    key = dataset, (split or 1) if dataset in WITH_SPLITS else "val"
+    size = TRAINING_SETS.get(key) or IMAGE_TRAINING_SETS.get(dataset)
+    if what == "pretrained":  # the unlabelled images, where a pretraining has those
+        size = PRETRAINING_SETS.get(dataset, size)
+    if not isinstance(data, dict) or size is None:
+        return
+    samples = data.get("films", data.get("samples"))
+    wrong_classes = size.classes is not None and data.get("num_classes") != size.classes
+    wrong_set = data.get("name", dataset) != dataset
+    if not isinstance(samples, int) or not size.contains(samples) or wrong_classes or wrong_set:
+        wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
+        yield f"{what} on {describe_data(data)}; {dataset} has {wanted}"
+    elif (problem := class_list_problem(dataset, data.get("classes"))) is not None:
+        yield f"{what} on {describe_data(data)}: {problem}"
 
 
 def _published_test_set(dataset: Any, split: int | str) -> PublishedSize | None:
@@ -106,17 +366,7 @@ def _check_classes(
     return [*found, f"test set: {problem}"] if problem else found
 
 
-def is_published_set(result: Result) -> bool:
-    """Whether a result was measured on the published test set that it names."""
-    part = result.parts[0] if result.parts else result
-    named = {"dataset", "protocol"} <= set(part.benchmark)
-    split = 1 if part.split is None else part.split
-    if not named or _published_test_set(part.benchmark["dataset"], split) is None:
-        return False
-    return not check_videos(part)[0]
-
-
-def check_size(
+def _check_size(
     videos: int,
     published: PublishedSize | None,
     what: str,
@@ -134,62 +384,38 @@ def check_size(
         deviations.append(words)
 
 
-#: Protocols on feature files, by tools/transfer.py.
-TRANSFER = ("many_shot", "low_shot_svm")
-#: (clips, crops) of a test on images.
-ONE_VIEW = (1, 1)
-#: Short side, central crop and filter of the test images, as in linusericsson/ssl-transfer and
-#: salesforce/PCL. A linear evaluation at 224 has 256 and 224 (appendix D.1), without a stated
-#: filter; smaller images are tested as they are.
-_PIPELINES = {"many_shot": (224, 224, "bicubic"), "low_shot_svm": (256, 224, "bilinear")}
-_SHORT_SIDE = {224: 256}
-_VALUES_OF_C = 45  # of linusericsson/ssl-transfer, linear.py
-_DRAWS = 5  # of salesforce/PCL, eval_svm_voc.py
+# -- weights, transfer, notes --------------------------------------------------------------
 
 
-def check_image_pipeline(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """Deviations in the size of the test images."""
-    pipeline = nested(protocol, "test", "pipeline")
-    if not isinstance(pipeline, list):
-        return ["the size of the test images is not stated"]
-    short = crop = interpolation = None
-    for step in pipeline:
-        kind = str(nested(step, "type")).rpartition(".")[2]
-        if kind == "ResizeShortSide":
-            short = nested(step, "size")
-        elif kind == "CenterCropClips":
-            crop = nested(step, "size")
-        elif kind == "PillowResizeCenterCrop":
-            short, crop = nested(step, "size"), nested(step, "crop")
-            interpolation = nested(step, "interpolation")
-    size = benchmark["size"]
-    default = (_SHORT_SIDE.get(size, size), size, interpolation)
-    wanted = _PIPELINES.get(benchmark["protocol"], default)
-    if size not in _SHORT_SIDE:  # the images have this size
-        short, crop = short or size, crop or size
-    if (short, crop, interpolation) == wanted:
-        return []
-    return [f"test images {_words(short, crop, interpolation)} instead of {_words(*wanted)}"]
+def _unknown(protocol: dict[str, Any]) -> list[str]:
+    """Obstacles in what is not known of the pretraining."""
+    problems = protocol.get("benchmark_problems")
+    if not isinstance(problems, dict):
+        return ["does not state what is known of its training"]
+    entries: dict[str, list[str]] = {}
+    for entry, why in problems.items():
+        entries.setdefault(str(why), []).append(_ENTRIES.get(entry, str(entry)))
+    return [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in entries.items()]
 
 
-def _words(short: Any, crop: Any, interpolation: Any) -> str:
-    """``resized to 256 (bilinear), cropped to 224``."""
-    resized = "not resized" if short is None else f"resized to {short}"
-    how = f" ({interpolation})" if interpolation else ""
-    return f"{resized}{how}, {'not cropped' if crop is None else f'cropped to {crop}'}"
+def _check_weights(protocol: dict[str, Any], benchmark: dict[str, Any]) -> Iterator[str]:
+    """Obstacles in what was evaluated."""
+    checkpoint = protocol.get("checkpoint")
+    if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
+        yield f"weights: {checkpoint.get('source', 'no checkpoint')}"
+    if protocol.get("pretrained") == "random" and benchmark["protocol"] != "supervised":
+        yield "trained from random weights, not pretrained"
+    hashes = {
+        nested(protocol, part, "protocol", "checkpoint", "sha256") for part in ("query", "bank")
+    }
+    if len(hashes - {None}) > 1:
+        yield "queries and gallery were embedded by different checkpoints"
+    fused = protocol.get("fusion")
+    if fused is not None:
+        yield f"fuses the scores of {count_of(fused) or 'several'} models"
 
 
-def check_linear_rate(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """Deviations in the learning rate of a linear evaluation, as far as it is recorded."""
-    rate = nested(protocol, "checkpoint", "training", "optimizer", "lr")
-    method = benchmark["pretraining"]
-    if benchmark["protocol"] != "linear" or method not in IMAGE_METHODS:
-        return []
-    usual = linear_rate(method)
-    return [] if rate in (None, usual) else [f"a learning rate of {rate} instead of {usual:g}"]
-
-
-def check_transfer(
+def _check_transfer(
     protocol: dict[str, Any], benchmark: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Obstacles and deviations of a result on feature files (tools/transfer.py)."""
@@ -204,7 +430,7 @@ def check_transfer(
     else:
         total = sum(count for count in counts.values() if count is not None)
         published = IMAGE_TRAINING_SETS.get(benchmark["dataset"])
-        check_size(total, published, "training images", obstacles, deviations)
+        _check_size(total, published, "training images", obstacles, deviations)
     files = nested(protocol, "files")
     hashes = {
         nested(file, "protocol", "checkpoint", "sha256")
@@ -214,99 +440,13 @@ def check_transfer(
         obstacles.append("the features of the parts were made by different checkpoints")
     if benchmark["protocol"] == "many_shot":
         tried = nested(protocol, "validation")
-        if not isinstance(tried, dict) or len(tried) != _VALUES_OF_C:
-            number = len(tried) if isinstance(tried, dict) else 0
+        number = len(tried) if isinstance(tried, dict) else 0
+        if number != _VALUES_OF_C:
             how = f"chosen among {number} values" if number else "given"
             deviations.append(f"C {how}, the paper's chosen among {_VALUES_OF_C}")
     elif count_of(protocol.get("draws")) != _DRAWS:
         deviations.append(f"{protocol.get('draws')} draws instead of {_DRAWS}")
     return obstacles, deviations
-
-
-_SETTING = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
-#: Entries of a result's ``benchmark_problems`` in words.
-_ENTRIES = {
-    "network": "network",
-    "training": "training",
-    "pretrained_on": "pretraining data",
-    "pretraining": "pretraining method",
-    "pretraining_epochs": "pretraining epochs",
-    "pretraining_schedule": "pretraining epochs",
-    "pretraining_start": "pretraining",
-    "pretraining_clip": "pretraining clips",
-    "pretraining_network": "pretraining network",
-}
-_PRETRAINING_BATCH = 512  # videos of all processes (appendix D.3)
-
-
-@dataclass(frozen=True)
-class Comparability:
-    """Whether a result may be compared with a number of the paper.
-
-    Attributes:
-        obstacles: Why it may not; empty if it may.
-        deviations: Where its evaluation differs from the paper's.
-        notes: What a reader must know of the paper's number beside it.
-    """
-
-    obstacles: tuple[str, ...] = ()
-    deviations: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def setting_of(paper: PaperResult) -> tuple[Any, ...]:
-    """What a result must share with a number of the paper, apart from the split."""
-    return tuple(getattr(paper, name) for name in _SETTING)
-
-
-def is_setting_of(paper: PaperResult, result: Result) -> bool:
-    """Whether a result states the setting of a number of the paper, apart from the split."""
-    epochs = paper.pretraining_epochs
-    return setting_of_result(result) == setting_of(paper) and epochs in (
-        None,
-        result.benchmark.get("pretraining_epochs"),
-    )
-
-
-def setting_of_result(result: Result) -> tuple[Any, ...]:
-    """The same tuple as :func:`setting_of`, from the benchmark that a result states."""
-    return tuple(result.benchmark.get(name) for name in _SETTING)
-
-
-def compare(result: Result) -> Comparability:
-    """Obstacles and deviations of a result.
-
-    Obstacles: the setting is not stated, the network, the pretraining (data, method, epochs) or the
-    training is unknown or another one, the test set is not the published one or too small, more
-    than 1 % of the videos failed, or the weights are random. Everything else that differs (views,
-    crop, epochs of the evaluation, an epoch chosen on the test set, some videos missing or failed)
-    is a deviation.
-    """
-    if result.parts:
-        compared = [(part.split, compare(part)) for part in result.parts]
-        return Comparability(
-            tuple(f"split {n}: {what}" for n, part in compared for what in part.obstacles),
-            (*result.deviations, *dict.fromkeys(_deviations_of_parts(compared))),
-        )
-    benchmark = result.benchmark
-    if not benchmark:
-        return Comparability(("states no benchmark: own data or settings",))
-    missing = [name for name in _SETTING if name not in benchmark]
-    if missing:
-        return Comparability((f"its benchmark does not state {', '.join(missing)}",))
-    obstacles, deviations = check_videos(result)
-    obstacles += _check_origin(result.protocol, benchmark)
-    obstacles += _check_weights(result.protocol, benchmark)
-    if benchmark["protocol"] in TRANSFER:
-        found = check_transfer(result.protocol, benchmark)
-        obstacles += found[0]
-        deviations += found[1]
-    if result.protocol.get("group_pattern") is not None:
-        obstacles.append("retrieves within one set, leaving out the query's own group")
-    deviations += _check_protocol(result.protocol, benchmark)
-    deviations += _check_training(result.protocol, benchmark)
-    notes = _notes(result.protocol, benchmark)
-    return Comparability(tuple(obstacles), (*result.deviations, *deviations), tuple(notes))
 
 
 def _notes(protocol: dict[str, Any], benchmark: dict[str, Any]) -> Iterator[str]:
@@ -315,33 +455,9 @@ def _notes(protocol: dict[str, Any], benchmark: dict[str, Any]) -> Iterator[str]
     ``eztorch/configs/run/evaluation/linear_classifier`` of juliendenize/eztorch monitors the
     accuracy on it; a best epoch of our own is a deviation, with a text of its own.
     """
-    on_images = benchmark["pretraining"] in IMAGE_METHODS
+    on_images = benchmark["frames"] == 1 and _recipes(benchmark)[1] is not None
     if on_images and benchmark["protocol"] == "linear" and selection_of(protocol) is None:
         yield "paper: best epoch on the test split"
-
-
-def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
-    """(clips, crops) of a test, stated or derived from the number of views; None if unknown."""
-    test = protocol.get("test")
-    for source in (protocol, test if isinstance(test, dict) else {}):
-        clips, crops = count_of(source.get("clips")), count_of(source.get("crops"))
-        views = count_of(protocol.get("views"))
-        if clips and views and views % clips == 0:
-            return clips, views // clips
-        if clips and crops:
-            return clips, crops
-    return ONE_VIEW if count_of(protocol.get("views")) == 1 else None
-
-
-def percentage_problem(result: Result, metrics: Sequence[str]) -> str | None:
-    """Why these metrics cannot be shown as percentages, or None if they can."""
-    for name in metrics:
-        value = result.metric(name)
-        if value is None:
-            return f"has no {name}"
-        if not (math.isfinite(value) and 0 <= value <= 1):
-            return f"{name} is {value:g}, which is not a fraction from 0 to 1"
-    return None
 
 
 def _deviations_of_parts(compared: Sequence[tuple[Any, Comparability]]) -> Iterator[str]:
@@ -350,134 +466,3 @@ def _deviations_of_parts(compared: Sequence[tuple[Any, Comparability]]) -> Itera
         for deviation in part.deviations:
             everywhere = all(deviation in other.deviations for _, other in compared)
             yield deviation if everywhere else f"split {split}: {deviation}"
-
-
-def _check_origin(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """Obstacles in network and training: what is unknown, or another than the recipe names."""
-    problems = protocol.get("benchmark_problems")
-    if not isinstance(problems, dict):
-        return ["does not state what is known of its training"]
-    entries: dict[str, list[str]] = {}
-    for entry, why in problems.items():
-        entries.setdefault(str(why), []).append(_ENTRIES.get(entry, str(entry)))
-    found = [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in entries.items()]
-    trained = benchmark["protocol"] not in ("retrieval", *TRANSFER)
-    if trained and count_of(protocol.get("epochs")) is None:
-        found.append("the epochs of the training are not stated")
-    epochs = benchmark.get("pretraining_epochs")
-    known = not {"pretraining_epochs", "pretraining_schedule"} & set(problems)
-    method = benchmark["pretraining"]
-    usual = image_epochs(method) if method in IMAGE_METHODS else (PRETRAINING_EPOCHS,)
-    if benchmark["pretrained_on"] is not None and known and epochs not in usual:
-        words = " or ".join(map(str, usual))
-        found.append(f"pretrained for {epochs} epochs, the paper's network for {words}")
-    return found
-
-
-def _check_weights(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """Obstacles in what was evaluated."""
-    found = []
-    checkpoint = protocol.get("checkpoint")
-    if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
-        found.append(f"weights: {checkpoint.get('source', 'no checkpoint')}")
-    pretrained = protocol.get("pretrained")
-    if pretrained == "random" and benchmark["protocol"] != "supervised":
-        found.append("trained from random weights, not pretrained")
-    hashes = {
-        nested(protocol, part, "protocol", "checkpoint", "sha256") for part in ("query", "bank")
-    } - {None}
-    if len(hashes) > 1:
-        found.append("queries and gallery were embedded by different checkpoints")
-    fused = protocol.get("fusion")
-    if fused is not None:
-        found.append(f"fuses the scores of {count_of(fused) or 'several'} models")
-    return found
-
-
-def _check_protocol(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """Deviations in views, crop and search."""
-    deviations = []
-    image = benchmark["frames"] == 1
-    if benchmark["protocol"] != "detection":
-        expected = ONE_VIEW if image else VIEWS.get(benchmark["dataset"], DEFAULT_VIEWS)
-        views = views_of(protocol)
-        if views is None:
-            deviations.append("views not stated")
-        elif views != expected:
-            deviations.append(f"{views[0]} x {views[1]} views")
-    if image:
-        deviations += check_image_pipeline(protocol, benchmark)
-    crop = None if image else protocol.get("crop_size", protocol.get("test_size"))
-    if crop is not None and crop != TEST_CROP.get(benchmark["size"]):
-        deviations.append(f"test crop {crop}")
-    frames = next(_settings_of(nested(protocol, "test", "pipeline"), "num_frames"), None)
-    if frames is not None and frames != benchmark["frames"]:
-        deviations.append(f"tested on {frames} frames")
-    return deviations
-
-
-def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """Deviations in epochs, in how the epoch was chosen, in clips and batch."""
-    deviations = check_linear_rate(protocol, benchmark)
-    epochs = protocol.get("epochs")
-    usual, usual_batch = _schedule(benchmark)
-    chosen = selection_of(protocol)
-    if chosen is not None:
-        deviations.append(chosen)
-    elif epochs is not None and usual is not None and epochs != usual:
-        deviations.append(f"{epochs} epochs instead of {usual}")
-    if benchmark["protocol"] not in ("retrieval", *TRANSFER):
-        record = nested(protocol, "checkpoint", "training")
-        pipeline, planned = nested(record, "pipeline"), count_of(nested(record, "max_epochs"))
-        for key, wanted, what in (
-            ("num_frames", benchmark["frames"], "frames"),
-            ("size", benchmark["size"], "pixels"),
-        ):
-            crops = ("RandomCropClips", "RandomResizedCropClips", "RandomCropWithBoxes")
-            found = next(_settings_of(pipeline, key, crops if key == "size" else ()), wanted)
-            if found != wanted:
-                deviations.append(f"trained on {found} {what}")
-        batch = nested(record, "batch_size")
-        if None not in (batch, usual_batch) and batch != usual_batch:
-            deviations.append(f"trained with a batch of {batch} instead of {usual_batch}")
-        if planned is not None and chosen is None and epochs != planned:
-            deviations.append(f"epoch {epochs} of a schedule of {planned}")
-        record = nested(protocol, "pretrained", "training")
-    else:
-        record = nested(protocol, "checkpoint", "training")
-    batch, usual = nested(record, "batch_size"), _pretraining_batch(benchmark)
-    if None not in (batch, usual) and batch != usual:
-        deviations.append(f"pretrained with a batch of {batch} instead of {usual}")
-    return deviations
-
-
-def _schedule(benchmark: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Epochs and batch of the training of an evaluation."""
-    protocol, dataset = benchmark["protocol"], benchmark["dataset"]
-    if protocol == "linear" and benchmark["pretraining"] in IMAGE_METHODS:
-        return linear_schedule(benchmark["pretraining"], dataset)
-    return EPOCHS.get((protocol, dataset)), BATCHES.get((protocol, dataset))
-
-
-def _pretraining_batch(benchmark: dict[str, Any]) -> int | None:
-    method = benchmark["pretraining"]
-    if method in IMAGE_METHODS:
-        return image_batch(method, benchmark["pretrained_on"])
-    return _PRETRAINING_BATCH if str(method).startswith("sce") else None
-
-
-def selection_of(protocol: dict[str, Any]) -> str | None:
-    """How the tested epoch was chosen, in words; None if it was not chosen by its metrics."""
-    if not isinstance(nested(protocol, "checkpoint", "selected"), dict):
-        return None
-    if protocol.get("chosen_on_test") is not False:
-        return "best epoch on the test set; the result is the last"
-    return "best epoch on a validation list, not the last"
-
-
-def _settings_of(pipeline: Any, name: str, types: Sequence[str] = ()) -> Iterator[Any]:
-    """Values of an argument in the steps of a described pipeline."""
-    for step in pipeline if isinstance(pipeline, list) else ():
-        if isinstance(step, dict) and isinstance(step.get(name), int):
-            if not types or str(step.get("type")).rpartition(".")[2] in types:
-                yield step[name]

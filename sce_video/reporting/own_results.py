@@ -180,7 +180,7 @@ def describe_weights(result: Result) -> str:
         epochs = protocol.get("epochs")
         suffix = f"; trained for {epochs} epochs" if epochs is not None else ""
     record = nested(origin, "training")
-    method = str(nested(record, "model", "type") or "").rpartition(".")[2]
+    method = str(nested(record, "config", "model", "type") or "").rpartition(".")[2]
     if not method:
         return f"unknown pretraining{suffix}"
     words = f"{method}, {nested(origin, 'epoch')} epochs"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from sce_video.published import IMAGE_METHODS
 from sce_video.published.paper_results import PaperResult
+from sce_video.published.recipes import SETTING, VIEWS
 from sce_video.reporting.comparability import unit_of, views_of
 from sce_video.reporting.result_files import Result, count_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
@@ -188,8 +188,6 @@ _TABLES = {
     "tab:video-best": "Ablation on Kinetics-200: best setting",
 }
 _IMAGES = "sce_images_"
-#: A setting in the name of a pretraining: ``_tau_m_0.07``.
-_SETTING = re.compile(r"_([a-z_]+)_(\d+\.\d+)")
 
 
 def name_of(value: Any) -> str:
@@ -198,7 +196,7 @@ def name_of(value: Any) -> str:
         return str(value)
     if value in _NAMES:
         return _NAMES[value]
-    if value in IMAGE_METHODS:
+    if value.startswith(_IMAGES):
         return _name_of_image_method(value)
     varied = re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value)
     if varied is not None:  # a row of an ablation, named by what differs
@@ -217,20 +215,20 @@ def table_title(table: str) -> str:
 
 def _with_settings(name: str, settings: str) -> str:
     """``SCE, lambda 0.125, tau_m 0.07``."""
-    found = _SETTING.findall(settings)
+    found = SETTING.findall(settings)
     return ", ".join([name, *(f"{key} {number}" for key, number in found)])
 
 
 def _name_of_image_method(value: str) -> str:
     """A row of a table on images: its views if they are varied, else its numbers."""
-    settings = IMAGE_METHODS[value]
-    free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", value.removeprefix(_IMAGES))
+    row = value.removeprefix(_IMAGES)
+    free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", row)
     if free is not None:
         return _with_settings(f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4])
-    if not _SETTING.search(value):
-        symmetric = ", symmetric" if settings["symmetric"] else ""
-        return f"SCE{symmetric}, {' / '.join(settings['views'])}"
-    return _with_settings("SCE", f"_{value.removeprefix(_IMAGES)}")
+    if row in VIEWS:
+        online, target, symmetric = VIEWS[row]
+        return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
+    return _with_settings("SCE", f"_{row}")
 
 
 TITLE = "Results compared with those of the paper"

@@ -21,7 +21,7 @@ from mmengine.config import Config
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.changes import child, named_path, numbered_path, parse_options
 from sce_video.engine.config.load import load_config
-from sce_video.inference.config_text import stored_config
+from sce_video.engine.config.snapshot import stored_config
 from sce_video.inference.model_settings import (
     TEST_CROPS,
     crop_fits,

@@ -9,10 +9,10 @@ from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
 from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
 from sce_video.evaluation.random_weights import is_comparison
-from sce_video.inference.config_text import parse_config_text
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.curves import (
     read_alarms,

@@ -9,7 +9,6 @@ import pytest
 
 from sce_video.datasets.transforms import LoadImage, RandomClips, RandomFrame
 from sce_video.engine.config.load import check_config, load_config
-from sce_video.published import NETWORKS
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 
 REPO = Path(__file__).resolve().parents[2]
@@ -72,7 +71,9 @@ def test_settings_match_the_name(path):
     cfg = load_config(str(path))
     clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
     backbone = cfg.model.backbone
-    assert (backbone.type, backbone.get("depth")) == NETWORKS[network][:2]
+    kinds = {"r2plus1d18": ("R2Plus1d", 18), "s3dg": ("S3D", None)}
+    kind = kinds.get(network, ("ResNet3dSlowPath", int(network[3:]) if network[:3] == "r3d" else 0))
+    assert (backbone.type, backbone.get("depth")) == kind
     assert cfg.benchmark.network == network
     assert (cfg.benchmark.frames, cfg.benchmark.size) == (int(frames), int(size))
     assert int(ranks) * int(batch) == 512

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sce_video import published
 from sce_video.engine.config.load import load_config
-from sce_video.engine.training_record import record_settings
+from sce_video.engine.config.snapshot import differences, recipe_config, resolved_config
+from sce_video.published.recipes import pretraining_recipe
 from sce_video.runs.sweep import option_texts, plan, read_sweep
 
 # The tables as they are printed.
@@ -278,29 +278,15 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
             assert [benchmark[key] for key in same] == [trained[key] for key in same]
 
 
-def assert_confirmed(cfg):
-    """The settings are those by which a result of the pretraining's name is confirmed."""
-    from sce_video.evaluation.recorded_settings import settings_of
-
-    name, dataset = cfg.benchmark.pretraining, cfg.benchmark.dataset
-    expected = published.image_settings(name, dataset, cfg.train_cfg.max_epochs)
-    assert expected, name
-    found = settings_of(record_settings(cfg))
-    assert {name: found[name] for name in expected} == expected
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_every_point_is_confirmed_by_its_settings(configs, name):
+def test_every_point_is_the_recipe_of_its_number(configs, name):
     for cfg in configs[name]:
-        assert_confirmed(cfg)
-
-
-def test_the_recipes_of_lars_are_confirmed_by_their_settings(repo):
-    paths = sorted((repo / "configs/sce").glob("sce_*16xb256*_imagenet.py"))
-    paths += sorted((repo / "configs/sce").glob("sce_r50_8xb512*_imagenet.py"))
-    assert len(paths) == 1 + 4
-    for path in paths:
-        assert_confirmed(load_config(path))
+        claim, epochs = cfg.benchmark, cfg.train_cfg.max_epochs
+        setting = (claim.dataset, claim.network, claim.frames, claim.size, epochs)
+        recipe = pretraining_recipe(claim.pretraining, *setting)
+        ranks = int(re.search(r"_(\d+)xb", recipe[0])[1])
+        config = resolved_config(cfg, ranks * cfg.train_dataloader.batch_size)
+        assert differences(config, recipe_config(*recipe)) == []
 
 
 def test_sweeps_name_their_table_and_what_differs(sweeps):

@@ -6,8 +6,10 @@ import re
 
 import pytest
 
-from sce_video.published import METHODS
+from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import differences, recipe_config, resolved_config
 from sce_video.published.paper_results import PAPER_RESULTS
+from sce_video.published.recipes import pretraining_recipe
 from sce_video.runs.sweep import plan, read_sweep
 
 VIDEO = {  # name: table of the paper, points
@@ -18,14 +20,6 @@ VIDEO = {  # name: table of the paper, points
     "video_best": ("tab:video-best", 5),
 }
 DATASETS = {"K200": "kinetics200", "UCF101": "ucf101", "HMDB51": "hmdb51"}
-SETTINGS = {  # option of a point: setting of METHODS
-    "model.lambda_": "lambda_",
-    "model.tau_m": "tau_m",
-    **{
-        f"train_dataloader.dataset.pipeline.RandomClips.{name}": name
-        for name in ("duration_jitter", "reverse_prob", "diff_prob")
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +51,11 @@ def pretraining_of(sweep, point):
     """The name under which a point's pretraining is confirmed."""
     config = point.config or sweep.config
     base = "sce_baseline" if config.endswith("_baseline.py") else "sce"
-    return base, point.options.get("benchmark.pretraining", base)
+    return point.options.get("benchmark.pretraining", base)
 
 
 @pytest.mark.parametrize("name", [*VIDEO, "loss"])
-def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, name):
+def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, repo, name):
     numbers = {
         (p.pretraining, p.dataset): p.value
         for p in PAPER_RESULTS
@@ -69,17 +63,16 @@ def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, nam
     }
     sweep = sweeps[name]
     for point in sweep.points:
-        base, pretraining = pretraining_of(sweep, point)
+        pretraining = pretraining_of(sweep, point)
         expected = {c: numbers.get((pretraining, data)) for c, data in DATASETS.items()}
         assert point.published == {c: value for c, value in expected.items() if value is not None}
-        changed = {SETTINGS[k]: v for k, v in point.options.items() if k in SETTINGS}
-        strengths = [v for k, v in point.options.items() if k.endswith(".strength")]
-        if strengths:
-            changed["strength"] = tuple(strengths)
-        if pretraining in METHODS:
-            assert METHODS[pretraining] == {**METHODS[base], **changed}
-        else:
+        recipe = pretraining_recipe(pretraining, "kinetics200", "r3d18", 8, 224)
+        if recipe is None:
             assert name == "loss" and pretraining.startswith("sce_free_") and not point.published
+            continue
+        cfg = load_config(repo / (point.config or sweep.config), point.options)
+        config = resolved_config(cfg, 8 * cfg.train_dataloader.batch_size)
+        assert differences(config, recipe_config(*recipe)) == []
 
 
 @pytest.mark.parametrize("name", VIDEO)
@@ -88,7 +81,7 @@ def test_a_sweep_has_every_row_of_its_table(sweeps, name):
     sweep = sweeps[name]
     assert sweep.source == table and len(sweep.points) == points
     rows = {p.pretraining for p in PAPER_RESULTS if p.table == table}
-    named = {pretraining_of(sweep, point)[1] for point in sweep.points}
+    named = {pretraining_of(sweep, point) for point in sweep.points}
     assert named == rows | {"sce_baseline"}
     assert all(set(point.published) == set(DATASETS) for point in sweep.points)
 

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from helpers.tiny_encoder import tiny_backbone
+from helpers.tiny_encoder import as_json, tiny_backbone
 from helpers.training import make_videos
 
 from sce_video.commands.main import main
@@ -31,7 +31,7 @@ def runs(tmp_path_factory):
     for seed, name in enumerate("ab"):
         run = folder / name
         weights = {f"backbone.{k}": v for k, v in tiny_backbone(seed).state_dict().items()}
-        meta = {"epoch": 1, "cfg": (run / "config.py").read_text()}
+        meta = {"epoch": 1, "config": as_json((run / "config.py").read_text())}
         save_checkpoint_file({"meta": meta, "state_dict": weights}, run / "epoch_1.pth")
     return folder
 

@@ -19,10 +19,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from helpers import image_results
 from helpers.fuzzing import Target, run_fuzz
-from helpers.results_files import K400, recalls, results
-from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
+from helpers.results_files import K400, linear_on_images, recalls, results, transferred
+from helpers.tiny_encoder import CONFIG, as_json, save_tiny, tiny_backbone
 from mmengine.logging import HistoryBuffer
 from PIL import Image
 
@@ -33,6 +32,7 @@ from sce_video.datasets.loading.failures import BadFileReport
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
+from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import (
@@ -46,7 +46,6 @@ from sce_video.evaluation.scores import (
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.config_text import parse_config_text
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.model_settings import ModelSettings, settings_from_config
@@ -121,7 +120,10 @@ def checkpoint_targets(folder: Path) -> list[Target]:
     text = CONFIG.replace("base_channels=4", "base_channels=1")
     tiny = saved(folder, "t.pth", lambda path: save_tiny(path, backbone, text))
     history = HistoryBuffer([1.0, 2.0], [1, 1])
-    small = {"meta": {"epoch": 1, "cfg": "a = 1"}, "state_dict": {"a": torch.arange(6.0)[::2]}}
+    small = {
+        "meta": {"epoch": 1, "config": '{"a": 1}'},
+        "state_dict": {"a": torch.arange(6.0)[::2]},
+    }
     mmengine = {**small, "message_hub": {"log_scalars": {"train/loss": history}}}
     packed = saved(folder, "m.pth", lambda path: torch.save(mmengine, path))
     program = "m/data.pkl"
@@ -139,7 +141,7 @@ def checkpoint_targets(folder: Path) -> list[Target]:
         Target("checkpoint pickle", [members(packed)[program]], read_checkpoint, "a.pth",
                write=repack(packed, program), cases=300),
         Target("checkpoint file", [packed, *legacy], read_checkpoint, "a.pth"),
-        Target("config text in a checkpoint", [text.encode()], load_on_cpu, "a.pth",
+        Target("config in a checkpoint", [as_json(text).encode()], load_on_cpu, "a.pth",
                write=with_text, cases=60, words=words),
         Target("tiny checkpoint", [tiny], load_on_cpu, "a.pth", cases=20),
         Target("config text", [text.encode()], read_config, "a.py", cases=600, words=words),
@@ -269,8 +271,8 @@ def result_targets(folder: Path) -> list[Target]:
     entries = {str(i): {"metrics": {"top1": 0.5}, "results": "x", "videos": 9} for i in (1, 2, 3)}
     benchmark = results({}, "finetune", "ucf101")["protocol"]
     splits = {"kind": "splits", "splits": entries, "protocol": benchmark}
-    image = image_results.linear("cifar10")
-    transfer = image_results.transferred("many_shot", "dtd", {"many_shot_top1": 0.5})
+    image = linear_on_images("cifar10")
+    transfer = transferred("many_shot", "dtd", {"many_shot_top1": 0.5})
     contents = (linear, retrieval, splits, image, transfer)
     samples = [json.dumps(content).encode() for content in contents]
     known = [samples[0].replace(b"0.5", b"9" * 400), samples[0].replace(b"av 18", b"\\ud800")]

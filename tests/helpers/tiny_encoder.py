@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import av
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from sce_video.engine.checkpoint import save_checkpoint_file
+from sce_video.engine.config.snapshot import parse_config_text, plain
 from sce_video.models.backbones import ResNet3dSlowPath
 
 #: Values that differ from all defaults, so that tests detect a setting that is ignored.
@@ -58,6 +60,14 @@ def tiny_backbone(seed: int = 0, depth: int = 18, base_channels: int = 4) -> Res
     return backbone.eval()
 
 
+def as_json(text: str) -> str:
+    """The config of a text as a checkpoint holds it; what is not plain data stays as it is."""
+    try:
+        return json.dumps(plain(parse_config_text(text, "a text")))
+    except ValueError:
+        return text
+
+
 def save_tiny(
     path: Path,
     backbone: torch.nn.Module | None = None,
@@ -68,7 +78,7 @@ def save_tiny(
     backbone = backbone or tiny_backbone()
     weights = {prefix + key: value for key, value in backbone.state_dict().items()}
     weights["projector.layers.0.weight"] = torch.zeros(3, 3)
-    meta = {"epoch": 1} if text is None else {"epoch": 1, "cfg": text}
+    meta = {"epoch": 1} if text is None else {"epoch": 1, "config": as_json(text)}
     save_checkpoint_file({"state_dict": weights, "meta": meta}, path)
     return path
 

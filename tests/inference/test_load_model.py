@@ -13,6 +13,7 @@ from helpers.tiny_encoder import (
     FEATURE_SIZE,
     NUM_FRAMES,
     SHORT_SIDE,
+    as_json,
     save_tiny,
     tiny_backbone,
 )
@@ -118,7 +119,7 @@ def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
         for key, value in tiny_backbone().state_dict().items()
         if not key.endswith("num_batches_tracked")
     }
-    torch.save({"state_dict": weights, "meta": {"cfg": CONFIG}}, tmp_path / "old.pth")
+    torch.save({"state_dict": weights, "meta": {"config": as_json(CONFIG)}}, tmp_path / "old.pth")
     model = load_model(tmp_path / "old.pth")
     assert torch.equal(model.encoder.backbone.bn1.running_var, tiny_backbone().bn1.running_var)
 

@@ -1,5 +1,6 @@
 """Predictions of a classifier: those of tools/test.py, class names, views, other checkpoints."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -71,12 +72,14 @@ def test_settings_come_from_the_checkpoint(classifier, folder_classifier):
 
 
 def test_a_config_file_gives_the_same(folder_classifier, classifier, scores, changed, tmp_path):
-    text = load_checkpoint_file(folder_classifier)["meta"]["cfg"]
-    (tmp_path / "own.py").write_text(text.replace("num_classes=2", "num_classes=None"))
-    bare = changed(lambda stored: stored["meta"].pop("cfg"))
+    text = load_checkpoint_file(folder_classifier)["meta"]["config"]
+    config = json.loads(text)
+    config["model"]["cls_head"]["num_classes"] = None
+    (tmp_path / "own.json").write_text(json.dumps(config))
+    bare = changed(lambda stored: stored["meta"].pop("config"))
     with pytest.raises(ValueError, match="contains no config"):
         load_classifier(bare)
-    again = load_classifier(bare, tmp_path / "own.py", "cpu")
+    again = load_classifier(bare, tmp_path / "own.json", "cpu")
     np.testing.assert_array_equal(
         predict(again, scores.paths[0]), predict(classifier, scores.paths[0])
     )
@@ -134,18 +137,18 @@ def test_an_untrusted_config_builds_known_heads_only(changed):
 
     def other(text, replacement):
         def change(stored):
-            assert text in stored["meta"]["cfg"]
-            stored["meta"]["cfg"] = stored["meta"]["cfg"].replace(text, replacement)
+            assert text in stored["meta"]["config"]
+            stored["meta"]["config"] = stored["meta"]["config"].replace(text, replacement)
 
         return change
 
     with pytest.raises(ValueError, match="cls_head is a 'SlowFastHead'"):
         load_classifier(changed(other("I3DHead", "SlowFastHead")))
-    huge = load_classifier(changed(other("num_classes=2", "num_classes=2000000000")))
+    huge = load_classifier(changed(other('"num_classes": 2', '"num_classes": 2000000000')))
     assert huge.row_size == 2
-    for wrong in ("num_clips=0", "num_clips=2000000000", "num_clips='many'"):
+    for wrong in ("0", "2000000000", '"many"'):
         with pytest.raises(ValueError, match="num_clips"):
-            load_classifier(changed(other("num_clips=10", wrong)))
+            load_classifier(changed(other('"num_clips": 10', f'"num_clips": {wrong}')))
 
 
 def test_the_most_probable_classes():

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from helpers.image_results import linear, pretrained, pretraining_record
-from helpers.results_files import K400, results
+from helpers.results_files import K400, linear_on_images, results
 
 from sce_video.reporting.markdown import render_markdown
 from sce_video.reporting.page import render_html
 from sce_video.reporting.report import build_report
 from sce_video.reporting.result_files import Collection, parse_result
 
-IMAGE = linear("cifar10", top1=0.9021)
+IMAGE = linear_on_images("cifar10", top1=0.9021)
 VIDEO = results({"top1": 0.6}, "linear", K400)
 
 
@@ -92,19 +91,18 @@ def test_both():
 
 
 def test_another_setting_is_an_own_result_beside_the_numbers_of_its_data_set():
-    record = pretraining_record(model={"tau": 0.1})
-    report = report_of(linear("cifar10", pretrained("cifar10", record)))
+    report = report_of(linear_on_images("cifar10", pretrained={"model.tau": 0.1}))
     text = render_markdown(report)
     assert "Beside the paper" not in text and "## Own results" in text
-    assert "CIFAR10, linear" in text and "trained with tau=0.1" in text
-    assert "trained with tau=0.1" in render_html(report)
+    assert "CIFAR10, linear" in text and "model.tau: 0.1 -&gt; 0.2" in text
+    assert "model.tau: 0.1 -&gt; 0.2" in render_html(report)
     missing = [row for row in rows(text.partition("## Not run")[2]) if row[1] == "CIFAR10"]
     assert len(missing) == 2 and "tau 0.2, tau\\_m 0.1: 90.34" in missing[1][2]
     assert "Of 101 numbers on videos none was measured." in text
 
 
 def test_own_images_are_no_reason_to_list_the_tables():
-    own = linear("cifar10", benchmark=None)
+    own = linear_on_images("cifar10", changes={"benchmark": None})
     text = render_markdown(report_of(own))
     assert "## Own results" in text and "Of 138 numbers on images none was measured." in text
 

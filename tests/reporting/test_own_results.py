@@ -14,7 +14,10 @@ from sce_video.reporting.result_files import Collection, parse_result
 SCE = {
     "path": "epoch_100.pth",
     "epoch": 100,
-    "training": {"model": {"type": "SCE"}, "data": {"type": "VideoDataset", "samples": 480}},
+    "training": {
+        "config": {"model": {"type": "SCE"}},
+        "data": {"type": "VideoDataset", "samples": 480},
+    },
 }
 RANDOM = {"path": None, "source": "random initialisation, seed 0"}
 WALK = {"data_root": "/data/test", "classes": ["run", "walk"], "num_classes": 2}

@@ -6,28 +6,20 @@ import hashlib
 from collections import Counter
 from statistics import fmean
 
-import pytest
-
 from sce_video.data_tools.prepare import imagenet
 from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
 from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS
 from sce_video.datasets import image_datasets as cifar
 from sce_video.datasets import image_datasets as stl10
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
-from sce_video.published import (
+from sce_video.published.paper_results import IMAGE_RESULTS
+from sce_video.published.sets import (
     CLASS_LISTS,
-    IMAGE_METHODS,
     IMAGE_TEST_SETS,
     IMAGE_TRAINING_SETS,
-    METHODS,
     PRETRAINING_SETS,
     class_list_problem,
-    image_batch,
-    image_settings,
-    linear_rate,
-    linear_schedule,
 )
-from sce_video.published.paper_results import IMAGE_RESULTS
 
 IN100 = "imagenet100"
 TAUS_M = "0.03 0.04 0.05 0.06 0.07 0.08 0.09 0.10".split()
@@ -67,7 +59,6 @@ def test_lambda():
     for value, printed in zip(*rows, strict=True):
         name = sce(0.1, 0.05) if value == "0.5" else f"sce_images_lambda_{value}"
         check("tab:lambda", printed, name)
-        assert IMAGE_METHODS[name]["lambda_"] == float(value)
 
 
 LOSS = """
@@ -88,14 +79,8 @@ LOSS_NAMES = (
 
 def test_loss():
     for line, names in zip(LOSS.strip().splitlines(), LOSS_NAMES, strict=True):
-        lambda_, mu, eta, *printed = line.split()
-        for name, value, tau_m in zip(names, printed, (0.05, 0.07), strict=True):
+        for name, value in zip(names, line.split()[3:], strict=True):
             check("tab:loss", value, name)
-            settings = IMAGE_METHODS[name]
-            free = tuple(map(float, (lambda_, mu, eta)))
-            one = all(float(v) == 1 - free[0] for v in (mu, eta))  # SCE's own coefficients
-            assert settings["lambda_"] == (free[0] if one else free)
-            assert settings.get("tau_m", tau_m) == tau_m and settings["tau"] == 0.1
 
 
 AUG = """
@@ -118,13 +103,7 @@ AUG_NAMES = (
 
 def test_augmentations():
     for line, name in zip(AUG.strip().splitlines(), AUG_NAMES, strict=True):
-        online, teacher, symmetric, printed = line.split()
-        check("tab:aug", printed, name)
-        settings = IMAGE_METHODS[name]
-        assert settings["views"] == (online, teacher)
-        assert settings["symmetric"] == (symmetric == "yes")
-        assert settings["target_views"] == ((0, 1) if symmetric == "yes" else (1,))
-        assert (settings["tau"], settings["tau_m"]) == (0.1, 0.05)
+        check("tab:aug", line.split()[3], name)
 
 
 def test_temperature():
@@ -135,8 +114,6 @@ def test_temperature():
     for tau, values in printed.items():
         for tau_m, value in zip(TAUS_M, values.split(), strict=True):
             check("tab:temperature", value, sce(tau, tau_m))
-            settings = IMAGE_METHODS[sce(tau, tau_m)]
-            assert (settings["tau"], settings["tau_m"]) == (tau, float(tau_m))
 
 
 SMALL = """
@@ -258,8 +235,6 @@ def test_every_number_is_listed_once():
         for p in IMAGE_RESULTS
     ]
     assert len(set(keys)) == len(keys)
-    assert {p.pretraining for p in IMAGE_RESULTS} == set(IMAGE_METHODS)
-    assert not set(IMAGE_METHODS) & set(METHODS)
     (shared,) = numbers(sce(0.1, 0.05))
     assert shared.remark == "also in tab:lambda (82.9), tab:aug (82.9), tab:temperature (82.9)"
 
@@ -296,37 +271,3 @@ def test_the_classes_of_imagenet100_count_in_their_order():
     assert class_list_problem(IN100, other) == "other classes than those of imagenet100"
     assert all("not known" in class_list_problem(IN100, names) for names in (None, [], 5, "n01"))
     assert class_list_problem("cifar10", None) is None
-
-
-@pytest.mark.parametrize(
-    ("dataset", "queue", "momentum", "batch"),
-    [  # tab:specifc-hyper-pretrain
-        ("cifar10", 4096, 0.9, 256),
-        ("cifar100", 4096, 0.9, 256),
-        ("stl10", 16384, 0.996, 256),
-        ("tiny_imagenet", 16384, 0.996, 256),
-        (IN100, 65536, 0.996, 512),
-        ("imagenet", 65536, 0.996, 512),
-    ],
-)
-def test_settings_of_the_data_sets(dataset, queue, momentum, batch):
-    for method in (sce(0.1, 0.07), "moco_images", "ressl_images"):
-        settings = image_settings(method, dataset, 200)
-        assert (settings["queue_size"], settings["momentum"]) == (queue, momentum)
-        assert image_batch(method, dataset) == batch
-        assert linear_schedule(method, dataset) == (100, batch) and linear_rate(method) == 30
-    assert image_settings("sce", dataset, 200) is None
-
-
-def test_settings_of_lars():
-    """Appendix D.2: momentum from 0.996 for 1000 epochs, from 0.99 for fewer."""
-    for epochs, momentum in ((100, 0.99), (200, 0.99), (300, 0.99), (1000, 0.996)):
-        settings = image_settings("sce_images_lars", "imagenet", epochs)
-        assert (settings["momentum"], settings["queue_size"]) == (momentum, 65536)
-        assert settings["views"] == ("strong-alpha", "strong-beta") and settings["predictor"]
-    for method in ("sce_images_lars", "sce_images_multicrop"):
-        assert image_batch(method, "imagenet") == 4096
-        assert linear_schedule(method, "imagenet") == (90, 1024) and linear_rate(method) == 0.1
-    crops = image_settings("sce_images_multicrop", "imagenet", 200)
-    assert len(crops["views"]) == 6 and crops["local_sizes"] == (192, 160, 128, 96)
-    assert crops["target_views"] == (0, 1)

@@ -88,6 +88,7 @@ def filled(report):
     }
 
 
+CLIPS = "test_dataloader.dataset.pipeline.UniformClips.num_clips"
 LINEAR = ("linear", K400, "val", 59.8)
 
 
@@ -166,13 +167,13 @@ def test_two_results_of_one_cell_are_both_shown_by_name(report):
 
 
 def test_deviations_are_listed_with_the_number(report):
-    built = report({"results.json": linear(changes={"clips": 1, "crops": 1})})
+    built = report({"results.json": linear(tested={CLIPS: 1})})
     assert built.status_counts() == {"not run": 100, "measured, deviates": 1}
     (row,) = [row for row in md_tables(render_markdown(built))[0][1:] if row[4]]
-    assert row[6] == "measured, deviates: 1 x 1 views"
+    assert row[6] == "measured, deviates: test: " + CLIPS.replace("_", "\\_") + ": 1 -&gt; 10"
     page = Page(render_html(built))
     (row,) = [r for r, kind in zip(page.rows, page.classes, strict=True) if kind == "deviates"]
-    assert "1 x 1 views" in row[5]
+    assert f"{CLIPS}: 1 -> 10" in row[5]
 
 
 def test_the_ablations_are_one_row_for_each_pretraining(report):
@@ -196,7 +197,7 @@ def test_the_ablations_are_one_row_for_each_pretraining(report):
 
 
 def test_a_cell_with_one_faithful_result_is_measured(report):
-    files = {"a.json": linear(changes={"clips": 1}), "b.json": linear()}
+    files = {"a.json": linear(tested={CLIPS: 1}), "b.json": linear()}
     assert report(files).status_counts()["measured"] == 1
 
 
@@ -337,9 +338,8 @@ def test_skipped_files_are_listed(report):
 
 def test_hostile_file_contents_are_escaped(report):
     nasty = '<script>alert(1)</script> | ` " & \n*x*'
-    content = linear(
-        changes={"decoder_version": nasty, "checkpoint": {"path": nasty, "sha256": None}}
-    )
+    content = linear(changes={"decoder_version": nasty})
+    content["protocol"]["checkpoint"] |= {"path": nasty, "sha256": None}
     other = linear(changes={"benchmark": {"protocol": nasty, "dataset": ["x"]}, "dataset": nasty})
     built = report({"<b>|`x_y/results.json": content, "other.json": other})
     page = render_html(built)

@@ -11,8 +11,10 @@ import pytest
 from helpers.results_files import K400, results, write
 
 from sce_video.published.paper_results import MEAN_OF_SPLITS
-from sce_video.reporting.comparability import compare, setting_of_result
+from sce_video.reporting.comparability import compare
 from sce_video.reporting.result_files import Result, collect_results
+
+CLIPS = "test_dataloader.dataset.pipeline.UniformClips.num_clips"
 
 # -- finding -------------------------------------------------------------------------------
 
@@ -142,8 +144,14 @@ def test_a_mean_without_the_files_of_its_splits_is_not_comparable(tmp_path):
     splits_json(tmp_path, {1: 0.9, 2: 0.8, 3: 0.7})
     (mean,) = collect_results([tmp_path / "splits.json"]).results
     assert mean.metrics["top1"] == pytest.approx(0.8)
-    assert setting_of_result(mean) == ("finetune", "ucf101", "r3d18", 8, 224, K400, "sce")
+    assert (mean.benchmark["pretrained_on"], mean.benchmark["pretraining"]) == (K400, "sce")
     assert compare(mean).obstacles[0] == "split 1: the number of videos is not stated"
+
+
+def split_result(split):
+    protocol = results({}, "finetune", "ucf101", split=split)["protocol"]
+    protocol["checkpoint"]["path"] = f"split{split}.pth"
+    return protocol
 
 
 def test_a_summary_alone_states_the_videos_of_its_splits(tmp_path):
@@ -161,18 +169,15 @@ def test_a_summary_alone_states_the_videos_of_its_splits(tmp_path):
             "split": list(counts),
             "videos": list(counts.values()),
             "failures": 6,
-            "checkpoint": [{"path": f"{split}.pth", "sha256": "0"} for split in counts],
+            "checkpoint": [split_result(int(split))["checkpoint"] for split in counts],
         },
     }
     (mean,) = collect_results([write(tmp_path / "splits.json", content)]).results
     found = compare(mean)
     assert found.obstacles == ()
     assert found.deviations == ("split 3: 3,690 videos, published 3,696",)
-    assert [part.protocol["checkpoint"]["path"] for part in mean.parts] == [
-        "1.pth",
-        "2.pth",
-        "3.pth",
-    ]
+    paths = [part.protocol["checkpoint"]["path"] for part in mean.parts]
+    assert [path[-10:] for path in paths] == [f"split{n}.pth" for n in (1, 2, 3)]
 
 
 def test_two_splits_stay_two_results(tmp_path):
@@ -199,10 +204,13 @@ def test_results_that_are_not_three_splits_of_one_recipe_are_not_joined(tmp_path
 
 def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_path):
     for split in (1, 2, 3):
-        changes = {"clips": 2} | ({"videos": 3690, "failures": 6} if split == 3 else {})
-        split_file(tmp_path, split, 0.9, changes=changes)
+        changes = {"videos": 3690, "failures": 6} if split == 3 else {}
+        split_file(tmp_path, split, 0.9, changes=changes, tested={CLIPS: 2})
     (mean,) = collect_results([tmp_path]).results
-    assert compare(mean).deviations == ("2 x 3 views", "split 3: 6 videos failed")
+    assert compare(mean).deviations == (
+        f"test: {CLIPS}: 2 -> 10",
+        "split 3: 6 videos failed",
+    )
     split_file(tmp_path, 2, 0.9, changes={"videos": 10})
     (mean,) = collect_results([tmp_path]).results
     assert compare(mean).obstacles == ("split 2: 10 videos, published 3,734",)

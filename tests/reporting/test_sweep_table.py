@@ -21,6 +21,7 @@ from sce_video.reporting.sweep_table import (
 from sce_video.utils.files import write_json
 
 K200 = "kinetics200"
+CLIPS = "test_dataloader.dataset.pipeline.UniformClips"
 
 
 def linear(top1=0.641, pretraining="sce_baseline_lambda_0.125", **options):
@@ -118,7 +119,7 @@ def test_mean_and_spread_are_those_of_numpy():
 def test_cells_are_the_results_of_all_seeds_with_what_differs():
     read = {
         "good": linear(0.648),
-        "views": linear(0.646, changes={"clips": 1, "crops": 1}),
+        "views": linear(0.646, tested={f"{CLIPS}.num_clips": 1}),
         "none": linear(0.5, changes={"failures": 3}),
         "off": "not run",
         "bad": "failed: it broke",
@@ -131,7 +132,7 @@ def test_cells_are_the_results_of_all_seeds_with_what_differs():
         ("c", "K200"): [("top1", "off")],
     }
     cells, remarks = collect_cells(wanted, {("a", "K200"): 64.8}, read.__getitem__)
-    assert remarks == ("1 x 1 views", "3 videos failed")
+    assert remarks == (f"test: {CLIPS}.num_clips: 1 -> 10", "3 videos failed")
     assert cells == {
         ("a", "K200"): Measured((64.8, pytest.approx(64.6)), 2, 64.8, "", (1,)),
         ("a", "rank"): Measured((9.5,), 1),
@@ -166,10 +167,10 @@ def test_a_faithful_result_beside_its_number_has_no_mark():
             "pretraining method: trained with tau_m=0.3",
         ),
         (
-            linear(changes={"checkpoint": {"path": "a.pth", "training": {"batch_size": 64}}}),
+            linear(trained={"train_dataloader.batch_size": 8}),
             "top1",
             64.8,
-            "trained with a batch of 64 instead of 512",
+            "training: not the recipe r3d18_8xb64-8x224-60e_k200: train_dataloader.batch_size: 64",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers.recognition import FINETUNE, LINEAR, RETRIEVAL
+from helpers.tiny_encoder import as_json
 from helpers.training import REPO
 
 from sce_video.engine.config.load import load_config
@@ -35,7 +36,7 @@ def save(folder, cfg, widths=WIDTHS, **changes):
         text = text.replace(old, new)
     path = folder / "some.pth"
     weights = {f"w{n}": torch.empty(n, 0) for n in widths}
-    torch.save({"meta": {"cfg": text}, "state_dict": weights}, path)
+    torch.save({"meta": {"config": as_json(text)}, "state_dict": weights}, path)
     return path
 
 
@@ -241,7 +242,9 @@ def test_a_text_of_a_stranger_gives_checked_values_only(tmp_path, old, new):
     assert cfg.test_dataloader == plain.test_dataloader
 
 
-@pytest.mark.parametrize("content", [{}, {"meta": {}}, {"meta": 3}, {"meta": {"cfg": "import os"}}])
+@pytest.mark.parametrize(
+    "content", [{}, {"meta": {}}, {"meta": 3}, {"meta": {"config": "import os"}}]
+)
 def test_files_without_a_config_give_nothing(tmp_path, content):
     torch.save({"state_dict": {}, **content}, tmp_path / "bare.pth")
     assert "adopted" not in adopted_config(FOLDER, [], tmp_path / "bare.pth", "test")

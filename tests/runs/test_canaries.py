@@ -19,7 +19,7 @@ import pytest
 import torch
 from helpers.hf_models import save_model
 from helpers.tables import write_table
-from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, write_lossless
+from helpers.tiny_encoder import CONFIG, as_json, moving_frames, save_tiny, write_lossless
 
 from sce_video.commands.main import COMMANDS, main
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
@@ -228,9 +228,9 @@ def things(canary, videos, good, tmp_path_factory):
     architecture = architecture_of(model.config)
     architecture["vision_config"]["attn_implementation"] = "evil/kernel"
     backbone = f"type='HFEncoder', architecture={architecture!r}"
-    save_checkpoint_file({"meta": {"cfg": CONFIG.replace(
+    save_checkpoint_file({"meta": {"config": as_json(CONFIG.replace(
         "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False", backbone
-    )}, "state_dict": load_checkpoint_file(good["N"])["state_dict"]}, kernel)  # fmt: skip
+    ))}, "state_dict": load_checkpoint_file(good["N"])["state_dict"]}, kernel)  # fmt: skip
     torch.save({"state_dict": {"a": canary}}, pickle)
     found["bundle"] = bundles(root, good, canary)
     found["model"] = models(root, canary)

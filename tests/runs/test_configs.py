@@ -46,7 +46,7 @@ def test_trains_on_a_folder_and_tests_without_being_told_the_classes(split_video
     assert runner.iter == 2
     checkpoint = str(tmp_path / "run/epoch_1.pth")
     meta = load_checkpoint_file(checkpoint)["meta"]
-    assert meta["classes"] == NAMES and "num_classes=2" in meta["cfg"].replace(" ", "")
+    assert meta["classes"] == NAMES and '"num_classes": 2' in meta["config"]
     given = options(split_videos, "test")
     metrics = launch.test(
         launch.testing_config(FOLDER, checkpoint, work_dir=tmp_path / "test", cfg_options=given)

@@ -60,7 +60,7 @@ def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, ca
         "not decided against random weights: kNN accuracy" in next(run.glob("*/*.log")).read_text()
     )
     checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
-    assert "plan = [" in checkpoint["meta"]["cfg"]
+    assert '"plan": [' in checkpoint["meta"]["config"]
 
     test = ["evaluate", str(run), "--test", str(videos), "--gallery", str(videos)]
     assert main(test) == 0 and main([*test, "--random"]) == 0

@@ -18,6 +18,7 @@ from mmengine.config import Config
 
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe
 from sce_video.engine.work_dir import CONFIG
 from sce_video.inference.encoders.source import (
@@ -221,7 +222,10 @@ def import_encoder(
     cfg = Config(encoder_config(backbone, settings))
     weights = weights_of(parts)
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {"cfg": cfg.pretty_text, "encoder": {"name": name, "pool": pool}}
+    meta: dict[str, Any] = {
+        SNAPSHOT: json.dumps(plain(cfg)),
+        "encoder": {"name": name, "pool": pool},
+    }
     if text is not None:
         meta["text"] = text
     out = Path(out)

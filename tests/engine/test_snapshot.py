@@ -7,7 +7,7 @@ import pytest
 from mmengine.config import Config
 
 from sce_video.engine.config.load import load_config
-from sce_video.inference.config_text import parse_config_text
+from sce_video.engine.config.snapshot import parse_config_text
 
 
 def test_literals():

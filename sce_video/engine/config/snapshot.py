@@ -1,0 +1,345 @@
+"""The resolved config of a training or a test as JSON: stored, read as data, compared.
+
+Every checkpoint holds that of its training as JSON text. Network, views and method of whatever is
+made from the checkpoint are read from it, and a result stands beside a number of the paper if it
+equals that of the shipped recipe.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+#: Key of the JSON text in the ``meta`` of a checkpoint.
+SNAPSHOT = "config"
+_MAX_CHARACTERS = 2**21
+_MAX_DEPTH = 64
+#: Top-level keys that make a training what it is; the others are paths, validation and test, where
+#: it runs and what it logs.
+TRAINING = (
+    *("model", "data_preprocessor", "train_dataloader", "train_cfg", "optim_wrapper"),
+    *("param_scheduler", "auto_scale_lr", "custom_hooks", "default_hooks", "sync_bn"),
+    *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval"),
+)
+TEST = ("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator")
+#: Keys at any depth that are paths, workers, devices, intervals of validation, or the seed.
+_LEFT_OUT = re.compile(
+    r".*_(file|root|dir|path)|actions|csv|out|dump|storage_options|block_size"
+    r"|num_workers|persistent_workers|pin_memory|prefetch_factor|max_views"
+    r"|val_interval|val_begin|seed|_scope_"
+)
+#: Hooks that change no weight: they log, write files and evaluate.
+_LOGGING_HOOKS = (
+    *("AlarmHook", "BadFileHook", "BudgetHook", "ChanceLevelHook", "CheckpointHook", "LoggerHook"),
+    *("LogReductionHook", "MirrorHook", "OnlineEvaluationHook", "ProgressHook"),
+    "ScreenProgressHook",
+)
+_SCHEDULES, _SCHEDULES_BASE_BATCH = "ScheduleHook", 256  # the hook, and its default
+_ABSENT = object()
+
+
+def resolved_config(cfg: Mapping[str, Any], global_batch: int | None = None) -> dict[str, Any]:
+    """A config as JSON data, with the batch of all processes and the learning rate for it.
+
+    Args:
+        cfg: A config, or a dict.
+        global_batch: Samples of an optimiser step. None: the config's batch is that of all.
+
+    Returns:
+        Dicts, lists, texts, numbers, booleans and None. ``train_dataloader.batch_size`` is the
+        global batch, not accumulated, and the optimiser's ``lr`` is the rate for it
+        (``base_batch_size`` of the ScheduleHook is None): on one process the same training.
+    """
+    config = plain(cfg)
+    loader, wrapper = config.get("train_dataloader"), config.get("optim_wrapper")
+    if not isinstance(loader, dict) or not isinstance(wrapper, dict):
+        return config
+    batch = global_batch or (loader.get("batch_size") or 1) * wrapper.get("accumulative_counts", 1)
+    loader["batch_size"] = batch
+    wrapper["accumulative_counts"] = 1
+    hooks = (hook for hook in config.get("custom_hooks") or [] if _type(hook) == _SCHEDULES)
+    for hook in hooks:
+        base, optimizer = hook.get("base_batch_size", _SCHEDULES_BASE_BATCH), wrapper["optimizer"]
+        if base and "lr" in optimizer:
+            optimizer["lr"] *= batch / base
+        hook["base_batch_size"] = None
+    return config
+
+
+def plain(node: Any) -> Any:
+    """A part of a config as JSON data; what is not (a class, a built object) becomes its name."""
+    if isinstance(node, Mapping) or hasattr(node, "_cfg_dict"):
+        return {str(key): plain(value) for key, value in node.items()}
+    if isinstance(node, list | tuple | set):
+        return [plain(value) for value in node]
+    if node is None or isinstance(node, bool | int | float | str):
+        return node
+    return getattr(node, "__name__", type(node).__name__)
+
+
+def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
+    """The config in a checkpoint, which may be a stranger's: JSON data, nothing is executed.
+
+    Raises:
+        ValueError: there is none, or it is no JSON object of a config's size.
+    """
+    meta = content.get("meta")
+    text = meta.get(SNAPSHOT) if isinstance(meta, dict) else None
+    if not text:
+        raise ValueError(
+            f"{checkpoint} contains no config (a converted file, or weights only): give the config "
+            "file of its network (config=)"
+        )
+    _check_size(text, str(checkpoint))
+    try:
+        config = json.loads(text)
+        _check_depth(config)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the config of {checkpoint} is not JSON data ({error}): give the config file"
+        ) from None
+    if not isinstance(config, dict):
+        raise ValueError(f"the config of {checkpoint} is a {type(config).__name__}, not an object")
+    return config
+
+
+def recorded_training(content: dict[str, Any]) -> dict[str, Any] | None:
+    """What a checkpoint says about its training, with its ``config``; None if it has no record."""
+    meta = content.get("meta")
+    record = meta.get("training") if isinstance(meta, dict) else None
+    if not isinstance(record, dict):
+        return None
+    with suppress(ValueError):
+        return {"config": stored_config(content, ""), **record}  # an exported network's names it
+    return record
+
+
+def _check_size(text: Any, name: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"the config of {name} must be text, got {type(text).__name__}")
+    if len(text) > _MAX_CHARACTERS:
+        raise ValueError(
+            f"the config text of {name} has {len(text)} characters, more than {_MAX_CHARACTERS}: "
+            "that is not a config"
+        )
+
+
+def _check_depth(node: Any) -> None:
+    """Raise ValueError where a later walk through the data could exhaust the stack."""
+    level = [node]
+    for _ in range(_MAX_DEPTH):
+        level = [v for n in level if isinstance(n, list | Mapping) for v in _values(n)]
+    if level:
+        raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
+
+
+def _values(node: list | Mapping[str, Any]) -> Any:
+    return node if isinstance(node, list) else node.values()
+
+
+# -- comparison ----------------------------------------------------------------------------------
+
+
+def recipe_config(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The resolved config of a shipped recipe, with the batch of all processes in its name.
+
+    Args:
+        name: ``sce_r3d18_8xb64-8x224-200e_k400``: 8 processes.
+        options: What a row of an ablation changes, by key.
+    """
+    from sce_video.engine.config.load import load_config  # needs torch
+    from sce_video.engine.recipes import recipe_names
+
+    cfg = load_config(recipe_names()[name], options)  # no other file of that name
+    processes = re.search(r"_(\d+)xb\d+-", name)
+    loader = cfg.get("train_dataloader") or {}
+    batch = int(processes[1]) * loader.get("batch_size", 1) if processes else None
+    return resolved_config(cfg, batch)
+
+
+def differences(
+    ours: Mapping[str, Any], recipe: Mapping[str, Any], keys: Sequence[str] = TRAINING
+) -> list[str]:
+    """Settings in which two resolved configs differ, but for paths, workers, devices and logging.
+
+    Args:
+        ours: Of a training or test.
+        recipe: Of what it is compared with.
+        keys: Parts that are compared: :data:`TRAINING` or :data:`TEST`.
+
+    Returns:
+        ``model.tau: 100 -> 0.1``, ours -> recipe's; a setting that is not there has the default of
+        its class.
+    """
+    try:
+        _check_depth(ours)
+    except ValueError as error:
+        return [f"the config is none: {error}"]
+    both = [dict(_flat(_compared(config, keys), ())) for config in (ours, recipe)]
+    found = []
+    for path in dict.fromkeys((*both[0], *both[1])):
+        mine, theirs = (side.get(path, _ABSENT) for side in both)
+        if _ABSENT in (mine, theirs):
+            owner = (*path[:-1], "type")
+            # Of the recipe's class only: the other config may come from any file.
+            known = owner in both[1] and both[0].get(owner) == both[1][owner]
+            default = _default(both[1][owner], path[-1]) if known else None
+            mine, theirs = (default if v is _ABSENT else v for v in (mine, theirs))
+        if not _equal(mine, theirs):
+            found.append(f"{'.'.join(path)}: {_shown(mine)} -> {_shown(theirs)}")
+    return found
+
+
+def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The parts of a config that are compared, without hooks that log and the batch of a test."""
+    found = {key: config[key] for key in keys if config.get(key) is not None}
+    for key in ("custom_hooks", "default_hooks"):
+        hooks = found.pop(key, None) or []
+        hooks = list(hooks.values()) if isinstance(hooks, dict) else hooks
+        kept = [h for h in hooks if isinstance(h, dict) and _type(h) not in _LOGGING_HOOKS]
+        if kept:
+            found["custom_hooks"] = [*found.get("custom_hooks", []), *kept]
+    if "test_dataloader" in found:
+        found = _without(found, "batch_size")
+    return found
+
+
+def _without(node: Any, name: str) -> Any:
+    """A copy of a config without a key, at any depth."""
+    if isinstance(node, dict):
+        return {key: _without(value, name) for key, value in node.items() if key != name}
+    return [_without(value, name) for value in node] if isinstance(node, list) else node
+
+
+def _flat(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Single values by path; entries of a list by their types, where these are unique."""
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            if key == "type":
+                # A table holds the same packets as the files.
+                kind = str(value).rpartition(".")[2]
+                yield (*path, key), "VideoDataset" if kind == "LanceVideoDataset" else kind
+            elif not _LEFT_OUT.fullmatch(key):
+                yield from _flat(value, (*path, key))
+    elif isinstance(node, list | tuple) and any(isinstance(value, dict) for value in node):
+        names = [_type(value) for value in node]
+        yield path, ", ".join(names)  # their order
+        for index, value in enumerate(node):
+            unique = names[index] and names.count(names[index]) == 1
+            yield from _flat(value, (*path, names[index] if unique else str(index)))
+    else:
+        yield path, node
+
+
+def _type(node: Any) -> str:
+    """``SCE`` of ``type="sce_video.SCE"``; empty if there is none."""
+    kind = node.get("type") if isinstance(node, dict) else None
+    return "" if kind is None else str(kind).rpartition(".")[2]
+
+
+def _default(kind: str, argument: str) -> Any:
+    """What the class of that name has for an argument that a config leaves out."""
+    from sce_video.engine.config.check import registered  # needs torch
+
+    for part in registered(kind):
+        parameter = inspect.signature(part).parameters.get(argument)
+        if parameter is not None and parameter.default is not parameter.empty:
+            return plain(parameter.default)
+    return None
+
+
+def _equal(mine: Any, theirs: Any) -> bool:
+    numbers = all(isinstance(v, int | float) for v in (mine, theirs))
+    if numbers:
+        with suppress(OverflowError):  # of a whole number beyond all floats
+            return math.isclose(mine, theirs, rel_tol=1e-9)
+    pair = isinstance(mine, list) and isinstance(theirs, list)
+    if pair and len(mine) == len(theirs):
+        return all(_equal(*values) for values in zip(mine, theirs, strict=True))
+    return mine == theirs
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else f"{value}"[:100]
+
+
+# -- config files as data ------------------------------------------------------------------------
+
+
+def parse_config_text(text: str, name: str) -> dict[str, Any]:
+    """The values that a config file assigns to names, read as data.
+
+    Allowed are ``key = value`` lines whose values are numbers, strings, True, False, None, lists,
+    tuples, sets, ``{...}`` and ``dict(key=value)``, as ``mmengine.Config.pretty_text`` writes them.
+
+    Args:
+        text: Python source.
+        name: Source of the text, for messages.
+
+    Returns:
+        Values by name; a name assigned twice has its last value.
+
+    Raises:
+        ValueError: the text holds anything else; the message names the line. Nothing is executed.
+    """
+    _check_size(text, name)
+    try:
+        return dict(_assignment(statement) for statement in ast.parse(text).body)
+    except _NotDataError as error:
+        raise ValueError(
+            f"the config text of {name} is not plain data and is not executed ({error}): give "
+            "the config file"
+        ) from None
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"the config text of {name} cannot be parsed: {error}") from None
+
+
+class _NotDataError(ValueError):
+    """A part of the text that is not plain data."""
+
+    def __init__(self, node: ast.AST, what: str) -> None:
+        super().__init__(f"line {getattr(node, 'lineno', '?')}: {what}")
+
+
+def _assignment(statement: ast.stmt) -> tuple[str, Any]:
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        if len(statement.targets) == 1:
+            return statement.targets[0].id, _literal(statement.value)
+    raise _NotDataError(statement, f"{type(statement).__name__} instead of name = value")
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of a literal, or of ``dict(a=1)``, ``dict({...})``, ``set()``, ``inf``, ``nan``."""
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name(id="inf" | "nan" as number):  # as repr() writes them
+            return float(number)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() | ast.Name() as operand):
+            value = _literal(operand)
+            if not isinstance(value, bool) and isinstance(value, int | float):
+                return -value
+        case ast.List() | ast.Tuple() | ast.Set():
+            kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
+            return kind([_literal(item) for item in node.elts])
+        case ast.Dict() if None not in node.keys:
+            pairs = zip(node.keys, node.values, strict=True)
+            return {_literal(key): _literal(item) for key, item in pairs if key is not None}
+        case ast.Call(func=ast.Name(id="set"), args=[], keywords=[]):
+            return set()
+        case ast.Call(func=ast.Name(id="dict"), args=[ast.Dict() as given], keywords=[]):
+            return _literal(given)
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
+            names = [keyword.arg for keyword in given]
+            if None not in names and len(set(names)) == len(names):
+                return {keyword.arg: _literal(keyword.value) for keyword in given}
+        case ast.Call(func=ast.Name(id=function)):
+            raise _NotDataError(node, f"a call of {function}")
+    raise _NotDataError(node, f"a {type(node).__name__} is not a literal")
