@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, settings = parse_args(argv)
     check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
@@ -193,7 +193,7 @@ def _planned(
 
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
-    from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.seeds import (

@@ -18,7 +18,7 @@ from mmengine.logging import MMLogger
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.engine.hooks.mirror import claim_mirror, mirror_of
+from sce_video.engine.hooks.checkpoint import claim_mirror, mirror_of
 from sce_video.engine.restarts import is_restart, requeued_job
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights

@@ -19,9 +19,9 @@ from sce_video.engine.config.changes import available_settings, options_of_setti
 from sce_video.engine.config.check import top_level_keys
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import parse_config_text
+from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
-from sce_video.engine.trackers import TRACKERS
 from sce_video.engine.work_dir import CONFIG
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS

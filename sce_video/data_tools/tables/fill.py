@@ -1,0 +1,518 @@
+"""Fill a table with the rows of files, over processes and machines; the table says what is due.
+
+:func:`import_videos` does so with repacked files, ``repack --to`` with files that it encodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
+from sce_video.data_tools.tables.writer import (
+    ImportOptions,
+    ImportResult,
+    Row,
+    TableWriter,
+    write_rows,
+)
+from sce_video.datasets.tables.rows import table_path
+from sce_video.datasets.tables.table import TableError, is_remote
+from sce_video.datasets.video_list import VideoList
+from sce_video.jobs import (
+    BatchJob,
+    Item,
+    Record,
+    RecordStore,
+    StorageError,
+    Workers,
+    run_job,
+    usable_cores,
+)
+from sce_video.utils.errors import MissingPackageError
+
+#: Columns that are read of every row.
+COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
+#: Of a row: two halves of the hash of its path, row id, size and modification time of its file,
+#: number of its label, and two flags: 45 bytes.
+_FIELDS = {
+    "high": np.uint64, "low": np.uint64, "row_id": np.uint64, "size": np.int64, "time": np.int64,
+    "label": np.int32, "flags": np.uint8,
+}  # fmt: skip
+_FAILED, _CURRENT = 1, 2
+Label = tuple[int, str | None]
+
+
+class KnownRow(NamedTuple):
+    """State of a row.
+
+    Attributes:
+        row_id: Of the table.
+        source: Size and modification time (ns) of its file then.
+        label: Label and class name.
+        failed: Whether it holds a failure.
+        is_current: Whether its settings are those of this run; a failure is.
+    """
+
+    row_id: int
+    source: tuple[int, int]
+    label: Label
+    failed: bool
+    is_current: bool
+
+
+class KnownRows:
+    """The newest row of each path, found by the 128-bit hash of the path.
+
+    Row ids ascend in the order of commits, and stay what they are when the table is compacted: all
+    drivers take the same row for the newest.
+
+    Args:
+        batches: Record batches of :data:`COLUMNS` and ``_rowid``, in any order.
+        is_current: Whether a row with this text in ``settings`` need not be made again.
+
+    Attributes:
+        older: ``_rowid`` of the rows of which there is a newer one with the same path.
+    """
+
+    def __init__(self, batches: Iterable[Any], is_current: Callable[[str], bool] = bool) -> None:
+        numbers: dict[Label, int] = {}
+        parts = [_arrays(batch, numbers, is_current) for batch in batches]
+        self._labels = list(numbers)
+        self._columns = {
+            name: np.concatenate([part.pop(name) for part in parts] or [np.empty(0, kind)])
+            for name, kind in _FIELDS.items()
+        }
+        high, low, row_id = (self._columns[name] for name in ("high", "low", "row_id"))
+        order = np.lexsort((row_id, low, high))
+        same = np.zeros(len(order), dtype=bool)  # as the next one
+        same[:-1] = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])
+        self.older: list[int] = row_id[order[same]].tolist()
+        newest = order[~same]
+        for name, column in self._columns.items():
+            self._columns[name] = column[newest]
+
+    def __len__(self) -> int:
+        return len(self._columns["high"])
+
+    def get(self, path: str) -> KnownRow | None:
+        """The newest row of a path as the table has it; None without one."""
+        columns = self._columns
+        high, low = _hash(path)
+        begin, end = (columns["high"].searchsorted(np.uint64(high), side) for side in _SIDES)
+        found = begin + np.flatnonzero(columns["low"][begin:end] == np.uint64(low))
+        if len(found) == 0:
+            return None
+        row_id, size, time, label, flags = (int(columns[name][found[0]]) for name in _VALUES)
+        return KnownRow(
+            row_id,
+            (size, time),
+            self._labels[label],
+            bool(flags & _FAILED),
+            bool(flags & _CURRENT),
+        )
+
+
+_SIDES: tuple[Any, ...] = ("left", "right")
+_VALUES = ("row_id", "size", "time", "label", "flags")
+
+
+def _arrays(
+    batch: Any, numbers: dict[Label, int], is_current: Callable[[str], bool]
+) -> dict[str, np.ndarray]:
+    """The fields of the rows of a batch; new labels get the next number."""
+    hashes = np.array([_hash(path) for path in batch["path"].to_pylist()], dtype=np.uint64)
+    hashes = hashes.reshape(-1, 2)
+    labels = zip(batch["label"].to_pylist(), batch["class_name"].to_pylist(), strict=True)
+    states = zip(batch["settings"].to_pylist(), batch["failure"].to_pylist(), strict=True)
+    found = {
+        "high": hashes[:, 0],
+        "low": hashes[:, 1],
+        "row_id": batch["_rowid"].to_numpy(),
+        "size": batch["source_size"].to_numpy(),
+        "time": batch["source_mtime_ns"].to_numpy(),
+        "label": [numbers.setdefault(label, len(numbers)) for label in labels],
+        "flags": [
+            _FAILED | _CURRENT if failure else _CURRENT * is_current(settings)
+            for settings, failure in states
+        ],
+    }
+    return {name: np.array(found[name], dtype=kind) for name, kind in _FIELDS.items()}
+
+
+def _hash(path: str) -> tuple[int, int]:
+    """128 bits, so that two of a hundred million paths share them with a chance of 1e-23."""
+    digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
+
+
+_GRACE = 2.0  # seconds for a reader that watches the time itself to return
+
+
+class RowsJob(BatchJob):
+    """Writes the rows of some files to new files of a table, which the driver commits.
+
+    Args:
+        table: Path or URI of a table that exists.
+        make_row: The row of a file; a function of its source alone, pickled.
+        timeout: Seconds that a file may take; a process that takes longer is ended, which fails its
+            batch with the kind ``timeout``.
+        storage_options: Of the object store.
+        cpus: Cores that a process takes.
+    """
+
+    name = "import"
+
+    def __init__(
+        self,
+        table: str,
+        make_row: Callable[[RowSource], Row],
+        *,
+        timeout: float,
+        storage_options: Mapping[str, str] | None = None,
+        cpus: int = 1,
+    ) -> None:
+        self.cpus = cpus
+        self._table = table
+        self._make_row = make_row
+        self._timeout = timeout
+        self._storage_options = dict(storage_options or {})
+
+    @staticmethod
+    def items(batches: Iterable[tuple[RowSource, ...]]) -> Iterator[Item]:
+        """An item for each batch."""
+        for batch in batches:
+            yield Item(batch[0].path, {"files": len(batch)}, batch)
+
+    def process(self, item: Item) -> dict[str, Any]:
+        """``fragments``: of :func:`write_rows`; ``failures``: [path, reason] of the rows without a
+        stream; ``source_bytes`` and ``stream_bytes`` of the others.
+
+        Raises:
+            StorageError: The table, or a temporary file, cannot be written.
+        """
+        sources: tuple[RowSource, ...] = item.argument
+        facts: dict[str, Any] = {"failures": [], "source_bytes": 0, "stream_bytes": 0}
+
+        def rows() -> Iterator[Row]:
+            for source in sources:
+                with _time_limit(self._timeout + _GRACE):
+                    row = self._make_row(source)
+                if row["failure"]:
+                    facts["failures"].append([source.path, row["failure"]])
+                else:
+                    facts["source_bytes"] += row["source_size"]
+                    facts["stream_bytes"] += row["size"]
+                yield row
+
+        try:
+            fragments = write_rows(self._table, rows(), self._storage_options)
+        except (TableError, MissingPackageError) as error:
+            raise StorageError(str(error)) from error
+        return {"fragments": fragments, **facts}
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """End this process by SIGALRM after some time, whatever C code hangs."""
+    before, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, before)
+
+
+_SUPPOSED_PROCESSES = 256  # of a cluster, for the size of a batch
+_LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
+Progress = Callable[[int, int, bool], None]
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """How the row of a file is made, and how many are written at once.
+
+    Attributes:
+        make: The row of a source; pickled.
+        is_current: Whether a row with this text in ``settings`` need not be made again.
+        cpus: Cores that making takes.
+        most_files: Of a batch, whose rows become one fragment of the table.
+        most_bytes: Of the files of a batch.
+        batches_per_worker: At least, of a small data set.
+    """
+
+    make: Callable[[RowSource], Row]
+    is_current: Callable[[str], bool]
+    cpus: int = 1
+    most_files: int = 2000
+    most_bytes: int = 512 * 2**20
+    batches_per_worker: int = 4
+
+
+def fill_table(
+    table: str,
+    sources: Sequence[RowSource],
+    maker: RowMaker,
+    options: ImportOptions,
+    on_progress: Progress | None = None,
+) -> ImportResult:
+    """Write a row for each file that has none yet, or whose row is out of date.
+
+    A row is up to date if its file has the size and the modification time that it had then, and
+    ``maker`` says so of its settings; other rows are replaced. Where only the label is another one,
+    it is changed. Rows of files that are not given stay. Several drivers may fill one table at the
+    same time.
+
+    Args:
+        table: Path or URI; made if there is none.
+        sources: The files, each path once.
+        maker: Makes the rows.
+        options: Options of the run.
+        on_progress: Called with (files done, all files, whether the last one failed).
+
+    Raises:
+        TableError: The table cannot be opened, made or written by this process.
+        StorageError: It cannot be written by a worker. What was written before is committed.
+        UserError: The processes cannot start, or the cluster is lost.
+    """
+    # Other machines have other current folders.
+    table = table if is_remote(table) else os.path.abspath(table)
+    writer = TableWriter(table, options.storage_options)
+    run = _Run(writer, maker, options, on_progress or (lambda done, total, failed: None))
+    return run.all_of(sources)
+
+
+class _Run:
+    """State that the steps of a run share."""
+
+    def __init__(
+        self, writer: TableWriter, maker: RowMaker, options: ImportOptions, on_progress: Progress
+    ) -> None:
+        self._writer = writer
+        self._maker = maker
+        self._options = options
+        self._on_progress = on_progress
+        self._fragments: list[str] = []
+        self._failed: list[Row] = []
+        self._replaced: list[int] = []
+        self._rows = KnownRows(())
+        self._relabelled: dict[Label, list[int]] = {}
+        self._again: list[RowSource] = []
+        self._done = 0
+        self._committed = time.monotonic()
+        self.result = ImportResult(0)
+
+    def all_of(self, sources: Sequence[RowSource]) -> ImportResult:
+        """Write the rows that are not up to date."""
+        self.result = ImportResult(len(sources))
+        self._read_states()
+        todo = [source for source in sources if self._is_due(source)]
+        for (label, class_name), rows in self._relabelled.items():
+            self._writer.relabel(rows, label, class_name)
+            self.result.relabelled += len(rows)
+        self._done = len(sources) - len(todo)
+        self._on_progress(self._done, len(sources), False)
+        try:
+            if todo:
+                cores = _SUPPOSED_PROCESSES if self._options.ray else usable_cores()
+                processes = self._options.workers or cores
+                self._process(_batches(todo, self._maker, processes))
+                # The file that ends its process is not known: those of its batch come one by one.
+                again, self._again = self._again, []
+                self._process((source,) for source in again)
+        except BaseException:
+            with contextlib.suppress(TableError):  # the first error says more
+                self._commit()  # what was done before, also before an interrupt
+            raise
+        self._commit()
+        self._remove_doubles()
+        return self.result
+
+    # -- what is due -------------------------------------------------------------------------
+
+    def _read_states(self) -> None:
+        """The newest row of each path; older ones are to be removed."""
+        self._rows = KnownRows(())  # not beside the new ones
+        self._rows = KnownRows(self._writer.states(COLUMNS), self._maker.is_current)
+        self._replaced += self._rows.older
+
+    def _is_due(self, source: RowSource) -> bool:
+        """Whether the row of a file must be written."""
+        known = self._rows.get(table_path(source.path))
+        expected = row_identity(source)
+        if expected["source_size"] < 0:  # there is no such file now
+            self.result.away += 1
+            if known is not None:
+                self.result.known += 1
+                return False
+        if known is None or self._options.force:
+            return True
+        if known.source != (expected["source_size"], expected["source_mtime_ns"]):
+            return True
+        if not known.is_current or (known.failed and self._options.retry_failed):
+            return True
+        label = expected["label"], expected["class_name"]
+        if label != known.label:
+            self._relabelled.setdefault(label, []).append(known.row_id)
+        self.result.known += 1
+        self.result.failed_before += known.failed
+        return False
+
+    # -- workers -----------------------------------------------------------------------------
+
+    def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
+        """Have workers write the rows of batches. Their records live as long as this call: what
+        is due the table itself says."""
+        options, maker = self._options, self._maker
+        job = RowsJob(
+            self._writer.table,
+            maker.make,
+            timeout=options.timeout,
+            storage_options=options.storage_options,
+            cpus=maker.cpus,
+        )
+        # Every file has a limit of its own in the worker; this one is for all else.
+        limit = max(options.timeout, min(10 * options.timeout, _LONGEST_BATCH))
+        workers = Workers(options.workers, limit, options.ray)
+        with RecordStore(None, job.name) as store:
+            run_job(job, job.items(batches), store, workers, self._take)
+
+    def _take(self, item: Item, record: Record | None) -> None:
+        """Take over what a worker has written, and commit it from time to time."""
+        assert record is not None
+        sources: tuple[RowSource, ...] = item.argument
+        facts, result = record.facts, self.result
+        if record.done:
+            self._fragments += facts["fragments"]
+            failures = [(path, reason) for path, reason in facts["failures"]]
+            result.source_bytes += facts["source_bytes"]
+            result.stream_bytes += facts["stream_bytes"]
+        elif len(sources) > 1:
+            self._again += sources  # which of them is at fault is not known
+            return
+        else:
+            limit = f"not done after {self._options.timeout:g} s"
+            failures = [(sources[0].path, limit if record.kind == "timeout" else record.reason)]
+            self._failed.append(failed_row(sources[0], failures[0][1]))
+        result.imported += len(sources)
+        result.failures += failures
+        self._count(sources, {path for path, _ in failures})
+        if time.monotonic() - self._committed >= self._options.commit_seconds:
+            self._commit()
+
+    def _count(self, sources: Sequence[RowSource], failed: set[str]) -> None:
+        for source in sources:
+            known = self._rows.get(table_path(source.path))
+            if known is not None:
+                self._replaced.append(known.row_id)
+            self._done += 1
+            self._on_progress(self._done, self.result.files, source.path in failed)
+
+    # -- commits -----------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        if self._failed:
+            storage = self._options.storage_options
+            self._fragments += write_rows(self._writer.table, self._failed, storage)
+        fragments, replaced = self._fragments, self._replaced
+        self._fragments, self._failed, self._replaced = [], [], []
+        self._writer.commit(fragments, replaced)
+        self._committed = time.monotonic()
+
+    def _remove_doubles(self) -> None:
+        """Remove all but the newest row of each path, if another driver has written rows too.
+
+        Every driver does so after its last commit, so the one that ends last leaves none.
+        """
+        if self._writer.is_shared():
+            self._read_states()
+            self._commit()
+
+
+def _batches(
+    todo: list[RowSource], maker: RowMaker, processes: int
+) -> Iterator[tuple[RowSource, ...]]:
+    """Files in order, in batches that give every process some of them."""
+    shares = processes * maker.batches_per_worker
+    sizes = [max(0, row_identity(source)["source_size"]) for source in todo]
+    most_bytes = min(maker.most_bytes, max(1, sum(sizes) // shares))
+    most_files = min(maker.most_files, -(-len(todo) // shares))
+    batch: list[RowSource] = []
+    held = 0
+    for source, size in zip(todo, sizes, strict=True):
+        batch.append(source)
+        held += size
+        if held >= most_bytes or len(batch) == most_files:
+            yield tuple(batch)
+            batch, held = [], 0
+    if batch:
+        yield tuple(batch)
+
+
+def import_videos(
+    videos: VideoList,
+    root: str,
+    table: str,
+    options: ImportOptions | None = None,
+    *,
+    on_progress: Progress | None = None,
+) -> ImportResult:
+    """Write a row for each repacked video that has none yet; see :func:`fill_table`.
+
+    Args:
+        videos: Paths and labels.
+        root: Folder the paths are relative to.
+        table: Path or URI; made if there is none.
+        options: Options of the run.
+        on_progress: Called with (files done, all files, whether the last one failed).
+
+    Raises:
+        UserError: See :func:`fill_table`.
+        ValueError: A path is listed with two labels.
+    """
+    options = options or ImportOptions()
+    sources = row_sources(videos, root, timeout=options.timeout)
+    maker = RowMaker(video_row, lambda settings: not settings)  # of repack --to has settings
+    return fill_table(table, sources, maker, options, on_progress)
+
+
+def row_sources(
+    videos: VideoList,
+    root: str,
+    *,
+    timeout: float | None = None,
+    name: Callable[[str], str] = str,
+) -> list[RowSource]:
+    """One source for each path, in the order of the list.
+
+    Args:
+        videos: Paths and labels.
+        root: Folder the paths are relative to.
+        timeout: Seconds that reading a file may take.
+        name: Path in the table of a path of the list.
+
+    Raises:
+        ValueError: A path is listed with two labels.
+    """
+    folder = os.path.abspath(root)  # other machines have other current folders
+    found: dict[str, RowSource] = {}
+    for index in range(len(videos)):
+        path, label = videos.path(index), int(videos.labels[index])
+        class_name = videos.classes[label] if videos.classes and label >= 0 else None
+        source = RowSource(
+            os.path.join(folder, path),
+            name(path),
+            -1 if class_name else label,
+            class_name,
+            timeout=timeout,
+        )
+        if found.setdefault(table_path(source.path), source) != source:
+            raise ValueError(f"{path!r} is listed twice, with different labels")
+    return list(found.values())
