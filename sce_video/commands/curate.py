@@ -129,6 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Path(args.out)
     source = args.source if args.checkpoint is None else embedded(args)
     videos = read_videos(source, args.labels, args.classes, args.column)
+    # After the reading: a wrong source leaves no folder behind.
     out.mkdir(parents=True, exist_ok=True)
     with progress_bars() as count:
         found = curate(videos, options, folder=out, on_video=count)

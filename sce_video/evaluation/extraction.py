@@ -202,6 +202,7 @@ class ExtractionJob(NetworkJob):
         if not hasattr(self._dataset, "path"):
             return {}
         states = [file_state(str(self._dataset.path(index))) or {} for index in indices]
+        # A state is stored with every record: that of a batch is one digest.
         if len(states) == 1:
             return states[0]
         return {"files": hashlib.sha256(json.dumps(states).encode()).hexdigest()}
@@ -223,6 +224,7 @@ class ExtractionJob(NetworkJob):
         init_default_scope(self._configs["scope"])
         model = MODELS.build(self._configs["model"])
         weights = torch.load(self._weights, map_location="cpu", weights_only=True)
+        # Strict: all weights are those of the process that started this one.
         model.load_state_dict(weights)
         self._dataset = DATASETS.build(self._configs["dataset"])
         return model.to(device).eval().requires_grad_(False)
@@ -330,6 +332,7 @@ class FeatureExtractionLoop(BaseLoop):
         if get_world_size() > 1 and ray is not None:
             raise ValueError("--ray is for runs without --launcher: ranks have their own parts")
         self.cfg = dict(dataloader) if isinstance(dataloader, dict) else None
+        # The processes of the job decode, not those of a loader.
         unused = {**dataloader, "num_workers": 0} if isinstance(dataloader, dict) else dataloader
         super().__init__(runner, build_eval_dataloader(unused, runner.seed))
         self.path = Path(runner.work_dir) / out
@@ -362,7 +365,9 @@ class FeatureExtractionLoop(BaseLoop):
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}
         job = self._job(fingerprint(described, self.dataloader.dataset))
         due = run_on_main_rank(lambda: self._due(job))
+        # Every n-th item: neighbours in a list are often alike in length.
         own = due[get_rank() :: get_world_size()]
+        # SQLite allows one writer to a file, so each rank has its own.
         name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"
         with all_or_none("extracting features"), evaluating(self.runner.model):
             with RecordStore(self.parts / name, job.name) as store:
@@ -372,6 +377,7 @@ class FeatureExtractionLoop(BaseLoop):
     def _job(self, digest: str) -> ExtractionJob:
         runner, cfg = self.runner, self.runner.cfg
         model = unwrap_model(runner.model)
+        # The processes build the data set from its config, with the on_error that holds here.
         described = {} if self.cfg is None else dict(self.cfg["dataset"])
         if "on_error" in described:
             described["on_error"] = self.dataloader.dataset.on_error
@@ -398,6 +404,7 @@ class FeatureExtractionLoop(BaseLoop):
         """The records of all ranks of this run and of earlier ones, which had others."""
         store = RecordStore(self.parts / "records.sqlite", job.name)
         try:
+            # Of several records of an item the latest counts.
             for path in sorted(self.parts.glob("rank-*.sqlite")):
                 store.absorb(path)
             if any(settings != job.settings for settings in store.settings()):
@@ -439,6 +446,7 @@ class FeatureExtractionLoop(BaseLoop):
         workers = self.workers.at_most(len(due))
         run_job(job, map(job.item, due), store, workers, report)
         failed = (indices for indices in due if len(indices) > 1 and not _is_done(store, indices))
+        # One bad file would cost all others of its batch.
         single = [range(index, index + 1) for indices in failed for index in indices]
         if single:
             run_job(job, map(job.item, single), store, workers)
@@ -461,6 +469,7 @@ class FeatureExtractionLoop(BaseLoop):
     def _write(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
         """Write the file, with the features of one block in memory at a time."""
         with self._records_of_all(job) as store:
+            # Two passes: first all but the features, which do not fit into memory.
             joined, size = PartialRows(), 0
             for indices, record in self._records(job, store):
                 assert record is not None
@@ -475,6 +484,7 @@ class FeatureExtractionLoop(BaseLoop):
             )
             described = {**provenance, "views": samples.num_views, "videos": len(samples)}
             write_streamed_features(self.path, samples, values, size, described)
+        # Only after the file is complete under its name.
         shutil.rmtree(self.parts, ignore_errors=True)
         self.runner.logger.info(
             f"{len(samples)} videos of {size} features each in {self.path}; "

@@ -70,6 +70,7 @@ class RowStream:
         count = max(1, BLOCK_BYTES // max(1, row_bytes))
         rows, written = iter(self.rows), 0
         while some := list(islice(rows, count)):
+            # Every row of it is set below, or the zip fails.
             block = np.empty((len(some), *self.shape[1:]), self.dtype)
             for slot, row in zip(block, some, strict=True) if block.ndim > 1 else ():
                 if np.shape(row) != slot.shape:  # it would be broadcast
@@ -103,6 +104,7 @@ def write_npz(
     if Path(path).suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
     members = {**arrays, "protocol": np.array(json.dumps(provenance))}
+    # Readers have the old file mapped until this one replaces it.
     with atomic_file(path) as unfinished:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
             for name, array in members.items():
@@ -144,6 +146,7 @@ def read_npz(
     """
     arrays: dict[str, np.ndarray] = {}
     try:
+        # np.load would also take a single .npy file.
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
                 raise ValueError("not an .npz archive, or truncated")
@@ -196,6 +199,7 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) ->
         stored = info.file_size - member.tell()
     if dtype.hasobject:
         raise ValueError(f"{name!r} holds Python objects: object arrays are never unpickled")
+    # Before the product: sides that overflow could make a size that fits.
     if not all(0 <= side <= _MAX_SIDE for side in shape):
         raise ValueError(f"{name!r} has the impossible shape {shape}")
     size = math.prod(shape) * dtype.itemsize
@@ -208,6 +212,7 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) ->
 
 def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
     """The memory-mapped array of a member; None if it has to be read."""
+    # Compressed bytes are no array, and a small one costs more to map than to read.
     if info.compress_type != zipfile.ZIP_STORED or info.file_size < _MAPPED_BYTES:
         return None
     with open(path, "rb") as file:
@@ -224,6 +229,7 @@ def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
         offset = file.tell()
     if dtype.hasobject or offset % _ALIGNMENT:
         return None
+    # Copy-on-write: a tensor of it may be changed, the file stays.
     return np.memmap(path, dtype, "c", offset, shape, "F" if fortran else "C")
 
 
@@ -377,6 +383,7 @@ def load_features(path: str | Path) -> tuple[Rows, dict]:
             is not finite; the message names the file and the video.
     """
     arrays, provenance = read_npz(path, "a feature file of this package", ("features", "paths"))
+    # No copy: a large matrix stays in the file until its rows are used.
     matrix = torch.from_numpy(as_matrix(path, arrays["features"], "features"))
     count = len(matrix)
     columns = {
@@ -461,6 +468,7 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     queries, query_provenance = load_features(query)
     check_labelled(queries, purpose)
     described = describe_feature_file(query, queries, query_provenance)
+    # A claim of the transfer protocols is not one of these metrics.
     stated = query_provenance.get("benchmark")
     if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:  # these metrics are not its
         stated = None
@@ -475,6 +483,7 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     }
     if gallery is None:
         return FeaturePair(queries, None, False, provenance, [])
+    # Read once, though named twice.
     if os.path.exists(gallery) and os.path.samefile(query, gallery):
         features, gallery_provenance, same_file = queries, query_provenance, True
         provenance["bank"] = {**described, "path": str(gallery)}

@@ -145,6 +145,7 @@ def select_point(rows: Rows, grid: Sequence[Any]) -> Selection:
         for i in range(len(grid))
     ]
     points = [_described(grid, i) | {"top1": value} for i, value in enumerate(accuracies)]
+    # max() keeps the first of equal ones.
     index = max(range(len(grid)), key=accuracies.__getitem__)
     return Selection(index, points, rows.paths, rows.failures, rows.num_views)
 
@@ -296,6 +297,7 @@ class MultiViewTestLoop(BaseLoop):
     def _select(self, loader: DataLoader) -> None:
         """Select the probe that is tested, on all ranks."""
         head = unwrap_model(self.runner.model).cls_head
+        # Scores of all probes side by side.
         head.select(None)
         rows = self._collect(loader, "selection")
         self.selection = run_on_main_rank(lambda: select_point(rows, head.grid))
@@ -310,12 +312,15 @@ class MultiViewTestLoop(BaseLoop):
         """
         self.runner.call_hook(f"before_{self._stage}")
         self.runner.call_hook(f"before_{self._stage}_epoch")
+        # Before the test, whose rows are those of the selected probe.
         if self.selection_dataloader is not None:
             self._select(self.selection_dataloader)
         rows = self._collect(self.dataloader, self._stage)
         gallery = None
         if self.gallery_dataloader is not None:
+            # After the queries: it is usually the larger set, and mistakes show up sooner.
             gallery = self._collect(self.gallery_dataloader, "gallery")
+        # All ranks have all rows; computing on one keeps files and logs single.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         self.runner.call_hook(f"after_{self._stage}_epoch", metrics=metrics)
         self.runner.call_hook(f"after_{self._stage}")
@@ -348,6 +353,7 @@ class MultiViewTestLoop(BaseLoop):
         outcomes = outcomes_of(self.metrics, rows)
         intervals = {} if outcomes is None else outcomes.intervals()
         details: dict[str, Any] = {}
+        # Metrics of mmengine and mmaction2 have none of these.
         for metric in self.metrics:
             if isinstance(metric, RowMetric):
                 details |= metric.details

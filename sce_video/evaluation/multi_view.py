@@ -52,6 +52,7 @@ def view_chunks(
     if on_cpu:
         bytes_per_view = video["positions"].shape[1] * 3 * math.prod(crop_sides(video))
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
+    # Views are numbered clip by clip; the crops of a clip follow each other.
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
@@ -65,6 +66,7 @@ def _cut_on_device(
     video: dict[str, Any], device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
+    # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
     offsets, (height, width) = video["offsets"].tolist(), crop_sides(video)
@@ -101,6 +103,7 @@ def rows_of_views(
         inputs = model.data_preprocessor(batch, False)["inputs"]
         if torch.is_tensor(inputs):  # a recogniser's (N, V, 3, T, H, W)
             inputs = inputs.unbind(dim=1)
+        # One forward pass for the n-th view of all samples of the batch.
         rows = torch.stack([function(view).float() for view in inputs], dim=1)
         return list(rows)
     preprocessor = model.data_preprocessor
@@ -164,6 +167,7 @@ def mean_representation(max_views: int = 30, dtype: torch.dtype = torch.float32)
                 return model(inputs=[view], mode="tensor")[0]
 
         videos = rows_of_views(model, batch, represent, max_views)
+        # Videos may have different numbers of views, so each has its own mean.
         mean = torch.stack([views.mean(dim=0) for views in videos]).cpu()
         return BatchRows(mean, max(map(len, videos)))
 
@@ -186,6 +190,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
         def probabilities(view: Tensor) -> Tensor:
             with torch.autocast(view.device.type, dtype, enabled=dtype != torch.float32):
                 logits = model(inputs=view.unsqueeze(1), mode="tensor", stage="head")
+            # In float32 whatever the precision: the scores are summed over views.
             return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
@@ -260,8 +265,10 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
         return frames[::-1].copy()
     if alteration == "still":
         return np.full(num_frames, num_frames // 2)
+    # Not the seed plus the clip, which neighbouring samples would share.
     generator = np.random.default_rng(mix_seed(seed, clip))
     order = frames
+    # Drawn again, not swapped: all other orders stay equally likely.
     while np.array_equal(order, frames):
         order = generator.permutation(num_frames)
     return order
@@ -313,6 +320,7 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
     """
 
     def joined(model: Any, batch: dict[str, Any]) -> BatchRows:
+        # One after the other: of the views of an alteration one chunk is in memory.
         altered = (alter_batch(batch, name) for name in alterations)
         parts = [function(model, one) for one in (batch, *altered)]
         central = [part.central for part in parts if part.central is not None]
@@ -327,6 +335,7 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
 
 def split_alterations(rows: Rows, alterations: Sequence[str]) -> Rows:
     """Rows of :func:`with_alterations` as unaltered values and ``altered`` ones by name."""
+    # Side by side in the columns, so collection and ranks need to know of one matrix only.
     first, *others = rows.values.chunk(1 + len(alterations), dim=1)
     central = None if rows.central is None else rows.central[:, : first.shape[1]]
     altered = dict(zip(alterations, others, strict=True))

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
-from sce_video.engine.signals import outliving_workers
+from sce_video.engine.train_loop import outliving_workers
 from sce_video.evaluation.features import extract_features
 from sce_video.evaluation.functional.accuracy import group_ids
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics
@@ -123,6 +123,7 @@ class OnlineEvaluationHook(Hook):
 
     def _run(self, runner: Runner, epoch: int) -> None:
         started = time.monotonic()
+        # A training with this hook stays bit-identical to one without.
         states = random_states()
         try:
             queries = self._extract(runner, self.gallery)
@@ -145,6 +146,7 @@ class OnlineEvaluationHook(Hook):
 
     def _extract(self, runner: Runner, dataloader: DataLoader | dict) -> Rows:
         assert isinstance(dataloader, DataLoader)  # built by before_train
+        # Workers that Ctrl-C ends would end the training before its checkpoint.
         with outliving_workers(dataloader):
             return extract_features(runner.model, dataloader)
 
@@ -188,6 +190,7 @@ class OnlineEvaluationHook(Hook):
         if not path.exists():
             return
         if runner.iter == 0:
+            # A new run in an old folder: the old numbers are not lost.
             path.rename(path.with_name(f"{path.name}.before_{runner.timestamp}"))
             return
         kept = []

@@ -52,6 +52,7 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
+    # Classes of a video or two say nothing: a folder may hold one class for each.
     labelled = bool((labels >= 0).all()) and 2 <= classes <= count / _VIDEOS_PER_CLASS
     measure = "knn" if labelled else "retrieval"
     videos = torch.arange(count).repeat_interleave(clips)
@@ -90,6 +91,7 @@ def verdict(row: Mapping[str, Any], other: str = "random") -> str:
         return UNDECIDED
     if row[f"low_{other}"] > 0:
         return BETTER
+    # Where random weights are nearly always right, nothing can be better.
     decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
     if measure == "retrieval":
         decided = decided and row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]

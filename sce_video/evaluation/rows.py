@@ -115,6 +115,7 @@ class Rows:
         """
         if self.counts is not None:
             raise ValueError("subset needs one row per sample, these have several (counts)")
+        # A mask and indices select alike from a range.
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
         return replace(
@@ -285,11 +286,13 @@ def collect_rows(
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the data set to evaluate is empty")
     own, ranks = PartialRows(), get_world_size()
+    # If one rank fails, all do: the others would wait for its rows.
     with all_or_none("evaluating the data set"), evaluating(model) as inner:
         for batch in batches_without_crashes(dataloader):
             part = rows_of_batch(inner, batch, function)
             own.add(part)
             if progress is not None:
+                # The other ranks are taken to be as far as this one.
                 count = ranks * (len(part.indices) + len(part.failures))
                 left = progress.total - progress.count  # a sampler may pad
                 progress.advance(ranks * len(part.failures), min(count, left))
@@ -303,6 +306,7 @@ def _gather(own: PartialRows) -> PartialRows:
     if get_world_size() == 1:
         return own
     merged = PartialRows()
+    # Small things as pickled objects, values as tensors.
     for part in all_gather_object(replace(own, values=[], central=[])):
         merged.add(part)
     merged.values, merged.central = _gather_matrix(own.values), _gather_matrix(own.central)
@@ -332,6 +336,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     Raises:
         RuntimeError: some samples have no row and were not reported as unreadable.
     """
+    # A padding sampler repeats samples, to give all ranks as many: the first row counts.
     first: dict[int, int] = {}
     for slot, index in enumerate(partial.indices):
         first.setdefault(index, slot)
@@ -341,6 +346,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     order = torch.tensor([first[i] for i in indices], dtype=torch.long)
     counts, slots = None, order
     if partial.counts is not None:
+        # Sample i has the rows from ends[i] - counts[i] to ends[i] - 1.
         ends = list(itertools.accumulate(partial.counts))
         ranges = [range(ends[i] - partial.counts[i], ends[i]) for i in order.tolist()]
         counts = torch.tensor([len(one) for one in ranges], dtype=torch.long)
@@ -404,6 +410,7 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     }
     loader = VideoRunner.build_dataloader(cfg, seed=seed)
     dataset: Any = loader.dataset
+    # "replace" is the default of a data set, for training.
     if getattr(dataset, "on_error", None) == "replace":
         if not isinstance(cfg["dataset"], dict) or "on_error" in cfg["dataset"]:
             raise ValueError(

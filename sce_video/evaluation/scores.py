@@ -131,6 +131,7 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
         raise ValueError(f"weights must be finite, 0 or more, and not all 0, got {given}")
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
+    # By path: another run may have had another order, or other workers.
     orders = [_order(first, other) for other in sets]
     for scores in sets:
         for values in (scores.values, scores.central):
@@ -188,6 +189,7 @@ def _row_of_path(scores: Rows) -> dict[str, int]:
 
 
 def _weighted_mean(scores: list[Tensor], orders: list[Tensor], shares: list[float]) -> Tensor:
+    # In float64, so that the order of the sets changes nothing that is shown.
     total = torch.zeros(scores[0].shape, dtype=torch.float64)
     for values, order, share in zip(scores, orders, shares, strict=True):
         total += share * values[order].double()
@@ -218,6 +220,7 @@ class Outcomes:
 
     def intervals(self) -> dict[str, list[float] | None]:
         """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
+        # Clips of one video are no independent samples: whole videos are drawn.
         units = np.unique(self.paths, return_inverse=True)[1]
         found: dict[str, list[float] | None] = {}
         for classes in (None, self.labels):

@@ -179,6 +179,7 @@ def evaluate_many_shot(
         features = parts.rows[name].values.numpy()
         data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
+        # Drawn from the rows as they are in the file, as in ssl-transfer.
         train, held = data["train"], random_holdout(len(data["train"].labels))
         data["val"] = Labelled(train.features[held], train.labels[held])
         data["train"] = Labelled(train.features[~held], train.labels[~held])

@@ -129,6 +129,7 @@ def read_moment(
         times = np.array([second])
         if around > 0:
             times = np.arange(max(0.0, second - around), second + around, 1 / rate)
+        # The frame on the screen at that second, not the nearest one.
         indices = shown_at(reader.timestamps, times)
         needed, order = np.unique(indices, return_inverse=True)
         frames = reader.read(needed)

@@ -226,6 +226,7 @@ def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
     Returns:
         (t, h, w), -1 to 1.
     """
+    # One column for each cell, in the order t, h, w.
     cells = F.normalize(features.flatten(1), dim=0)
     cosines = F.normalize(queries, dim=1) @ cells
     return cosines.amax(dim=0).unflatten(0, features.shape[1:])
@@ -382,6 +383,7 @@ def cell_similarity(
     found, *others = (
         features_of_clip(encoder, clip, model.checkpoint) for clip in (query_clip, *key_clips)
     )
+    # The network has fewer steps in time than frames.
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
     queries = _query_vectors(found[:, step], cell)
     return Similarity(

@@ -106,6 +106,7 @@ def load_classifier(
     else:
         cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
     _check_is_classifier(cfg, checkpoint)
+    # The clip of the test pipeline counts here, not that of the training.
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     try:
         settings = settings_from_config(test_only, trusted=config is not None)
@@ -186,6 +187,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
     load_backbone(recognizer, stored, name)
     check_classifier_weights(recognizer, stored, name)
     weights = stored.get("state_dict", stored)
+    # Files of DistributedDataParallel have that prefix.
     weights = {key.removeprefix("module."): value for key, value in weights.items()}
     own = recognizer.cls_head.state_dict()
     recognizer.cls_head.load_state_dict({key: weights[_HEAD + key] for key in own})

@@ -201,6 +201,7 @@ def rows_of_videos(
             **dict(label=-1, index=0, seed=0),
         }
         rows[i] = embed_sample(network, run_pipeline(steps, results), options, f"video {i}")
+    # Arrays are embedded here, files by the workers: both keep their positions.
     positions = list(paths)
     for result in iterate_embeddings(network, list(paths.values()), options):
         i = positions[result.index]
@@ -247,6 +248,7 @@ def iterate_embeddings(
     """
     if not paths:
         return
+    # One sample at a time: rounding depends on the batch, so videos share none.
     loader = DataLoader(
         file_reader(model, options, paths),
         batch_size=None,
@@ -290,6 +292,7 @@ class VideoFiles(VideoDataset):
 
     def read(self, path: str) -> dict[str, Any]:
         """The sample of a file, which becomes the only one of the data set."""
+        # The list is replaced, not extended: an index of millions keeps one path.
         self.videos = VideoList.from_paths([path], [-1])
         self._known_bad.clear()
         return self[0]
@@ -384,6 +387,7 @@ class EmbedJob(NetworkJob):
     def process(self, item: Item) -> Facts:
         """The feature as data; of windows their features behind their spans."""
         path = os.path.join(self.root, item.key)
+        # A video has many rows then, and its errors come from either side.
         if self.windows is not None:
             return self._process_windows(path, self.windows)
         sample = self._files.read(path)

@@ -145,6 +145,7 @@ def load_model(
 
 def with_random_weights(model: VideoModel, seed: int = 0) -> VideoModel:
     """The same network before any training; the global random state is neither used nor changed."""
+    # The caller's random numbers stay what they were.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         encoder = _built(model.settings)
@@ -187,6 +188,7 @@ def build_model(
     state = {str(key).removeprefix("module."): value for key, value in state.items()}
     weights = {key: value for key, value in state.items() if torch.is_tensor(value)}
     try:
+        # An untrusted config may ask for terabytes: no more than the weights of the file need.
         with bounded_network(weights):
             encoder = _built(settings)
     except Exception as error:  # a wrong argument can raise any error inside a network
@@ -261,6 +263,7 @@ def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: s
 def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:
     """D, measured with a clip of zeros: a small one, or for other patch sizes one of the crop."""
     message = ""
+    # A small clip is cheap; a ViT with learned positions takes its own size only.
     for size in (32, settings.crop_size):
         clip = torch.zeros(1, 3, settings.num_frames, size, size, device=device)
         try:

@@ -134,6 +134,7 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     mean, std = _normalisation(model, cfg)
     train = list(_transforms(cfg, "train"))
     test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
+    # The clip that the network was trained with; a test may sample others.
     clip_duration, num_frames = _clip(train + test)
     short_side, crop_size = _sizes(train, test, _is_image(train + test))
     return ModelSettings(
@@ -190,6 +191,7 @@ def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
             node = node.get("dataset")  # a wrapper, such as RepeatDataset, holds another data set
         pipelines.append(node.get("pipeline") if isinstance(node, dict) else None)
     pipelines.append(cfg.get(f"{part}_pipeline"))
+    # Of untrusted configs: whatever is no transform is passed over.
     for pipeline in pipelines:
         for transform in pipeline if isinstance(pipeline, list | tuple) else ():
             if isinstance(transform, dict) and isinstance(transform.get("type"), str):
@@ -224,6 +226,7 @@ def _sizes(
     """Short side and crop."""
     trained = _training_crop(train)
     short_side = None
+    # Training at another size by --cfg-options leaves the old crop in the test pipeline.
     for name, transform in test:
         if name == "ResizeShortSide" and type(transform.get("size")) is int:
             short_side = transform["size"]

@@ -189,6 +189,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
     Raises:
         ValueError: there are none, or an array is empty or not (T, H, W, 3) uint8.
     """
+    # A path is a sequence of letters, an array one of frames: neither is a list of videos.
     single = isinstance(videos, str | os.PathLike)
     if single or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
         videos = [videos]
@@ -226,6 +227,7 @@ def checked_frames(item: Any, position: int) -> np.ndarray:
         raise ValueError(f"{name} must be (T, H, W, 3), got shape {shape}{advice}")
     if 0 in shape:
         raise ValueError(f"{name} is empty, shape {shape}")
+    # Never scaled by a guess: 0..1 and 0..255 look alike in a dark video.
     if array.dtype != np.uint8:
         advice = "convert it to uint8"
         if array.dtype.kind == "f":

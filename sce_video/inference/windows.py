@@ -82,6 +82,7 @@ def embed_windows(
         VideoDecodeError: no window can be decoded, or decoding stops for ``options.timeout``.
     """
     name = os.fspath(path)
+    # Cuts take a pass of their own: spans must be known before the first frame.
     cuts = find_cuts(name, options.timeout) if windows.shots else None
     with open_patiently(name, options) as reader:
         spans = window_spans(reader.duration, windows, cuts)
@@ -157,6 +158,7 @@ def pack_windows(
         )
         for start, end in spans.tolist()
     ]
+    # Each frame of the video is decoded and resized once for all windows.
     wanted = [np.unique([clip.frames for clip in clips]) for clips in plans]
     # Of a frame that this window does not need, one further on may.
     earliest = np.minimum.accumulate([w[0] for w in wanted[::-1]])[::-1].tolist()
@@ -205,6 +207,7 @@ def window_views(
     there = needed[known]
     nearest = there[np.abs(there[None] - needed[:, None]).argmin(axis=1)]
     frames = np.stack([held[number] for number in nearest.tolist()])
+    # Frames are held once, though clips of a window may share them.
     positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
     view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
     return {"views": [view], "positions": positions, "label": -1, "index": 0, "seed": 0}
@@ -286,6 +289,7 @@ def embed_to_file(
                 problems.append(f"{name}: {part.reason}")
             parts.append(part)
             paths += [name] * len(part)
+            # A crash after hours costs a minute.
             if time.monotonic() - saved > _SAVE_SECONDS:
                 _write(Path(out), model, windows, options, paths, parts, problems)
                 saved = time.monotonic()

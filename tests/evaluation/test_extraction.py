@@ -1,12 +1,14 @@
 """Extraction of features into a file: against a loop, with resume, from any kind of config."""
 
 import json
+import multiprocessing
 import os
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from helpers.crashing_reads import CrashingReads
 from helpers.extraction import check_equal, configure, save_encoder
 from helpers.recognition import FINETUNE, RETRIEVAL
 from helpers.run_tool import free_port, run_ranks
@@ -14,7 +16,15 @@ from helpers.run_tool import free_port, run_ranks
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
-from sce_video.evaluation.extraction import ExtractionJob
+from sce_video.evaluation.extraction import (
+    ExtractionJob,
+    device_of_process,
+    explain_network_error,
+    failure_of,
+    modules_of,
+    time_limit,
+)
+from sce_video.jobs import Record
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
 from sce_video.utils.distributed import leave_process_group
@@ -209,3 +219,28 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
     assert found.indices.tolist() == [0, 1, 2, 3, 5] and len(found.failures) == 1
     assert found.values[:4].equal(one.values[:4])  # the same batches
     torch.testing.assert_close(found.values, one.values, atol=1e-6, rtol=1e-6)
+
+
+def test_processes_are_spread_over_the_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    process, found = multiprocessing.current_process(), []
+    for number in (1, 2, 3, 4):
+        monkeypatch.setattr(process, "_identity", (number,))
+        found.append(str(device_of_process("cuda")))
+    assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:0"]
+    assert str(device_of_process("cuda:1")) == "cuda:1"  # of a rank
+    assert str(device_of_process("cpu")) == "cpu"
+
+
+def test_modules_are_those_that_register_the_parts():
+    network = torch.nn.Sequential(CrashingReads(), torch.nn.Linear(1, 1))
+    assert modules_of(network.modules()) == ["helpers.crashing_reads"]
+
+
+def test_reasons_and_limits():
+    record = Record("a", False, None, {}, kind="crash", reason="killed by SIGSEGV")
+    assert failure_of(record) == "crashed the process that was reading it (killed by SIGSEGV)"
+    full = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+    assert "memory is full (CUDA out of memory.): take fewer" in explain_network_error(full, "a")
+    assert explain_network_error(RuntimeError("no"), "a.mp4") == "the network fails for a.mp4: no"
+    assert time_limit(60.0) == pytest.approx(660.0) and time_limit(None) > 1e5

@@ -47,16 +47,6 @@ def test_mean_over_views_in_uneven_batches(model, batch_size):
     assert features.failures == []
 
 
-def test_shuffled_and_repeated_videos_are_returned_once_and_in_order(model):
-    dataset = ColourVideos(7)
-    order = [3, 0, 6, 1, 5, 2, 4, 0, 3]  # as a padding sampler repeats
-    shuffled = extract_features(model, loader(dataset, 4, sampler=order))
-    plain = extract_features(model, loader(dataset, 4))
-    assert shuffled.indices.tolist() == list(range(7))
-    torch.testing.assert_close(shuffled.features, plain.features)
-    assert torch.equal(shuffled.labels, plain.labels)
-
-
 def test_mode_of_every_module_and_bn_statistics_are_kept(model):
     model.backbone[1].eval()  # a frozen layer in a network in training
     modes = [module.training for module in model.modules()]

@@ -188,28 +188,6 @@ class Spread(RowMetric):
         return {"spread": float(rows.values.std())}
 
 
-def test_one_view_beside_all_views():
-    rows = scores()
-    one = dataclasses.replace(rows, central=scores(seed=1).values)
-    numbers = compute_metrics([TopKAccuracy(), MeanClassAccuracy()], one)
-    alone = dataclasses.replace(rows, values=one.central)
-    for name, value in compute_metrics([TopKAccuracy(), MeanClassAccuracy()], alone).items():
-        assert numbers[f"one_view_{name}"] == value
-    for name, value in compute_metrics([TopKAccuracy(), MeanClassAccuracy()], rows).items():
-        assert numbers[name] == value
-
-
-def test_labels_out_of_range_raise():
-    rows = scores()
-    rows.labels[3] = 7
-    with pytest.raises(ValueError, match=r"labels from 0 to 6: 1 of 40 .* row 3, 3\.mp4 .label 7"):
-        TopKAccuracy().compute(rows)
-    with pytest.raises(ValueError, match="ranks of 1 or more"):
-        TopKAccuracy(ks=(0,))
-    with pytest.raises(ValueError, match="k must be at least 1"):
-        KNN(k=0)
-
-
 def test_few_shot_draws_within_each_gallery_and_reports_its_intervals():
     rows = features(90, 0)
     metric = FewShot(shots=(1, 4), draws=3, seed=2)

@@ -171,17 +171,6 @@ def test_folders_are_classes_only_if_each_has_its_own():
     assert _folders_of_classes(SimpleNamespace()) is None
 
 
-def test_views_per_forward_pass_do_not_change_the_result(videos, finetuned, tmp_path):
-    first = run_test(videos, finetuned, tmp_path / "a", dump=tmp_path / "a.npz")
-    second = run_test(
-        videos, finetuned, tmp_path / "b", dump=tmp_path / "b.npz",
-        test_cfg__max_views=7, test_dataloader__batch_size=3,
-    )  # fmt: skip
-    assert first["metrics"] == second["metrics"]
-    a, b = load_scores(tmp_path / "a.npz")[0], load_scores(tmp_path / "b.npz")[0]
-    torch.testing.assert_close(a.scores, b.scores, atol=1e-6, rtol=0)
-
-
 def test_an_unreadable_file_is_counted_or_raises(videos, finetuned, tmp_path):
     (tmp_path / "broken.mp4").write_bytes(b"not a video")
     lines = (videos / "test_split1.txt").read_text() + f"{tmp_path / 'broken.mp4'} 0\n"
@@ -395,20 +384,6 @@ def test_a_resumed_training_records_what_changed(videos, tmp_path):
         assert record["changed"] == ([] if epochs == 1 else changed)
     assert record["data"]["samples"] == 7 and record["data"]["num_classes"] == 2
     assert record["network"]["base_channels"] == 4 and record["network"]["parameters"] > 1000
-
-
-def test_a_training_from_a_whole_checkpoint_says_so(videos, finetuned, tmp_path):
-    options = small_options(videos, train_cfg__max_epochs=1, load_from=finetuned)
-    cfg = launch.training_config(FINETUNE, work_dir=tmp_path, amp="float32", cfg_options=options)
-    launch.train(cfg)
-    meta = load_checkpoint_file(tmp_path / "epoch_1.pth")["meta"]
-    assert meta["pretrained"]["path"] == str(finetuned) and meta["pretrained"]["epoch"] == 2
-
-
-def test_random_weights_are_tested_on_request(videos, tmp_path):
-    protocol = run_test(videos, "random", tmp_path)["protocol"]
-    assert protocol["checkpoint"]["path"] is None
-    assert protocol["checkpoint"]["source"].startswith("random initialisation")
 
 
 @pytest.mark.parametrize("amp", ["bfloat16", "float16"])

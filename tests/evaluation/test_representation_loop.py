@@ -26,7 +26,6 @@ from sce_video.evaluation import (
     group_ids,
     load_features,
 )
-from sce_video.evaluation.metrics.base import format_table
 from sce_video.evaluation.provenance import describe_dataset
 from sce_video.evaluation.rows import build_eval_dataloader, different_steps
 from sce_video.registry import DATASETS
@@ -137,12 +136,6 @@ def test_validation_refuses_metrics_that_need_a_gallery(tmp_path):
     with pytest.raises(ValueError, match=r"KNN, Retrieval of val_evaluator .* OnlineEvaluation"):
         MultiViewValLoop(run, data(6), [KNN_3, {"type": "Retrieval"}])
     assert MultiViewValLoop(run, data(6), [{"type": "FeatureStatistics"}]).out is None
-
-
-def test_two_metrics_of_one_name_are_refused(tmp_path):
-    run = runner(tmp_path, data(18), evaluator=[KNN_3, KNN_3], group_pattern=r"person(\d+)")
-    with pytest.raises(ValueError, match="two metrics of the evaluator give knn_top1"):
-        run.test()
 
 
 def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
@@ -268,13 +261,3 @@ def test_tool_reports_errors(tool, tmp_path, capsys):
         status, _ = tool(*arguments)
         assert status == 2
         assert message in capsys.readouterr().err
-
-
-def test_table_of_metrics():
-    text = format_table({"knn_top1": 0.5, "effective_rank": 1.0, "my_loss": 3.25}, "title")
-    assert text.splitlines() == [
-        "title",
-        "  knn_top1          50.00 %",
-        "  effective_rank     1.00",
-        "  my_loss            3.25",
-    ]

@@ -13,8 +13,7 @@ from helpers import evaluation_fakes
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder
 from mmengine.config import Config
 
-from sce_video.commands import evaluate
-from sce_video.data_tools.generated import CLASSES, render_toy_action
+from sce_video.data_tools.generated import CLASSES, HOWS, WHATS, render_toy_action
 from sce_video.datasets.loading.batches import collate_views
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
@@ -26,6 +25,7 @@ from sce_video.evaluation import (
     load_features,
     save_features,
 )
+from sce_video.evaluation.metrics.sense_of_time import class_factors, class_pairs
 from sce_video.evaluation.multi_view import (
     ALTERATIONS,
     alter_batch,
@@ -270,12 +270,45 @@ def test_the_loop_makes_every_sample_once(tmp_path, repo, capsys):
     assert tool.main([*given, str(out), "--train", str(tmp_path / "f.npz")]) != 0
 
 
-def test_protocols_of_the_command():
-    given = ["run", "--test", "t", "--gallery", "g", "--protocols", "knn", "time"]
-    args = evaluate.parse_args([*given, "--factors", "{a}_{b}", "--pairs", "ssv2"])
-    assert evaluate.evaluator(args) == [
-        {"type": "KNN"},
-        {"type": "SenseOfTime", "pairs": "ssv2", "factors": "{a}_{b}"},
-    ]
-    with pytest.raises(SystemExit):
-        evaluate.parse_args([*given[:-1], "--pairs", "ssv2"])
+def test_pairs_with_both_classes():
+    classes = ["Folding something", "Opening something", "Holding something", "Closing something"]
+    assert class_pairs(classes, "ssv2") == [(3, 1)]
+    named = [("Folding something", "Holding something"), ("Folding something", "Absent")]
+    assert class_pairs(classes, named) == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ("ssv2", "labels lack the pairs .* none has both classes among the 2"),
+        ("kinetics", "no pairs of opposite classes are known as 'kinetics'"),
+        ([("up", "up")], "two different names"),
+        (["up"], "two different names"),
+        ([], "labels lack the pairs"),
+    ],
+)
+def test_pairs_that_cannot_be_used(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        class_pairs(["up", "Opening something"], pairs)
+
+
+def test_factors_of_the_toy_actions():
+    factors = class_factors(CLASSES, "{appearance}_{motion}")
+    for number, (name, known) in enumerate((("appearance", WHATS), ("motion", HOWS))):
+        values, of_label = factors[name]
+        assert values == sorted(known)
+        assert [values[i] for i in of_label] == [c.split("_")[number] for c in CLASSES]
+
+
+@pytest.mark.parametrize(
+    ("classes", "template", "message"),
+    [
+        (["a_b", "c"], "{appearance}_{motion}", "the class 'c' has not the form"),
+        (["a_b", "a_c"], "{appearance}_{motion}", "all classes have the same appearance"),
+        (["a_b"], "a_b", "different factors in braces"),
+        (["a_b"], "{x}_{x}", "different factors in braces"),
+    ],
+)
+def test_names_that_have_no_factors(classes, template, message):
+    with pytest.raises(ValueError, match=message):
+        class_factors(classes, template)

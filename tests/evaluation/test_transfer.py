@@ -153,11 +153,6 @@ def run(files: dict[str, str], *words: str) -> int:
     return load("transfer").main(["linear", *given, *words])
 
 
-def test_a_set_of_ones_own(files, capsys):
-    assert run(files, "--metric", "top1") == 0
-    assert capsys.readouterr().out.startswith("many-shot: top1 ")
-
-
 def test_what_does_not_fit_together(files, tmp_path, capsys):
     def error(*words: str) -> str:
         assert run(files, *words) == 2

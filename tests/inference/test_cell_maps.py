@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -22,7 +21,7 @@ from sce_video.inference.cell_maps import (
     read_clips,
 )
 from sce_video.inference.classifier import load_classifier, predict
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import EmbedOptions
 from sce_video.registry import MODELS
 
 BACKBONES = {
@@ -112,14 +111,6 @@ def test_the_clips_are_those_of_predict(classifier, video):
     np.testing.assert_allclose(times, [[0.0, 0.36], [0.6, 0.96], [1.2, 1.56]], atol=1e-6)
 
 
-def test_the_mean_of_the_cells_is_the_feature(model, video):
-    """Features before pooling are those whose mean ``embed`` returns."""
-    (clip,) = read_clips(model.settings, video)
-    features = features_of_clip(model.encoder, clip, "x")
-    expected = embed(model, video, EmbedOptions(num_clips=1))[0]
-    np.testing.assert_allclose(features.mean(dim=(1, 2, 3)).numpy(), expected, atol=1e-5)
-
-
 def test_similarity_to_a_key(model, video, tmp_path):
     """Mean, one cell and the best of all, against a loop in numpy over the features."""
     key = write_lossless(tmp_path / "key.mp4", moving_frames(40, seed=3))
@@ -152,16 +143,6 @@ def test_a_clip_around_a_second(model, video):
     assert first.times[0] == 0.0
     with pytest.raises(ValueError, match=r"a\.mp4 lasts 1\.60 s: there is no clip at second 9"):
         read_clips(model.settings, video, at=9)
-
-
-def test_an_image_is_a_clip_of_one_frame(model, tmp_path):
-    image = moving_frames(1)[0]
-    cv2.imwrite(str(tmp_path / "a.png"), image[..., ::-1])
-    (clip,) = read_clips(model.settings, tmp_path / "a.png")
-    assert clip.is_image and clip.frames.shape == (4, 32, 32, 3)
-    assert (clip.frames == clip.frames[:1]).all()
-    found = cell_similarity(model, tmp_path / "a.png", tmp_path / "a.png")
-    assert found.maps[0].max() == pytest.approx(1.0, abs=1e-5)
 
 
 def test_mistakes(classifier, model, video, tmp_path):

@@ -177,18 +177,6 @@ def test_a_feature_depends_only_on_its_video(model, videos):
     assert len(np.unique(together.round(4), axis=0)) == len(paths)
 
 
-def test_the_batch_of_views_is_bounded(model, videos, monkeypatch):
-    sizes = []
-    network = model.encoder.backbone
-    monkeypatch.setattr(
-        network, "_forward_hooks", {0: lambda m, args, out: sizes.append(len(args[0]))}
-    )
-    monkeypatch.setattr(network, "_forward_hooks_with_kwargs", {})
-    monkeypatch.setattr(network, "_forward_hooks_always_called", {})
-    embed(model, videos[0][:2], EmbedOptions(num_clips=4, num_crops=3, max_views=5))
-    assert sizes == [5, 5, 2] * 2
-
-
 GOOD = np.zeros((4, 32, 32, 3), np.uint8)
 
 
@@ -232,6 +220,8 @@ def test_wrong_options(options, message):
 def test_nothing_to_embed_and_fps_of_files(model, videos):
     with pytest.raises(ValueError, match="no video to embed"):
         embed(model, [])
+    with pytest.raises(ValueError, match="fps must be positive"):
+        embed(model, GOOD, fps=float("nan"))
     with pytest.raises(ValueError, match="fps is for arrays"):
         embed(model, videos[0], fps=25)
 

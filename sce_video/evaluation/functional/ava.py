@@ -205,6 +205,7 @@ class MeanPrecisionBootstrap:
             hits: (M,) bool, true positives.
             true_videos: (G,) index of the video of each ground-truth box of the action.
         """
+        # Ground truth of a video that was drawn k times counts k times.
         boxes = self.times @ np.bincount(true_videos, minlength=self.times.shape[1])
         order = np.argsort(scores, kind="stable")[::-1]
         found = np.flatnonzero(hits[order])
@@ -420,6 +421,7 @@ def _flatten(
         if key in detections:
             boxes = check_boxes(detections[key][0], "detected", key)
             table = check_scores(detections[key][1], len(boxes), width, key)
+            # The official programs drop detections without area, not ground truth.
             solid = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
             found.append(boxes[solid])
             scores.append(table[solid, :width])
@@ -455,6 +457,7 @@ def _overlapping(flat: _Flat, iou: float) -> tuple[np.ndarray, np.ndarray]:
     overlap = common / (areas - common)
     near = overlap >= iou
     found, true, overlap = found[near], true[near], overlap[near]
+    # The last key is the first to sort by.
     order = np.lexsort((true, -overlap, found))
     return found[order], true[order]
 
@@ -479,6 +482,7 @@ def _hits(
     found, best = np.unique(found, return_index=True)  # the first pair is the most overlapping
     true = true[best]
     order = np.lexsort((found, -scores[found], true))
+    # Sorted by box, then score: the first of each box is its hit.
     _, winners = np.unique(true[order], return_index=True)
     hits[found[order][winners]] = True
     return hits

@@ -44,6 +44,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"{max(shots)} shots of each class were asked for, but class {int(classes[scarce])} "
             f"has {int(counts[scarce])} labelled samples: give fewer shots"
         )
+    # A prefix of one permutation for every number of shots: draws are nested.
     generator = torch.Generator().manual_seed(seed)
     order = []
     for label in classes:
@@ -100,6 +101,7 @@ def few_shot_hits(
     classes, targets = gallery_labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"two classes or more are needed, all labels are {classes.tolist()}")
+    # In float64: few samples make ill-conditioned fits.
     x = F.normalize(queries.to(device).double(), dim=1)
     y = F.normalize(gallery.to(device).double(), dim=1)
     hits = torch.zeros(len(x), draws, len(shots), len(CLASSIFIERS), dtype=torch.bool)

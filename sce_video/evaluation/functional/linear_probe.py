@@ -96,6 +96,7 @@ def fit_logistic(
         loss.backward()
         return loss
 
+    # Metrics are computed under no_grad.
     with torch.enable_grad():
         optimizer.step(closure)
     return weight.detach(), bias.detach()
@@ -116,6 +117,7 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
     held = torch.zeros(len(labels), dtype=torch.bool)
     for c in labels.unique():
         members = torch.nonzero(labels == c).flatten()
+        # At least one held out, and at least one kept, whatever the fraction.
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
         held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
     return torch.nonzero(~held).flatten(), torch.nonzero(held).flatten()
@@ -132,6 +134,7 @@ def group_split(
     names, classes = groups.unique(), len(labels.unique())
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
     kept, wanted = torch.ones(len(labels), dtype=torch.bool), max(round(fraction * len(names)), 1)
+    # A group is passed over where it has the last training samples of a class.
     for name in names[order]:
         rest = kept & (groups != name)
         if len(labels[rest].unique()) == classes:
@@ -177,6 +180,7 @@ def fit_linear_probe(
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")
+    # From strong to weak: each fit starts from the solution of the one before.
     grid = sorted(set(l2_grid), reverse=True)
     if not grid or grid[-1] <= 0:
         raise ValueError(f"l2_grid must hold positive weight decays, got {tuple(l2_grid)}")
@@ -234,6 +238,7 @@ def _choose_l2(
         start = fit_logistic(x[train], y[train], num_classes, l2, start=start, max_iter=max_iter)
         logits = x[held] @ start[0] + start[1]
         accuracy[l2] = top_k_accuracy(logits, y[held], (1,))[1]
+        # The smallest tuple: accuracy, then cross-entropy, then the stronger decay.
         ranked.append((-accuracy[l2], float(F.cross_entropy(logits, y[held])), -l2))
         on_fit()
     return -min(ranked)[2], accuracy

@@ -125,8 +125,10 @@ def nearest_neighbours(
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
     k = min(k, len(gallery))
+    # -inf marks slots that no row fills: groups may leave fewer than k.
     best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     where = torch.zeros_like(best, dtype=torch.long)
+    # Where all queries fit into a block they are normalised once, not per block of the gallery.
     few = normalised(queries, query_mean) if len(queries) <= block else None
     for offset in range(0, len(gallery), gallery_block):
         columns = slice(offset, offset + gallery_block)
@@ -247,9 +249,11 @@ def knn_scores(
             f"{int(alone.sum())} queries have no neighbour outside their own group, the first is "
             f"row {int(torch.nonzero(alone)[0])}: at least two groups are needed"
         )
+    # Unused slots have the similarity -inf and so the weight 0.
     weights = torch.softmax(similar / temperature, dim=1)
     labels = gallery_labels[neighbours]
     voted = similar.new_zeros((len(queries), num_classes))
+    # Not in place: voted is zeroed memory for the count of votes below.
     scores = voted.scatter_add(1, labels, weights)
     voted.scatter_add_(1, labels, torch.isfinite(similar).float())
     return scores.masked_fill(voted == 0, float("-inf"))
@@ -311,6 +315,7 @@ def rank(
         block=block,
         gallery_block=gallery_block,
     )
+    # An unused slot has the index 0, whose label may be the right one.
     hits = (gallery_labels[indices] == query_labels[:, None]) & ~torch.isneginf(similarities)
     return Ranking(similarities, indices, hits)
 

@@ -53,6 +53,7 @@ def bootstrap_intervals(
     block = max(1, _BLOCK // len(outcomes))
     for start in range(0, resamples, block):
         draws = min(block, resamples - start)
+        # Offsets of count for each draw: one bincount then counts all draws apart.
         drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
         times = np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
         means.append(_means(outcomes, classes, times[:, members].astype(np.float64)))
@@ -66,6 +67,7 @@ def _means(outcomes: np.ndarray, classes: np.ndarray | None, times: np.ndarray) 
     if classes is not None:
         parts = [np.nonzero(classes == label)[0] for label in np.unique(classes)]
     total, seen = np.zeros((len(times), outcomes.shape[1])), np.zeros((len(times), 1))
+    # Where a class was not drawn, the mean is that of the others.
     for rows in parts:
         sizes = times[:, rows].sum(axis=1, keepdims=True)
         total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)  # 0 of a class not drawn
@@ -144,6 +146,7 @@ def _by_unit(
     sizes = np.bincount(labels)
     if centred:
         values = values - (np.bincount(labels, weights=values) / sizes)[labels]
+    # A mean of class means gives each sample the weight 1 / (classes * size of its class).
     parts = values / (len(sizes) * sizes[labels])
     if units is None:
         return parts
@@ -221,6 +224,7 @@ def seeds_test(
         if len(values) > 1:
             spread.append(means[-1].var(ddof=1))
             noise.append(scale * own.var(axis=0, ddof=1).sum())
+    # A setting of one run borrows the spread of the other.
     counts = np.array([len(first), len(second)])
     terms = np.resize(spread, 2) / counts
     over_videos = scale * ((centres[1] - centres[0]) ** 2).sum()

@@ -257,9 +257,11 @@ def many_shot(
     classifier = logistic_regression(max_iter)
     validation: dict[float, float] = {}
     with convergence_is_not_expected():
+        # warm_start: the order of the grid is part of the protocol.
         for c in grid if len(grid) > 1 else ():
             validation[c] = _fit_and_score(classifier, c, train, val, metric)
         best = max(validation, key=lambda c: validation[c]) if validation else grid[0]
+        # The chosen C is fitted again on all but the test.
         both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
         if not np.array_equal(np.unique(train.labels), np.unique(both.labels)):
             classifier = logistic_regression(max_iter)  # a start of another shape is refused
@@ -376,6 +378,7 @@ def low_shot_svm(
     train, test = svm_features(train), svm_features(test)
     results: dict[int | None, list[float]] = {}
     for count in shots:
+        # From the same seed for every K, so that it does not depend on the others.
         generator = random.Random(seed)
         results[count] = []
         for _ in range(1 if count is None else draws):

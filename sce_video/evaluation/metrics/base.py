@@ -121,6 +121,7 @@ class RowMetric(BaseMetric):
         Raises:
             ValueError: the metric needs a gallery, or nothing was collected.
         """
+        # mmengine gives a metric the tested samples alone.
         if self.needs_gallery:
             raise ValueError(
                 f"{type(self).__name__} compares with a gallery, which a plain test loop does not "
@@ -174,6 +175,7 @@ def compute_metrics(
 
 def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
     """The values of a metric that is no RowMetric; all rows are on this rank."""
+    # A metric collects over batches: what an earlier set has left must not count.
     metric.results.clear()
     for value, label in zip(rows.values, rows.labels, strict=True):
         label = label.reshape(1)
@@ -247,6 +249,7 @@ def for_each_group(
         return function(rows, gallery, num_classes)
     assert rows.groups is not None
     num_classes = int(rows.labels.max()) + 1
+    # Results come group by group and go back into the order of the rows.
     parts, order = [], []
     for group in rows.groups.unique():
         inside = rows.groups == group
@@ -267,6 +270,7 @@ def fit_progress(
         rows: The queries.
         gallery: None for groups.
     """
+    # Leaving groups out fits once for each.
     if gallery is None and rows.groups is not None:
         fits *= len(rows.groups.unique())
     progress = Progress(fits, name, unit="fits", quiet=True)
@@ -292,6 +296,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
                 f"evaluation needs labels: {len(unlabelled)} of {len(part)} {name} videos have "
                 f"none, the first is {part.paths[unlabelled[0]]}"
             )
+    # A class without training samples is no fault of the features.
     labels = rows.labels.tolist()
     if gallery is not None:
         check_same_size(rows, gallery)

@@ -140,6 +140,7 @@ class AVAMeanAP(RowMetric):
             (frame.video, frame.timestamp): (frame.boxes, frame.actions)
             for frame in read_key_frames(ann_file)
         }
+        # Row i of the matrix belongs to a box, not to a key frame.
         per_frame = rows.values.split(rows.counts.tolist())
         found = {
             key: (boxes, scores.numpy())
@@ -167,4 +168,5 @@ class AVAMeanAP(RowMetric):
         }
         self.text = result.table()
         self.intervals = {"mAP": result.interval and list(result.interval)}
+        # No scored action has ground truth: JSON has no NaN.
         return {"mAP": 0.0 if math.isnan(result.mAP) else result.mAP}

@@ -65,6 +65,7 @@ class Retrieval(RowMetric):
         """See the class. With groups, each group is centred with the mean of its own gallery."""
         found = {}
         for name, prefix in _PREFIXES.items():
+            # Each group is centred by its own gallery: no test feature enters a mean of another.
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
             for column, k in enumerate(self.ks):
                 found[f"{prefix}_r{k}"] = hits[:, column]
@@ -136,6 +137,7 @@ def retrieve(
     for features in (queries, gallery):
         check_labelled(features, "retrieval")
     check_same_size(queries, gallery)
+    # A video must not be found by itself where the two sets overlap.
     query_groups, gallery_groups, shared = shared_groups(queries.paths, gallery.paths)
     rankings = {
         name: rank(
@@ -158,6 +160,7 @@ def retrieve(
             f"{gallery.source or 'the gallery'} holds only the query itself for "
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
+    # They count as misses, so the user is told how many there are.
     unseen = ~torch.isin(queries.labels, gallery.labels.unique())
     return RetrievalResult(
         centred=rankings["centred"].recall(ks),
@@ -230,6 +233,7 @@ class KNN(RowMetric):
             raise ValueError("kNN needs either a gallery or groups: give one of them")
         else:
             groups = rows.groups.to(self.device)
+        # Groups: the rows are their own gallery, without those of the same group.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
         scores = knn_scores(
@@ -302,6 +306,7 @@ class LinearProbe(RowMetric):
             scores = for_each_group(rows, gallery, score)
         hits = {k: top_k_hits(scores, rows.labels, k) for k in (1, 5)}
         metrics = self.means_of({f"linear_top{k}": values for k, values in hits.items()})
+        # Its mean over samples is not the metric: class_means names it.
         self.outcomes["linear_mean_class"] = hits[1]
         return {**metrics, "linear_mean_class": mean_class_accuracy(scores, rows.labels)}
 

@@ -113,6 +113,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, tuple[list
             "the form of the class names must have different factors in braces, as in "
             f"'{{appearance}}_{{motion}}', got {template!r}"
         )
+    # Odd parts of the split are the names in braces.
     pattern = "".join(
         f"(?P<{part}>.+?)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
     )
@@ -236,6 +237,7 @@ class SenseOfTime(RowMetric):
             metrics |= self._factor_accuracies(factor, of_label, rows, gallery)
         if pairs:
             metrics |= self._pair_accuracies(pairs, rows.labels, found["linear"])
+        # The table shows all of them: a list of 30 lines would hide the others.
         self.in_text, self.text = frozenset(metrics), self._table(metrics)
         return metrics
 
@@ -269,6 +271,7 @@ class SenseOfTime(RowMetric):
 
     def _combinations(self, queries: Rows, training: Rows) -> Iterator[tuple[Tensor, Tensor]]:
         """Features to test and features to train on, in the order of :meth:`_names`."""
+        # The order of _names(): own gallery first, then that of unaltered clips.
         yield queries.values, training.values
         for name in self.alterations:
             yield queries.altered[name], training.altered[name]
@@ -328,6 +331,7 @@ class SenseOfTime(RowMetric):
     def _similarities(self, rows: Rows) -> dict[str, float]:
         metrics = {}
         for prefix, mean in (("", 0.0), ("centred_", rows.values.double().mean(dim=0))):
+            # The mean of the unaltered queries for both sides, so the alteration is not hidden.
             plain = rows.values.double() - mean
             for name in self.alterations:
                 cosines = F.cosine_similarity(plain, rows.altered[name].double() - mean, dim=1)

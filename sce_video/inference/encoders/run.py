@@ -33,7 +33,7 @@ from sce_video.inference.encoders.source import (
 )
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.model_settings import TEST_CROPS, TRAIN_CROPS
-from sce_video.models.backbones.hf_families import architecture_of, family_of
+from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, write_text
 from sce_video.utils.run_files import MODEL_PREFIX, is_model
@@ -169,6 +169,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     out = cache_folder() / "encoders" / digest / short
+    # A run without it was interrupted.
     if not (out / CONFIG).is_file():  # written last
         import_encoder(name, out, folder=folder)
     return str(out)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.models.backbones.hf_families import config_of, family_of, transformers, vision_part
+from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers, vision_part
 from sce_video.utils.errors import UserError
 from sce_video.utils.json_files import read_json
 
@@ -51,10 +51,12 @@ def find_model(name: str) -> Path:
             f"{name} is neither a folder nor a name on the hub (owner/model): give the folder of a "
             "model, as save_pretrained() writes it, or such a name"
         )
+    # First: the message of a missing package comes before any request.
     transformers()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    # safetensors if there are some: pickles are read as data alone, but are twice the download.
     try:
         for weights in _WEIGHTS:
             folder = Path(snapshot_download(name, allow_patterns=[*_SETTINGS, weights]))
@@ -75,7 +77,7 @@ def read_model_config(folder: Path) -> Any:
 
     Raises:
         EncoderError: it is of no known family or damaged, or asks for more than a network: see
-            :func:`~sce_video.models.backbones.hf_families.config_of`.
+            :func:`~sce_video.models.backbones.hf_encoder.config_of`.
     """
     stored = read_json(folder / _CONFIG)
     if not isinstance(stored, dict):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from sce_video.evaluation.functional.few_shot import draw_shots, few_shot_hits, interval_of_mean
+from sce_video.evaluation.functional.few_shot import draw_shots, few_shot_hits
 
 CLASSES, SIZE, SHOTS, L2 = 4, 6, (1, 3, 5), 0.02
 
@@ -69,15 +69,6 @@ def test_the_linear_classifier_is_that_of_scikit_learn(features, hits):
             right = solver.predict((queries - mean) / scale) == wanted
             assert (hits[:, draw, column, 0].numpy() == right).mean() > 0.99
     assert hits[..., 0].double().mean(dim=(0, 1)).diff().gt(0).all()  # more labels, better
-
-
-def test_the_interval_is_that_of_student():
-    from scipy.stats import t
-
-    values = torch.tensor([0.3, 0.5, 0.4, 0.6])
-    mean, half = interval_of_mean(values, 0.9)
-    low, high = t.interval(0.9, 3, values.numpy().mean(), values.numpy().std(ddof=1) / 2)
-    assert (mean - half, mean + half) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import torch
 
 from sce_video.evaluation import Rows, retrieve
 from sce_video.evaluation.functional.neighbours import feature_mean, retrieval_hits
-from sce_video.evaluation.metrics.features import shared_groups
 
 
 def brute_force(queries, gallery, query_labels, gallery_labels, k, centred):
@@ -109,20 +108,6 @@ def test_centred_and_plain_equal_a_loop_that_excludes_the_query(start, blocks):
         for i, row in enumerate(ranking.indices.tolist()):
             assert queries.paths[i] not in [gallery.paths[j] for j in row]
     assert outcome.centred != outcome.plain
-
-
-def test_an_excluded_video_is_no_hit_at_a_rank_above_the_gallery_size():
-    # Every class has one video: beyond itself, a query can find nothing.
-    data = feature_set(3, 5)
-    alone = Rows(data.features, torch.arange(5), data.indices, data.paths)
-    assert retrieve(alone, alone, ks=(1, 5, 50)).plain == {1: 0.0, 5: 0.0, 50: 0.0}
-
-
-def test_groups_are_equal_for_equal_paths():
-    queries, gallery, shared = shared_groups(["a", "b", "b", "c"], ["x", "b", "a", "b", "y"])
-    same = (queries[:, None] == gallery[None]).int().tolist()
-    assert same == [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 0]]
-    assert shared == 3
 
 
 def test_invalid_sets_and_options_raise():

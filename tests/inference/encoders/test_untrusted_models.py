@@ -11,8 +11,7 @@ from helpers.hf_models import FAMILIES
 
 from sce_video.inference.encoders.run import import_encoder
 from sce_video.inference.encoders.source import EncoderError, read_model_config
-from sce_video.models.backbones.hf_encoder import HFEncoder
-from sce_video.models.backbones.hf_families import architecture_of, config_of
+from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
 #: What transformers 4 wrote beside the sizes, also for parts of a model.
 _OLD = {
@@ -252,3 +251,10 @@ def test_the_published_config_of_clip():
     assert config.vision_config.patch_size == 32
     assert config.text_config.vocab_size == 49408
     assert config.projection_dim == 512
+
+
+def test_architectures_that_are_no_list(hf_model, tmp_path):
+    folder = shutil.copytree(hf_model("videomae")[0], tmp_path / "model")
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**stored, "architectures": 5}))
+    assert import_encoder(str(folder), tmp_path / "run").backbone["pool"] == "mean"

@@ -1,0 +1,199 @@
+"""Paired tests: scipy's tests, all sign flips, level and power, Holm's correction."""
+
+import importlib.util
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import binom, binomtest, bootstrap, t, ttest_ind, ttest_rel
+
+from sce_video.evaluation.functional.statistics import (
+    bootstrap_intervals,
+    holm,
+    mcnemar_p_value,
+    paired_differences,
+    paired_p_value,
+    seeds_test,
+)
+
+
+def test_accuracies_are_compared_by_mcnemars_exact_test():
+    random = np.random.default_rng(0)
+    for videos, shift in ((1, 0), (9, 0.3), (60, 0.1), (3000, 0.02)):
+        a, b = random.random(videos) < 0.6, random.random(videos) < 0.6 + shift
+        parts = paired_differences(a, b)
+        assert parts.sum() == pytest.approx(b.mean() - a.mean())
+        worse, better = int((a & ~b).sum()), int((b & ~a).sum())
+        expected = binomtest(worse, worse + better).pvalue if worse + better else 1.0
+        assert paired_p_value(parts) == pytest.approx(expected, rel=1e-9)
+    for first, second in itertools.product(range(6), range(6)):
+        expected = binomtest(first, first + second).pvalue if first + second else 1.0
+        assert mcnemar_p_value(first, second) == pytest.approx(expected, rel=1e-9)
+    assert mcnemar_p_value(9000, 9400) == pytest.approx(binomtest(9000, 18400).pvalue, rel=1e-6)
+
+
+def test_other_means_are_compared_by_flipping_signs():
+    random = np.random.default_rng(1)
+    a, b = random.random(10), random.random(10) + 0.2
+    parts = paired_differences(a, b)
+    flips = np.array(list(itertools.product((-1, 1), repeat=10))) @ parts
+    exact = np.mean(np.abs(flips) >= abs(parts.sum()) - 1e-12)
+    assert paired_p_value(parts) == pytest.approx(exact, abs=4 * np.sqrt(exact / 10_000))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_level_under_the_null_and_power(seeds):
+    random = np.random.default_rng(seeds)
+    runs, videos = 400, 100
+
+    def rejected(gain):
+        count = 0
+        for run in range(runs):
+            ease = random.random(videos)  # what both models find easy
+            a, b = (
+                (random.random((seeds, videos)) < np.clip(ease + shift, 0, 1)).mean(axis=0)
+                for shift in (0, gain)
+            )
+            p_value = paired_p_value(paired_differences(a, b), permutations=200, seed=run)
+            count += p_value <= 0.05
+        return count
+
+    assert rejected(0.0) <= binom.ppf(1 - 1e-4, runs, 0.05)
+    assert rejected(0.3) > 0.9 * runs
+
+
+def test_seeds_that_shift_all_videos_alike_are_compared_by_welchs_test():
+    random = np.random.default_rng(0)
+    ease, runs = random.random(50), random.random(7)[:, None]
+    a, b = ease + runs[:3], ease + runs[3:] + 0.2
+    expected = ttest_ind(b[:, 0], a[:, 0], equal_var=False)
+    interval, p_value = seeds_test(a, b)
+    assert p_value == pytest.approx(expected.pvalue)
+    assert interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    change, error = b.mean() - a[:1].mean(), np.sqrt(runs[3:].var(ddof=1) * (1 + 1 / 4))
+    for first, second, sign in ((a[:1], b, 1), (b, a[:1], -1)):  # one run: it spreads as the other
+        interval, p_value = seeds_test(first, second)
+        assert p_value == pytest.approx(2 * t.sf(abs(change) / error, 3))
+        ends = sign * change - t.ppf(0.975, 3) * error, sign * change + t.ppf(0.975, 3) * error
+        assert interval == pytest.approx(ends)
+
+
+def test_seeds_that_change_nothing_are_compared_by_students_paired_test():
+    random = np.random.default_rng(0)
+    once = random.random(40) < 0.5, random.random(40) < 0.7
+    a, b = (np.tile(part.astype(float), (3, 1)) for part in once)
+    expected = ttest_rel(b[0], a[0])
+    interval, p_value = seeds_test(a, b)
+    assert p_value == pytest.approx(expected.pvalue)
+    assert interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    # rows of one video, and classes of equal size that are right equally often
+    rows = np.repeat(np.arange(40), 2)
+    assert seeds_test(a[:, rows], b[:, rows], rows)[1] == pytest.approx(expected.pvalue)
+    both = [np.concatenate([part, part], axis=1) for part in (a, b)]
+    assert seeds_test(*both, np.tile(np.arange(40), 2), np.repeat([0, 1], 40))[1] == pytest.approx(
+        expected.pvalue
+    )
+    assert seeds_test(a, a) == ((0.0, 0.0), 1.0)
+    nothing = np.zeros((3, 40))
+    assert seeds_test(nothing, nothing + 1) == ((1.0, 1.0), mcnemar_p_value(0, 40))
+
+
+@pytest.mark.parametrize("runs", [3, 5])
+@pytest.mark.parametrize(("videos", "spread"), [(1000, 0.0), (3783, 0.013)])
+def test_level_and_power_with_several_seeds(repo, runs, videos, spread):
+    spec = importlib.util.spec_from_file_location("seeds", repo / "benchmarks/seeds_test.py")
+    simulation = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(simulation)
+    random = np.random.default_rng(runs)
+
+    def rejected(gap, drawn):
+        found = (
+            seeds_test(*simulation.outcomes(random, runs, videos, spread, gap=gap))
+            for _ in range(drawn)
+        )
+        return sum(not low <= 0 <= high for (low, high), _ in found)
+
+    assert rejected(0.0, 200) <= binom.ppf(1 - 1e-4, 200, 0.05)  # 8 to 45 % of it with seeds fixed
+    assert rejected(0.1, 30) > 24
+
+
+def test_holm_equals_its_definition():
+    p_values = [0.04, 0.01, 0.03, 0.5]
+    assert holm(p_values) == pytest.approx([0.09, 0.04, 0.09, 0.5])
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([0.02]) == [0.02] and holm([]) == []
+
+
+@pytest.mark.parametrize(("a", "b"), [([], []), ([1, 0], [1])])
+def test_invalid_input(a, b):
+    with pytest.raises(ValueError, match="of one length"):
+        paired_differences(a, b)
+
+
+def test_ends_are_those_of_scipy():
+    random = np.random.default_rng(0)
+    values = np.stack([random.random(150) < 0.7, random.normal(0.4, 0.2, 150)], axis=1)
+    found = bootstrap_intervals(values, resamples=20_000)
+    for column, ends in zip(values.T.astype(float), found, strict=True):
+        scipy_ends = bootstrap(
+            (column,), np.mean, n_resamples=20_000, method="percentile", rng=1
+        ).confidence_interval
+        # Ends of two sets of 20,000 draws differ by hundredths of the standard error; means of
+        # zeros and ones have steps of 1/150.
+        step = 1 / 150 if set(column) == {0, 1} else 0.1 * column.std() / np.sqrt(150)
+        assert ends == pytest.approx(list(scipy_ends), abs=1.01 * step)
+
+
+@pytest.mark.parametrize("clips", [1, 3])
+def test_intervals_cover_the_truth_as_often_as_stated(clips):
+    random = np.random.default_rng(clips)
+    runs, videos, truth = 400, 80, 0.6
+    units = np.repeat(np.arange(videos), clips)
+    covered = alone = 0
+    for run in range(runs):  # the clips of a video have one outcome
+        hits = np.repeat(random.random(videos) < truth, clips)[:, None]
+        low, high = bootstrap_intervals(hits, units, resamples=300, seed=run)[0]
+        covered += low <= truth <= high
+        if clips > 1:
+            low, high = bootstrap_intervals(hits, resamples=300, seed=run)[0]
+            alone += low <= truth <= high
+    # 93 to 95 % is what the percentile method reaches with 80 videos.
+    assert binom.ppf(1e-4, runs, 0.93) <= covered <= binom.ppf(1 - 1e-4, runs, 0.955)
+    assert clips == 1 or alone < 0.8 * runs  # rows alone would claim too much
+
+
+def test_class_means_equal_a_loop_over_the_same_draws():
+    random = np.random.default_rng(3)
+    labels, hits = random.integers(4, size=30), random.random((30, 2)) < 0.5
+    units = np.arange(30) // 2
+    found = bootstrap_intervals(hits, units, labels, resamples=50, seed=5)
+    draws, means = np.random.default_rng(5), []
+    for _ in range(50):
+        rows = [r for unit in draws.integers(15, size=15) for r in (2 * unit, 2 * unit + 1)]
+        drawn, right = labels[rows], hits[rows]
+        means.append(np.mean([right[drawn == c].mean(axis=0) for c in set(drawn)], axis=0))
+    assert found == pytest.approx(np.quantile(means, [0.025, 0.975], axis=0).T)
+
+
+def test_one_video_has_no_interval_and_the_state_of_numpy_is_left_alone():
+    before = np.random.get_state()[1].copy()
+    assert bootstrap_intervals(np.ones((3, 1)), np.array(["a", "a", "a"])) is None
+    assert bootstrap_intervals(np.ones((2, 1))).tolist() == [[1.0, 1.0]]
+    assert (np.random.get_state()[1] == before).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.ones((0, 1)),), "got shape"),
+        ((np.ones(3),), "got shape"),
+        ((np.array([[1.0], [np.nan]]),), "row 1"),
+        ((np.ones((3, 1)), np.arange(2)), "units of shape"),
+        ((np.ones((3, 1)), None, np.arange(2)), "classes of shape"),
+    ],
+)
+def test_invalid_input_of_intervals(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        bootstrap_intervals(*arguments)
+    for wrong in ({"confidence": 95}, {"resamples": 0}):
+        with pytest.raises(ValueError, match=str(*wrong.values())):
+            bootstrap_intervals(np.ones((2, 1)), **wrong)
