@@ -1,18 +1,21 @@
-"""Calls in other processes: crashes, hangs, errors, the end."""
+"""Small images and clips, and calls in other processes: crashes, hangs, errors, the end."""
 
+import io
 import os
 import signal
 import time
 from concurrent.futures import Future
 
+import av
 import pytest
+from helpers.tiny_encoder import moving_frames, write_lossless
 
-from sce_video.find.search_media import CallError, Workers
+from sce_video.find.search_media import CallError, MediaCache, MediaWorkers, animation, middle_frame
 
 
 @pytest.fixture
 def workers():
-    made = Workers(1)
+    made = MediaWorkers(1)
     yield made
     made.close()
 
@@ -61,3 +64,21 @@ def test_after_the_end(workers):
     with pytest.raises(CallError, match="closed"):
         workers.call(abs, 1, timeout=1)
     workers.close()
+
+
+def test_the_cache_keeps_the_most_recently_used():
+    cache, made = MediaCache(limit=25), []
+
+    def get(key):
+        return cache.get(key, lambda: made.append(key) or bytes([key]) * 10)
+
+    assert [get(key)[0] for key in (1, 2, 1, 3, 1, 2)] == [1, 2, 1, 3, 1, 2]
+    assert made == [1, 2, 3, 2], "3 was made when 2 was the least recently used"
+
+
+def test_a_video_of_an_instant_has_an_animation(tmp_path):
+    for count, expected in ((1, 4), (2, 4), (50, 16)):
+        video = write_lossless(tmp_path / f"{count}.mp4", moving_frames(count, 24, 32))
+        with av.open(io.BytesIO(animation(str(video)))) as container:
+            assert sum(1 for _ in container.decode(video=0)) == expected
+        assert middle_frame(str(video))[:2] == b"\xff\xd8"

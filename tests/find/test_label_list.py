@@ -2,9 +2,7 @@
 
 import os
 import subprocess
-import zlib
 
-import numpy as np
 import pytest
 from helpers.disk_faults import file_size_limit
 
@@ -55,13 +53,6 @@ def test_undo_restores_every_state(labels):
         again = LabelList(labels.file)
         assert (again.labels, again.classes) == (labels.labels, labels.classes)
     assert labels.undo() == []
-
-
-def test_what_changes_nothing_is_not_undone(labels):
-    assert labels.apply(PATHS, None) == (0, []) and not labels.file.exists()
-    labels.apply(PATHS[:1], "one")
-    assert labels.apply(PATHS[:1], "one") == (0, [])
-    assert labels.undo_depth == 1
 
 
 def test_lines_of_other_videos_are_kept(tmp_path):
@@ -179,35 +170,6 @@ def test_the_split_has_all_classes_on_both_sides(labels, tmp_path):
     assert list(parts[1].values()).count("0") == 2
     labels.apply(["one/new.mp4"], "one")
     assert labels.split()[1].read_text().count("\n") in (3, 4)
-
-
-def test_a_split_reads_the_labels_once_whatever_the_number_of_classes(labels):
-    class Counted(dict):
-        passes = 0
-
-        def items(self):
-            Counted.passes += 1
-            return super().items()
-
-    random = np.random.default_rng(0)
-    known = {f"video{i}.mp4": int(c) for i, c in enumerate(random.integers(200, size=2000))}
-    labels.labels = Counted(known)
-    train, test = labels.split()
-    assert Counted.passes <= 1
-
-    def hashed(path):
-        code = zlib.crc32(path.encode())
-        code = (code * 0x9E3779B97F4A7C15) ^ (code << 32)
-        return (code * 0xBF58476D1CE4E5B9 % 2**64) >> 20
-
-    expected = []
-    for label in range(200):  # the definition, class by class
-        paths = [path for path, own in known.items() if own == label]
-        paths.sort(key=hashed)
-        expected += paths[: max(1, round(len(paths) / 4))] if len(paths) > 1 else []
-    listed = [line.split(" ")[0] for line in test.read_text().splitlines()]
-    assert listed == [path for path in known if path in set(expected)]
-    assert len(train.read_text().splitlines()) == 2000 - len(expected)
 
 
 def test_a_split_needs_two_videos_of_a_class(labels):

@@ -111,32 +111,6 @@ def test_back_forward_and_reload_keep_the_query(page, served):
     assert page.url == f"{served.origin}/" and names(page) == ROWS
 
 
-def test_an_address_of_what_is_not_there_shows_all_videos(page, served):
-    for address in ("video=none.mp4", "video=x%E2%80%AEy", "label=none&path="):
-        page.goto(f"{served.origin}/#{address}")
-        page.locator(".card").nth(len(NAMES) - 1).wait_for()
-        assert names(page) == ROWS
-    page.goto(f"{served.origin}/#video=x%E2%80%AEy")
-    page.wait_for_function("() => document.querySelector('#message').textContent.includes('u202e')")
-
-
-def test_the_grid_is_reached_at_once(page):
-    page.keyboard.press("ArrowDown")
-    focus = "document.activeElement.ariaLabel"
-    assert page.evaluate(focus) == ROWS[0]
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate(focus) == ROWS[1]
-    page.keyboard.press("Enter")  # the results take the place of the card that had the focus
-    wait_for_results(page, 4)
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate(focus) == names(page)[0]
-    page.reload()
-    wait_for_results(page, 4)
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    assert page.evaluate(focus) == names(page)[0]
-
-
 def test_what_is_no_video_is_refused_on_the_page(page, tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("no video")
