@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 import sce_video.engine  # noqa: F401  registers LARS and the optim wrapper
 from sce_video.engine.compile import compile_backbones, fold_backbones
 from sce_video.engine.config.load import load_config
-from sce_video.engine.device_copy import copied_ahead
+from sce_video.engine.train_loop import copied_ahead
 from sce_video.models.algorithms import sce
 from sce_video.models.losses import collapse
 from sce_video.registry import MODELS

@@ -23,7 +23,7 @@ from sce_video.utils.progress import Progress
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, walk_files
 
-#: Of :mod:`sce_video.engine.trackers`, whose import takes seconds.
+#: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 

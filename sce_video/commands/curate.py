@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.curation.curate import CurateOptions, curate
-    from sce_video.curation.write import write_curation, write_page
+    from sce_video.curation.write import write_curation, write_curation_page
     from sce_video.find.stored_features import read_videos
 
     options = CurateOptions(
@@ -129,12 +129,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Path(args.out)
     source = args.source if args.checkpoint is None else embedded(args)
     videos = read_videos(source, args.labels, args.classes, args.column)
+    # After the reading: a wrong source leaves no folder behind.
     out.mkdir(parents=True, exist_ok=True)
     with progress_bars() as count:
         found = curate(videos, options, folder=out, on_video=count)
     report = write_curation(found, out, args.keep)
     if not args.no_page:
-        write_page(out / _PAGE, found, report)
+        write_curation_page(out / _PAGE, found, report)
     print(describe(found, report, out, not args.no_page))
     return 1 if found.duplicates.unread else 0
 

@@ -116,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     checkpoint = args.checkpoint
     if checkpoint != RANDOM:
+        # A model of transformers becomes a run in the cache.
         checkpoint = newest_checkpoint(run_of_model(checkpoint))
     names = ("workers", "ray", "processes_per_gpu")
     with output_file(args.out) as out:

@@ -24,7 +24,7 @@ from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints
 if TYPE_CHECKING:
     from sce_video.inference.encoders.run import ImportedEncoder
 
-#: Of :mod:`sce_video.models.backbones.hf_families`, whose import takes seconds.
+#: Of :mod:`sce_video.models.backbones.hf_encoder`, whose import takes seconds.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 
 

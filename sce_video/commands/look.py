@@ -95,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         strips, quantity, grid, title = _look_for_class(args, failures)
     else:
         strips, quantity, grid, title = _look_for_frame(args)
+    # One scale for all strips, so that colours can be compared.
     limits = _limits(args.scale)
     if limits is None:
         scale = common_scale([s.maps for s in strips if s.maps is not None], quantity)

@@ -170,6 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.inference.classifier import load_classifier, top_classes
     from sce_video.inference.embed import iterate_embeddings
 
+    # Before the network is loaded: a missing file is said at once.
     paths = find_videos(args.videos)
     names = class_names_of(args.classes)
     classifier = load_classifier(args.checkpoint, args.config, args.device, names)

@@ -81,6 +81,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the training in RUN")
     start.add_argument("--overwrite", action="store_true", help="remove the training in RUN first")
+    # The options are those of the recipe, which depends on --method: it is read first.
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
@@ -127,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, settings = parse_args(argv)
     check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
@@ -137,6 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.runs.seeds import found_seeds
     from sce_video.utils.distributed import leave_process_group
 
+    # A budget in hours counts the imports, too.
     begun = process_began()
     config = args.out / CONFIG
     seeds_found = args.resume and not config.is_file() and found_seeds(args.out)
@@ -191,7 +193,7 @@ def _planned(
 
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
-    from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.seeds import (

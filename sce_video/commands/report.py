@@ -125,6 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = PageOptions(args.videos, args.features)
         for run in runs:
             print(f"written: {write_run_page(run, options)}", flush=True)
+    # Only runs without results: their pages are all that was asked for.
     if len(runs) == len(args.sources) and not collection.results and args.out is None:
         return 0
     report = build_report(collection)

@@ -132,6 +132,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     problem = _what_is_wrong(args)
     if problem:
         parser.error(problem)
+    # `--serve INDEX` and `--serve --index INDEX` are the same.
     args.index = args.serve or args.index
     if args.refine_moments is None:
         args.refine_moments = MOST_REFINED if args.refine else 0

@@ -111,12 +111,12 @@ def show_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) 
         print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
 
 
-def summary(steps: Sequence[Step], out: Path) -> str:
+def describe_steps(steps: Sequence[Step], out: Path) -> str:
     """``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
-    from sce_video.runs.sweep_run import state_of
+    from sce_video.runs.sweep_run import step_state
 
     trained = sum(step.folder.startswith("pretrain/") for step in steps)
-    done = sum(state_of(out, step) == "done" for step in steps)
+    done = sum(step_state(out, step) == "done" for step in steps)
     return (
         f"{trained} pretrainings and {len(steps) - trained} evaluations, {done} of these "
         f"{len(steps)} steps are done"
@@ -125,13 +125,13 @@ def summary(steps: Sequence[Step], out: Path) -> str:
 
 def show_plan(steps: Sequence[Step], out: Path) -> None:
     """Print every step with its state and commands."""
-    from sce_video.runs.sweep_run import state_of
+    from sce_video.runs.sweep_run import step_state
 
     for step in steps:
-        print(f"{state_of(out, step):<12} {step.folder}")
+        print(f"{step_state(out, step):<12} {step.folder}")
         for one in step.commands:
             print("    " + shlex.join(("python", *one)))
-    print(summary(steps, out))
+    print(describe_steps(steps, out))
 
 
 def requeue(job: str, advanced: bool) -> str:
@@ -182,8 +182,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.report:
         show_tables(sweeps, cells, args.out)
         return 0
-    print(summary(steps, args.out), flush=True)
+    print(describe_steps(steps, args.out), flush=True)
     runner = SweepRunner(root, args.out, resources, lambda line: print(line, flush=True))
+    # A job that has advanced by nothing would be requeued for ever.
     before = progress_of(args.out, steps)
     try:
         left = runner.run(work)

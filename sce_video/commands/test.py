@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.pop("local_rank")
     changes = pop_options(options, "test")
     checkpoints = checkpoints_to_test(options.pop("checkpoint"))
+    # One file would hold the results of the last checkpoint alone.
     if len(checkpoints) > 1 and (args.out or args.dump):
         raise ValueError(
             f"{' and '.join(checkpoints)} are tested, --out and --dump name one file: give one of "

@@ -150,6 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train; returns the exit status, 128 + n where signal n has stopped the training."""
     args = parse_args(argv)
     check_data_options(args, "train", "val")
+    # These words stand for no file.
     for run, word in ((args.pretrained, "random"), (args.resume, "auto")):
         if run not in (None, word):
             check_run(run)

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +165,10 @@ def compare_pairs(
         RuntimeError: a comparison failed.
     """
     promising = _promising(stored, pairs, workers, on_step)
-    blocks = [
-        promising[i : i + _REFINED_AT_ONCE] for i in range(0, len(promising), _REFINED_AT_ONCE)
-    ]
+    places, step = stored.places, _REFINED_AT_ONCE
+    blocks = [promising[i : i + step] for i in range(0, len(promising), step)]
     items = (
-        (
-            number,
-            (threshold, [(stored.places[o], stored.places[i], starts) for o, i, starts in block]),
-        )
+        (number, (threshold, [(places[o], places[i], starts) for o, i, starts in block]))
         for number, block in enumerate(blocks)
     )
     for number, found in _results(refine_all, items, workers):
@@ -228,16 +225,12 @@ def _results(
         workers=workers,
         timeout=_PAIR_SECONDS,
         preload=(__name__,),
-        start=_use_one_thread,
+        # Several threads in each of as many processes as there are cores wait for each other.
+        start=partial(threadpool_limits, 1),
     ):
         if outcome.value is None:
             raise RuntimeError(f"the comparison of frames failed: {outcome.detail}")
         yield key, outcome.value
-
-
-def _use_one_thread() -> None:
-    # Several threads in each of as many processes as there are cores wait for each other.
-    threadpool_limits(1)
 
 
 def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[np.ndarray]:

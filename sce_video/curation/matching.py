@@ -152,16 +152,21 @@ class Alignment:
     part: tuple[float, float, float, float]
 
 
+def _averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:
+    """Matrices (n, side, 32) that average the pixels of intervals of the frame."""
+    edges = (starts[:, None] + np.reshape(lengths, (-1, 1)) * np.linspace(0, 1, side + 1)) * SIDE
+    pixels = np.arange(SIDE)
+    low, high = edges[:, :-1, None], edges[:, 1:, None]
+    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
+    return (overlap / overlap.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
 @cache
 def _axis(scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Starts of the intervals of one length, and their averaging matrices (n, 8, 32)."""
     room = 1.0 - scale
     starts = np.linspace(0.0, room, round(room / STEP) + 1)
-    edges = (starts[:, None] + scale * np.linspace(0, 1, _PART + 1)) * SIDE
-    pixels = np.arange(SIDE)
-    low, high = edges[:, :-1, None], edges[:, 1:, None]
-    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
-    return starts, (overlap / overlap.sum(axis=2, keepdims=True)).astype(np.float32)
+    return starts, _averaging(starts, scale, _PART)
 
 
 #: Relative height and width of the parts: of equal proportions, or cut along one axis only.
@@ -275,7 +280,13 @@ class CopyMatcher:
         block = max(1, _COMPARED // (ANCHORS * len(self._vectors)))
         for begin in range(0, len(videos), block):
             some = videos[begin : begin + block]
-            anchors = [self._anchors(len(frames)) for frames in some]
+            counts = [len(frames) for frames in some]
+            steps = [self._step(min(self._count, count)) for count in counts]
+            # Numbers of the compared frames of each video.
+            anchors = [
+                np.arange(min(step // 2, count - 1), count, step)
+                for step, count in zip(steps, counts, strict=True)
+            ]
             chosen = [frames[at] for frames, at in zip(some, anchors, strict=True)]
             similar = _whole(np.concatenate(chosen)) @ self._vectors.T
             similar = similar.reshape(len(similar), self._count, -1)
@@ -285,11 +296,6 @@ class CopyMatcher:
                 for part, at, frames in zip(parts, anchors, some, strict=True)
             ]
         return found
-
-    def _anchors(self, count: int) -> np.ndarray:
-        """Numbers of the compared frames of a video of ``count``."""
-        step = self._step(min(self._count, count))
-        return np.arange(min(step // 2, count - 1), count, step)
 
     @staticmethod
     def _step(shorter: int) -> int:
@@ -326,7 +332,6 @@ Part = tuple[float, float, float, float]
 REFINED, MOST_STARTS, _MOST_CLIMBED = 0.5, 6, 2
 #: Side of a compared part, pixels, and compared frames.
 _FINE, _ANCHORS = 16, 16
-_EDGES = np.linspace(0, 1, _FINE + 1)
 #: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
 _SHIFTS = np.arange(-6, 7) / 64
 _STEPS, _MOST_MOVES = (0.03, 0.015, 0.0075, 0.004), 6
@@ -370,7 +375,7 @@ class _Frames:
         self._times, self._end = outer.times, outer.end
         self._frames = outer.frames.astype(np.float32) - _MIDDLE
         self._middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
-        whole = _averaging(np.zeros(1), np.ones(1))
+        whole = _averaging(np.zeros(1), 1.0, _FINE)
         own, norms = _cut_refinement(inner.frames.astype(np.float32) - _MIDDLE, whole, whole)
         own = own - own.mean(axis=(1, 3), keepdims=True)
         self._own = (own / norms[:, None, :, None])[0]  # (16, T', 16)
@@ -384,8 +389,8 @@ class _Frames:
         values = np.full(len(parts), -1.0)
         own, shown = self._compared(offset)
         if len(own) and len(inside):
-            rows = _averaging(top[inside], high[inside])
-            columns = _averaging(left[inside], wide[inside])
+            rows = _averaging(top[inside], high[inside], _FINE)
+            columns = _averaging(left[inside], wide[inside], _FINE)
             cut, norms = _cut_refinement(self._frames[shown], rows, columns)
             # The mean of ``own`` is zero, so that of the part need not be subtracted.
             products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
@@ -400,7 +405,7 @@ class _Frames:
             return [-1.0] * len(offsets)
         left, top, wide, high = np.asarray(part)[:, None]
         cut, norms = _cut_refinement(
-            self._frames[shown], _averaging(top, high), _averaging(left, wide)
+            self._frames[shown], _averaging(top, high, _FINE), _averaging(left, wide, _FINE)
         )
         unit = cut[0] / norms[0][None, :, None]
         places = np.split(place, np.cumsum([len(c[1]) for c in compared])[:-1])
@@ -467,15 +472,6 @@ def _moved(part: Part, step: float) -> list[Part]:
         (left, top + step, wide, high),
         *clipped,
     ]
-
-
-def _averaging(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Matrices (n, 16, 32) that average the pixels of intervals of the frame."""
-    edges = (starts[:, None] + lengths[:, None] * _EDGES) * SIDE
-    pixels = np.arange(SIDE)
-    low, high = edges[:, :-1, None], edges[:, 1:, None]
-    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
-    return (overlap / overlap.sum(axis=2, keepdims=True)).astype(np.float32)
 
 
 def _cut_refinement(

@@ -124,7 +124,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Group:
+class DuplicateGroup:
     """Near-duplicates of each other, directly or by way of others.
 
     Attributes:
@@ -147,7 +147,7 @@ class Duplicates:
             compared.
     """
 
-    groups: list[Group]
+    groups: list[DuplicateGroup]
     candidates: int
     unread: list[tuple[int, str]] = field(default_factory=list)
 
@@ -240,7 +240,7 @@ def duplicates_by_features(
 
 def _groups(
     edges: dict[tuple[int, int], Removed], worth: Callable[[int], tuple[float, int, str]]
-) -> list[Group]:
+) -> list[DuplicateGroup]:
     """The connected groups; the video of the smallest ``worth`` is kept."""
     best: dict[int, Removed] = {}
     for (a, b), edge in sorted(edges.items()):
@@ -250,7 +250,7 @@ def _groups(
     groups = []
     for rows in connected(list(edges)):
         kept, *others = sorted(rows, key=worth)
-        groups.append(Group(kept, [best[row] for row in sorted(others)]))
+        groups.append(DuplicateGroup(kept, [best[row] for row in sorted(others)]))
     return sorted(groups, key=lambda group: (-len(group.removed), group.kept))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.curation.curate import FRAMES, NONE, Curation
-from sce_video.curation.near_duplicates import Group, Removed
+from sce_video.curation.near_duplicates import DuplicateGroup, Removed
 from sce_video.datasets.video_list import write_annotation_list
-from sce_video.pages.clip_groups import Clip, ClipRow, ClipSection, write_clip_groups
+from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.utils.files import write_json, write_text
 
 KEEP, SUBSET, CLUSTERS, CLASSES = "keep.txt", "subset.txt", "clusters.txt", "classes.txt"
@@ -218,7 +218,7 @@ _GROUPS, _OUTLIERS, _SUBSET, _CLUSTERS = 24, 16, 24, 40
 _OF_GROUP = 7  # removed videos shown of a group
 
 
-def write_page(path: str | os.PathLike, found: Curation, report: dict[str, Any]) -> None:
+def write_curation_page(path: str | os.PathLike, found: Curation, report: dict[str, Any]) -> None:
     """Write the page: duplicates, outliers, clusters and subset with clips.
 
     Args:
@@ -248,8 +248,8 @@ def write_page(path: str | os.PathLike, found: Curation, report: dict[str, Any])
     write_clip_groups(path, f"Curation of {name}", lead, facts, sections, notes=notes)
 
 
-def _clip(found: Curation, row: int, fact: str = "", mark: str = "") -> Clip:
-    return Clip(found.videos.paths[row], found.videos.files[row], fact, mark)
+def _clip(found: Curation, row: int, fact: str = "", mark: str = "") -> ShownClip:
+    return ShownClip(found.videos.paths[row], found.videos.files[row], fact, mark)
 
 
 def _shown(items: Sequence[Any], most: int, what: str) -> str:
@@ -276,7 +276,7 @@ def _duplicates(found: Curation) -> ClipSection:
     return ClipSection("duplicates", "Near-duplicates", note, rows)
 
 
-def _group(found: Curation, group: Group) -> ClipRow:
+def _group(found: Curation, group: DuplicateGroup) -> ClipRow:
     clips = [_clip(found, group.kept, mark="kept")]
     clips += [
         _clip(found, video.row, f"{video.similarity:.2f}", "removed")

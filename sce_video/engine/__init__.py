@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from sce_video.engine.logs import (
         LocalVisBackend,
         MeanLogProcessor,
+        MLflowVisBackend,
         TensorboardVisBackend,
         Visualizer,
+        WandbVisBackend,
     )
     from sce_video.engine.optimizers import (
         LARS,
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
         ProbeGridConstructor,
     )
     from sce_video.engine.runner import VideoRunner
-    from sce_video.engine.trackers import MLflowVisBackend, WandbVisBackend
     from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
 __all__ = [

@@ -8,14 +8,11 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from mmengine.dist import is_main_process
-
-from sce_video.utils.files import WriteError
+from sce_video.engine.restarts import append_or_warn
 from sce_video.utils.printable import printable_utf8
-from sce_video.utils.run_files import ALARMS, append_row
+from sce_video.utils.run_files import ALARMS
 
 Row = Mapping[str, Any]
 # Logged rows without the condition after which an alarm has ended, so that a value that hovers
@@ -95,7 +92,12 @@ class Collapse(Detector):
         self._since: dict[str, int] = {}
 
     def condition(self, row: Row) -> Alarm | None:
-        below = [name for name, least in self.minima.items() if self._is_below(row, name, least)]
+        below = []
+        for name, least in self.minima.items():
+            value = row.get(name, math.nan)
+            self._largest[name] = max(self._largest.get(name, value), value)
+            if value < least and value < self.share * self._largest[name]:
+                below.append(name)
         if row["iter"] <= self.first:
             return None
         since = self._since
@@ -114,11 +116,6 @@ class Collapse(Detector):
             threshold=self.minima[lasting[0]],
             level="error",
         )
-
-    def _is_below(self, row: Row, name: str, least: float) -> bool:
-        value = row.get(name, math.nan)
-        self._largest[name] = max(self._largest.get(name, value), value)
-        return value < least and value < self.share * self._largest[name]
 
 
 class ChanceLevel(Detector):
@@ -293,13 +290,14 @@ def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True)
     if to_log:
         # A warning in both cases: to errors mmengine's format adds a line of the source.
         runner.logger.warning(printable_utf8(f"alarm {alarm.name}: {alarm.message}"))
-    _append(
+    append_or_warn(
         runner,
+        ALARMS,
         {
             "alarm": alarm.name,
             "level": alarm.level,
             "iter": iteration,
-            "epoch": _epoch(runner, iteration),
+            "epoch": runner.epoch + 1 if iteration else 0,
             "time": time.time(),
             "value": alarm.value,
             "threshold": alarm.threshold,
@@ -311,18 +309,6 @@ def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True)
 def report_cleared(runner: Any, name: str, iteration: int) -> None:
     """Note that the condition of an alarm has ended: ``{"cleared": name, ...}``."""
     runner.logger.info(f"the alarm {name} has ended at iteration {iteration}")
-    row = {"cleared": name, "iter": iteration, "epoch": _epoch(runner, iteration)}
-    _append(runner, {**row, "time": time.time()})
-
-
-def _epoch(runner: Any, iteration: int) -> int:
-    return runner.epoch + 1 if iteration else 0
-
-
-def _append(runner: Any, row: dict[str, Any]) -> None:
-    if not is_main_process():
-        return
-    try:
-        append_row(Path(runner.work_dir, ALARMS), row)
-    except WriteError as error:
-        runner.logger.warning(f"{error}; the training goes on")
+    epoch = runner.epoch + 1 if iteration else 0
+    row = {"cleared": name, "iter": iteration, "epoch": epoch, "time": time.time()}
+    append_or_warn(runner, ALARMS, row)

@@ -127,10 +127,8 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
 
 
 def _with_steps_of(before: BatchLayout, now: BatchLayout, runner: Any) -> BatchLayout:
-    """Give an epoch the number of steps that it had before, where only rounding has changed it.
-
-    Each rank's number of samples is rounded up, so that of all ranks depends on their number.
-    """
+    """Give an epoch the number of steps that it had before, where only rounding has changed it."""
+    # Each rank's number of samples is rounded up, so that of all ranks depends on their number.
     loader = runner.train_dataloader
     steps = before.iters_per_epoch // before.accumulated
     alike = (before.samples, before.global_batch) == (now.samples, now.global_batch)

@@ -32,16 +32,15 @@ def fold_spatial_convolutions(module: nn.Module) -> int:
 
     Names and values of the weights stay.
     """
-    found = [part for part in module.modules() if type(part) is nn.Conv3d and _is_spatial(part)]
-    for part in found:
-        part.__class__ = FoldedConv3d
-    return len(found)
-
-
-def _is_spatial(conv: nn.Conv3d) -> bool:
-    kernel, stride, padding = conv.kernel_size[0], conv.stride[0], conv.padding
-    plain = not isinstance(padding, str) and padding[0] == 0 and conv.padding_mode == "zeros"
-    return kernel == 1 and stride == 1 and plain
+    count = 0
+    for conv in module.modules():
+        if type(conv) is not nn.Conv3d or isinstance(conv.padding, str):
+            continue
+        over_time = (conv.kernel_size[0], conv.stride[0], conv.padding[0])
+        if over_time == (1, 1, 0) and conv.padding_mode == "zeros":
+            conv.__class__ = FoldedConv3d
+            count += 1
+    return count
 
 
 def compile_backbones(model: nn.Module, options: Any) -> int:
@@ -87,40 +86,35 @@ def _backbones(model: nn.Module) -> list[nn.Module]:
     return [part for name, part in model.named_modules() if name.split(".")[-1] == "backbone"]
 
 
-class SmallConv3d(nn.Conv3d):
-    """A ``Conv3d`` that leaves bf16 autocast on a CPU where its input is smaller than its kernel.
+class _LeavesBf16(nn.Module):
+    """Parent of convolutions that compute in float32 what oneDNN gets wrong in bf16."""
 
-    oneDNN's bf16 gradient of the weights is then wrong: NaN, infinite, or finite and without
-    relation to the right one, as it reads memory that nothing was written to; some sizes also
-    corrupt the heap. Found for two frames and a kernel of three, for inputs of one pixel with a
-    stride, and others (torch 2.6 to 2.13, AMD EPYC with avx512_bf16). float32 is right.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        """As ``Conv3d``; the result is bf16 under autocast."""
-        if _is_exposed(self, input):
-            return _in_float32(super().forward, input)
-        return super().forward(input)
-
-
-class SmallConv2d(nn.Conv2d):
-    """A ``Conv2d`` with the same care."""
+    # Under bf16 autocast on a CPU its gradient of the weights is wrong where the input is smaller
+    # than the kernel: NaN, infinite, or finite and without relation to the right one, as it reads
+    # memory that nothing was written to; some sizes also corrupt the heap. Found for two frames and
+    # a kernel of three, for inputs of one pixel with a stride, and others (torch 2.6 to 2.13, AMD
+    # EPYC with avx512_bf16).
 
     def forward(self, input: Tensor) -> Tensor:
-        """As ``Conv2d``; the result is bf16 under autocast."""
-        if _is_exposed(self, input):
-            return _in_float32(super().forward, input)
-        return super().forward(input)
+        on_cpu = input.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        in_bf16 = on_cpu and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        conv: Any = self
+        if not (in_bf16 and too_small(conv, tuple(input.shape[2:]))):
+            return super().forward(input)
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(input.float()).to(torch.bfloat16)
 
 
-class SmallFoldedConv3d(FoldedConv3d):
-    """A ``FoldedConv3d`` with the same care."""
+class SmallConv3d(_LeavesBf16, nn.Conv3d):
+    """A ``Conv3d`` that is right for small inputs in bf16, too."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """As ``FoldedConv3d``; the result is bf16 under autocast."""
-        if _is_exposed(self, input):
-            return _in_float32(super().forward, input)
-        return super().forward(input)
+
+class SmallConv2d(_LeavesBf16, nn.Conv2d):
+    """The same of ``Conv2d``."""
+
+
+class SmallFoldedConv3d(_LeavesBf16, FoldedConv3d):
+    """The same of ``FoldedConv3d``."""
 
 
 _CLASSES: dict[type, type] = {
@@ -135,9 +129,10 @@ def guard_small_convolutions(module: nn.Module) -> int:
 
     Convolutions without padding are right. Names and values of the weights stay.
     """
-    found = [part for part in module.modules() if type(part) in _CLASSES and _is_padded(part)]
-    for part in found:
-        part.__class__ = _CLASSES[type(part)]
+    found: list[Any] = [part for part in module.modules() if type(part) in _CLASSES]
+    found = [c for c in found if isinstance(c.padding, str) or any(c.padding)]
+    for conv in found:
+        conv.__class__ = _CLASSES[type(conv)]
     return len(found)
 
 
@@ -152,19 +147,3 @@ def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:
     if isinstance(conv, nn.Conv3d):
         small[0] = sizes[0] < spans[0]
     return any(small)
-
-
-def _is_padded(conv: Any) -> bool:
-    return isinstance(conv.padding, str) or any(conv.padding)
-
-
-def _is_exposed(conv: nn.Conv3d | nn.Conv2d, input: Tensor) -> bool:
-    on_cpu = input.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-    in_bf16 = on_cpu and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return in_bf16 and too_small(conv, tuple(input.shape[2:]))
-
-
-def _in_float32(convolution: Any, input: Tensor) -> Tensor:
-    with torch.autocast("cpu", enabled=False):
-        output = convolution(input.float())
-    return output.to(torch.bfloat16)

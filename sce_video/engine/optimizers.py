@@ -1,4 +1,4 @@
-"""LARS, the optimiser of the paper's pretraining."""
+"""LARS, the optimiser of the paper's pretraining; parameter groups; mixed precision."""
 
 from __future__ import annotations
 
@@ -83,13 +83,6 @@ class LARS(Optimizer):
         _check(defaults)
         super().__init__(params, defaults)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Checkpoints written before an option existed have it off."""
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group.setdefault("nesterov", False)
-            group.setdefault("separate_norms", False)
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of tensors, with its own settings or the defaults."""
         unknown = sorted(set(param_group) - _GROUP_KEYS - set(self.defaults))
@@ -124,18 +117,16 @@ class LARS(Optimizer):
         updates = [_dense_grad(p) for p in params]
         if params[0].ndim > 1:
             updates = _scaled(params, updates, group)
-        buffers = [self._buffer(p) for p in params]
+        for p in params:
+            if "momentum_buffer" not in self.state[p]:
+                zeros = torch.zeros_like(p, memory_format=torch.preserve_format)
+                self.state[p]["momentum_buffer"] = zeros
+        buffers = [self.state[p]["momentum_buffer"] for p in params]
         torch._foreach_mul_(buffers, group["momentum"])
         torch._foreach_add_(buffers, updates)
         if group["nesterov"]:
             buffers = list(torch._foreach_add(updates, buffers, alpha=group["momentum"]))
         torch._foreach_add_(params, buffers, alpha=-group["lr"])
-
-    def _buffer(self, param: Tensor) -> Tensor:
-        state = self.state[param]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(param, memory_format=torch.preserve_format)
-        return state["momentum_buffer"]
 
 
 def _check(settings: dict[str, Any]) -> None:
@@ -241,9 +232,7 @@ class NoNormDecayConstructor:
         groups: list[dict[str, Any]] = [{"params": others}]
         if spared:
             groups.append({"params": spared, "weight_decay": 0.0})
-        settings = dict(self.optim_wrapper_cfg)
-        optimizer = OPTIMIZERS.build({**settings.pop("optimizer"), "params": groups})
-        return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})
+        return _build_wrapper(self.optim_wrapper_cfg, groups)
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -284,10 +273,13 @@ class ProbeGridConstructor:
                 f"{type(head).__name__}: set model.cls_head.type=AttentiveProbeHead, or another "
                 "optim_wrapper.constructor"
             )
-        settings = dict(self.optim_wrapper_cfg)
-        groups = head.parameter_groups()
-        optimizer = OPTIMIZERS.build({**settings.pop("optimizer"), "params": groups})
-        return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})
+        return _build_wrapper(self.optim_wrapper_cfg, head.parameter_groups())
+
+
+def _build_wrapper(cfg: dict, groups: list[dict[str, Any]]) -> OptimWrapper:
+    settings = dict(cfg)
+    optimizer = OPTIMIZERS.build({**settings.pop("optimizer"), "params": groups})
+    return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})
 
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}

@@ -8,7 +8,6 @@ start notes in ``history.jsonl`` what has launched it, and a later one knows its
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import os
 import platform
 import signal
@@ -18,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from sce_video.engine.training_record import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.run_files import HISTORY, append_row
+from sce_video.utils.run_files import HISTORY, append_row, keep_rows_until
 from sce_video.version import __version__
 
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
@@ -52,30 +52,17 @@ def describe_launch() -> dict[str, dict[str, Any]]:
 
     The id is the same in all starts of a launch and on all its machines; ``restarts`` counts them.
     """
-    ids = {
-        "slurm": slurm_job(),
-        "torchrun": _torchrun(),
-        "script": os.environ.get("SCE_VIDEO_LAUNCH"),
-    }
-    return {
-        kind: {"id": identity, "restarts": _count(_RESTARTS.get(kind, ""))}
-        for kind, identity in ids.items()
-        if identity
-    }
-
-
-def _torchrun() -> str | None:
-    """The run id of torchrun; on one machine without such an id the agent's host and process."""
-    identity = os.environ.get("TORCHELASTIC_RUN_ID")
-    if identity != "none":  # its default
-        return identity
-    alone = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
-    return f"{socket.gethostname()}:{os.getppid()}" if alone else None
-
-
-def _count(name: str) -> int:
-    text = os.environ.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
+    if torchrun == "none":  # the default; on one machine the agent's host and process identify it
+        alone = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
+        torchrun = f"{socket.gethostname()}:{os.getppid()}" if alone else None
+    script = os.environ.get("SCE_VIDEO_LAUNCH")
+    found: dict[str, dict[str, Any]] = {}
+    for kind, identity in (("slurm", slurm_job()), ("torchrun", torchrun), ("script", script)):
+        if identity:
+            count = os.environ.get(_RESTARTS.get(kind, ""), "")
+            found[kind] = {"id": identity, "restarts": int(count) if count.isdecimal() else 0}
+    return found
 
 
 def starts_of(folder: str | Path) -> list[dict[str, Any]]:
@@ -94,18 +81,22 @@ def is_restart(folder: str | Path) -> bool:
     """Whether an earlier start of this very launch has trained last in a work folder."""
     if Path(folder).resolve() in _started:
         return False
-    launch, last = describe_launch(), starts_of(folder)[-1:]
-    before = last[0].get("launch") if last else None
-    if not isinstance(before, dict):
-        return False
-    return any(_follows(kind, now, before.get(kind)) for kind, now in launch.items())
+    last = starts_of(folder)[-1:]
+    for kind, now in describe_launch().items():
+        before = _launch_of(last[0], kind) if last else {}
+        count = before.get("restarts")
+        # The script's id is new for each launch, the others need a greater count.
+        later = kind not in _RESTARTS or (isinstance(count, int) and count < now["restarts"])
+        if before.get("id") == now["id"] and later:
+            return True
+    return False
 
 
-def _follows(kind: str, now: dict[str, Any], before: Any) -> bool:
-    if not isinstance(before, dict) or before.get("id") != now["id"]:
-        return False
-    count = before.get("restarts")
-    return kind not in _RESTARTS or (isinstance(count, int) and count < now["restarts"])
+def _launch_of(start: dict[str, Any], kind: str) -> dict[str, Any]:
+    """What a row of ``history.jsonl`` says of one launcher; {} where it says nothing."""
+    launch = start.get("launch")
+    found = launch.get(kind) if isinstance(launch, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 #: The signal before the time limit, also that of submitit and Lightning.
@@ -131,7 +122,12 @@ def requeued_job(runner: Any) -> str | None:
 
 
 def _requeue(job: str, runner: Any) -> str | None:
-    idle = _starts_without_step(job, runner)
+    # The job's last starts, one after another, that began where the training is now.
+    here = [
+        _launch_of(start, "slurm").get("id") == job and start.get("iter") == runner.iter
+        for start in reversed(starts_of(runner.work_dir))
+    ]
+    idle = len(list(takewhile(bool, here)))
     if idle >= MAX_STARTS_WITHOUT_STEP:
         runner.logger.error(
             f"job {job} is not requeued: its last {idle} starts have done no step after iteration "
@@ -147,20 +143,6 @@ def _requeue(job: str, runner: Any) -> str | None:
         f"requeue {job}` where Slurm is installed, or submit the job again with --resume"
     )
     return None
-
-
-def _starts_without_step(job: str, runner: Any) -> int:
-    """How many of the job's last starts, one after another, began where the training is now."""
-    count = 0
-    for start in reversed(starts_of(runner.work_dir)):
-        launch = start.get("launch")
-        slurm = launch.get("slurm") if isinstance(launch, dict) else None
-        if not isinstance(slurm, dict) or slurm.get("id") != job:
-            break
-        if start.get("iter") != runner.iter:
-            break
-        count += 1
-    return count
 
 
 def call_scontrol(job: str) -> str | None:
@@ -191,7 +173,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A process
         that is killed leaves no end.
     """
-    _append(runner, {"event": "start", "time": time.time(), **_describe(runner)})
+    append_or_warn(runner, HISTORY, {"event": "start", "time": time.time(), **_describe(runner)})
     note_started(runner.work_dir)
     end = {"status": "finished", "message": ""}
     try:
@@ -202,16 +184,20 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise
     finally:
-        _append(runner, {"event": "end", "time": time.time(), "iter": runner.iter, **end})
+        append_or_warn(
+            runner, HISTORY, {"event": "end", "time": time.time(), "iter": runner.iter, **end}
+        )
 
 
 def record_replan(runner: Any, text: str) -> None:
     """Append to ``history.jsonl`` that the training was given another length."""
     row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}
-    _append(runner, {**row, "epochs": runner.train_loop.max_epochs, "message": text})
+    append_or_warn(
+        runner, HISTORY, {**row, "epochs": runner.train_loop.max_epochs, "message": text}
+    )
 
 
-def accumulated_before_and_now(runner: Any) -> tuple[int, int]:
+def _accumulated_before_and_now(runner: Any) -> tuple[int, int]:
     """Iterations of an optimiser step in the start before this one, and in this one.
 
     They differ where a training is resumed on another number of processes.
@@ -226,6 +212,13 @@ def accumulated_before_and_now(runner: Any) -> tuple[int, int]:
 
 def _describe(runner: Any) -> dict[str, Any]:
     model = unwrap_model(runner.model)
+    versions = {"sce_video": __version__, "python": platform.python_version()}
+    versions["torch"] = torch.__version__
+    for name in ("mmengine", "mmaction2"):
+        versions[name] = importlib.metadata.version(name)
+    if torch.cuda.is_available():
+        versions["cuda"] = str(torch.version.cuda)
+        versions["cudnn"] = str(torch.backends.cudnn.version())
     return {
         # The command line as it was typed: sce-video X names itself "sce-video X" in usages.
         "command": [sys.argv[0].partition(" ")[0], *sys.argv[1:]]
@@ -238,7 +231,7 @@ def _describe(runner: Any) -> dict[str, Any]:
         "device": device_name(next(model.parameters()).device),
         "ranks": get_world_size(),
         "accumulated": runner.optim_wrapper._accumulative_counts,
-        "versions": _versions(),
+        "versions": versions,
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,
     }
@@ -249,20 +242,26 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
-def _versions() -> dict[str, str]:
-    found = {"sce_video": __version__, "python": platform.python_version()}
-    found["torch"] = torch.__version__
-    for name in ("mmengine", "mmaction2"):
-        found[name] = importlib.metadata.version(name)
-    if torch.cuda.is_available():
-        found |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
-    return found
-
-
-def _append(runner: Any, row: dict[str, Any]) -> None:
+def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
+    """Append a row to a file of the work folder; rank 0 does, and a full disk is a warning."""
     if not is_main_process():
         return
     try:
-        append_row(Path(runner.work_dir, HISTORY), row)
+        append_row(Path(runner.work_dir, name), row)
     except WriteError as error:
-        runner.logger.log(logging.WARNING, f"{error}; the training goes on")
+        runner.logger.warning(f"{error}; the training goes on")
+
+
+def continue_rows(runner: Any, name: str) -> Path:
+    """Begin a file of rows of a training; a resumed one loses the rows that are computed again.
+
+    Called on rank 0.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    path = Path(runner.work_dir, name)
+    if runner.iter == 0:
+        path.unlink(missing_ok=True)
+    keep_rows_until(path, runner.iter, _accumulated_before_and_now(runner))
+    return path

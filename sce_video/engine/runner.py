@@ -42,7 +42,7 @@ from sce_video.engine.training_record import (
     record_training,
     training_snapshot,
 )
-from sce_video.engine.weights import check_weights, load_backbone
+from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_text
@@ -262,8 +262,7 @@ class VideoRunner(Runner):
         checkpoint = load_checkpoint_file(filename, map_location)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         model = unwrap_model(self.model)
-        weights = checkpoint.get("state_dict", checkpoint)
-        weights = {name.removeprefix("module."): value for name, value in weights.items()}
+        weights = checkpoint_weights(checkpoint)
         own = model.state_dict()
         if not set(weights) & set(own):
             raise ValueError(

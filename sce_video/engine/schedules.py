@@ -266,10 +266,8 @@ class ScheduleHook(Hook):
         self._check_values(model)
 
     def _check_values(self, model) -> None:
-        """Let the method check the values of the first, middle and last step and of milestones.
-
-        All schedules are set together, since a method may compare its numbers.
-        """
+        """Let the method check the values of the first, middle and last step and of milestones."""
+        # All schedules are set together, since a method may compare its numbers.
         check = getattr(model, "check_settings", lambda: None)
         schedules = self._model_schedules
         before = {name: getattr(model, name) for name in schedules}

@@ -1,12 +1,22 @@
-"""Training loop that can be stopped and resumed in the middle of an epoch."""
+"""Training loop that can be stopped and resumed in the middle of an epoch.
+
+Beside the loop: signals to stop, which it notes and its loader workers ignore, and copies of
+batches to the GPU that overlap with the step of the batch before.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
 
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
@@ -15,15 +25,174 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets import report_worker_crashes
 from sce_video.engine.checkpoint import STOP_CHECKPOINT
-from sce_video.engine.device_copy import copied_ahead
 from sce_video.engine.restarts import recorded_start
 from sce_video.engine.schedules import position
-from sce_video.engine.signals import StopSignals, outliving_workers
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import WriteError
+
+#: Of Ctrl-C, of schedulers, of a terminal or an ssh connection that is closed.
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+class StopSignals:
+    """Inside a ``with`` block signals to stop are noted and do not end the process.
+
+    These are SIGINT, SIGTERM, SIGHUP and SIGUSR1.
+
+    A second SIGINT raises KeyboardInterrupt at once. Signals that were ignored stay ignored, as
+    SIGINT is in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main
+    thread, where Python allows no signal handlers, nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.received: int = 0
+        """The number of the first signal received, 0 for none."""
+        self._interrupts = 0
+        self._pid = os.getpid()
+        self._previous: dict[int, Callable | int | None] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in _STOPPING:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, previous in self._previous.items():
+            # None: a handler that was not installed from Python cannot be restored
+            previous = signal.SIG_DFL if previous is None else previous
+            if number == self.received == signal.SIGUSR1:
+                # Slurm and torchrun may both send it; the second must not end what comes after.
+                previous = signal.SIG_IGN
+            signal.signal(number, previous)
+        self._previous = {}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # a forked child has inherited this handler
+            if number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        self.received = self.received or number
+        if number != signal.SIGINT:
+            return
+        self._interrupts += 1
+        if self._interrupts > 1:
+            raise KeyboardInterrupt
+        if is_main_process():
+            # The interrupted code may hold the lock of a log handler; os.write needs none.
+            os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
+
+
+def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
+    """Initialise a loader worker so that signals end it only when its parent sends them.
+
+    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A
+    worker that ended then would interrupt the step that the training still completes.
+
+    Args:
+        worker_init: The loader's own ``worker_init_fn``, called afterwards.
+        worker: Number of the worker.
+    """
+    for number in set(_STOPPING) - {signal.SIGTERM}:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def end_by_parent() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+            pass
+        os._exit(0)
+
+    threading.Thread(target=end_by_parent, daemon=True).start()
+    if worker_init is not None:
+        worker_init(worker)
+
+
+@contextmanager
+def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
+    """Workers that the loaders start inside the block outlive signals to the whole training."""
+    own = [loader.worker_init_fn for loader in dataloaders]
+    for loader in dataloaders:
+        loader.worker_init_fn = partial(outlive_signals, loader.worker_init_fn)
+    try:
+        yield
+    finally:
+        for loader, worker_init in zip(dataloaders, own, strict=True):
+            loader.worker_init_fn = worker_init
+
+
+_Item = TypeVar("_Item")
+#: Steps that the host may be ahead of the GPU: more would only hold the memory of more batches.
+_STEPS_AHEAD = 2
+
+
+def copied_ahead(
+    batches: Iterable[dict[str, Any]], device: torch.device
+) -> Iterator[dict[str, Any]]:
+    """Batches whose views are copied to a GPU on a separate stream, one batch ahead.
+
+    The copy of a batch is queued before the step of the previous one, so that it overlaps with that
+    step. It needs pinned memory for this, and memory for the uint8 views of four batches: the host,
+    which reads nothing from the GPU between two lines of the log, is kept at most two steps ahead
+    of it. ``seed``, from which random draws follow, stays on the CPU, where it is read.
+
+    Args:
+        batches: As made by :func:`sce_video.collate_views`.
+        device: Device of the network; on a CPU the batches are yielded unchanged.
+    """
+    if device.type != "cuda":
+        yield from batches
+        return
+    stream = _copy_stream(device)
+    copies = (_copy(batch, device, stream) for batch in batches)
+    begun: deque[torch.cuda.Event] = deque()
+    for batch, arrived in one_ahead(copies):
+        current = torch.cuda.current_stream(device)
+        current.wait_event(arrived)
+        for view in batch["inputs"]:
+            view.record_stream(current)  # else the allocator could reuse its memory too early
+        step = torch.cuda.Event(blocking=True)  # the waiting host sleeps
+        step.record(current)
+        begun.append(step)
+        yield batch
+        if len(begun) > _STEPS_AHEAD:
+            begun.popleft().synchronize()
+
+
+@lru_cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all epochs: the allocator caches memory per stream."""
+    return torch.cuda.Stream(device)
+
+
+def _copy(
+    batch: dict[str, Any], device: torch.device, stream: torch.cuda.Stream
+) -> tuple[dict[str, Any], torch.cuda.Event]:
+    """A batch whose views are being copied, and the event of the end of the copy."""
+    with torch.cuda.stream(stream):
+        views = [view.to(device, non_blocking=True) for view in batch["inputs"]]
+        arrived = stream.record_event()
+    return {**batch, "inputs": views}, arrived
+
+
+def one_ahead(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield each item after the next one has been fetched."""
+    waiting: list[_Item] = []
+    for item in items:
+        waiting.append(item)
+        if len(waiting) == 2:
+            yield waiting.pop(0)
+    yield from waiting
+
 
 #: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
 _STEPS_PER_AGREEMENT = 10
@@ -154,10 +323,12 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             )
         if finished:
             return self.runner.model
+        loop = self.runner.val_loop
+        validation = [] if loop is None else [loop.dataloader]
         try:
             with (
                 StopSignals() as self._signals,
-                outliving_workers(*self._loaders()),
+                outliving_workers(self.dataloader, *validation),
                 recorded_start(self.runner) as end,
             ):
                 try:
@@ -227,10 +398,6 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             raise TrainingStepError(
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"
             ) from error
-
-    def _loaders(self) -> list[DataLoader]:
-        validation = self.runner.val_loop
-        return [self.dataloader, *([] if validation is None else [validation.dataloader])]
 
     def _may_stop(self) -> bool:
         """Whether this is the end of an optimiser step, and on several GPUs one of an exchange."""

@@ -267,7 +267,14 @@ def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared
     """
     seen, wanted = set(training), set(evaluated)
     few = len(seen) + len(wanted) <= max_compared
-    resolve = os.path.realpath if few else _in_resolved_folder  # links of single files cost a call
+    folder = lru_cache(1024)(os.path.realpath)
+
+    def resolve(path: str) -> str:
+        # Links of single files cost a call each: of many files folders alone are resolved.
+        if few:
+            return os.path.realpath(path)
+        return os.path.join(folder(os.path.dirname(path)), os.path.basename(path))
+
     resolved = {resolve(path) for path in seen}
     shared = {path for path in wanted if path in seen or resolve(path) in resolved}
     if not few:
@@ -281,14 +288,6 @@ def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared
         if size > 0 and any(digest(path) == digest(other) for other in by_size.get(size, ())):
             shared.add(path)
     return sorted(shared)
-
-
-_resolved_folder = lru_cache(1024)(os.path.realpath)
-
-
-def _in_resolved_folder(path: str) -> str:
-    folder, name = os.path.split(path)
-    return os.path.join(_resolved_folder(folder), name)
 
 
 def _size(path: str) -> int:

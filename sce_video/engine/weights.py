@@ -22,6 +22,12 @@ _HEADS = ("cls_head.", "roi_head.")
 _IGNORED = "num_batches_tracked"
 
 
+def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
+    """The weights of a checkpoint by name, without the prefix of DistributedDataParallel."""
+    weights = checkpoint.get("state_dict", checkpoint)
+    return {name.removeprefix("module."): value for name, value in weights.items()}
+
+
 def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int:
     """Raise unless every weight of the model's backbone is in the checkpoint, in its shape.
 
@@ -42,18 +48,21 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
         ValueError: none or not all of them fit; the message names the first on both sides.
     """
     inner = unwrap_model(model)
-    weights = checkpoint.get("state_dict", checkpoint)
-    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    weights = checkpoint_weights(checkpoint)
     own = {key: value for key, value in inner.state_dict().items() if not key.endswith(_IGNORED)}
     backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
     prefix = _PREFIX if backbone else ""
     backbone = backbone or own
     missing = [key for key in backbone if key not in weights]
     wrong = [k for k in backbone if k in weights and weights[k].shape != backbone[k].shape]
+    # Without a prefix the first part of a name says whether a weight belongs to the backbone.
+    parts_of_own = tuple({f"{key.split('.')[0]}." for key in own})
     extra = [
         key
         for key in weights
-        if _belongs(key, own, prefix) and key not in own and not key.endswith(_IGNORED)
+        if f"{key}.".startswith(prefix or parts_of_own)
+        and key not in own
+        and not key.endswith(_IGNORED)
     ]
     if len(missing) == len(backbone):
         raise ValueError(
@@ -108,13 +117,6 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
         )
 
 
-def _belongs(key: str, own: dict, prefix: str) -> bool:
-    """Whether a weight belongs to a backbone; without a prefix, the first part of its name says."""
-    if prefix:
-        return key.startswith(prefix)
-    return key.split(".")[0] in {name.split(".")[0] for name in own}
-
-
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
     """Load the backbone's weights of a checkpoint and nothing else.
 
@@ -132,8 +134,7 @@ def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
     count = check_backbone_weights(model, checkpoint, name)
     inner = unwrap_model(model)
     own = {key for key in inner.state_dict() if key.startswith(_PREFIX)}
-    weights = checkpoint.get("state_dict", checkpoint)
-    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    weights = checkpoint_weights(checkpoint)
     inner.load_state_dict({k: v for k, v in weights.items() if k in own}, strict=False)
     return count
 
@@ -149,8 +150,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     Raises:
         ValueError: the file has no classifier, or one with another number of classes.
     """
-    weights = checkpoint.get("state_dict", checkpoint)
-    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    weights = checkpoint_weights(checkpoint)
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
     missing = [key for key in own if key not in weights]
     if missing and len(missing) == len(own):
@@ -201,7 +201,7 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
 
 
 def _meta(path: str) -> dict[str, Any]:
-    stored = read_model_config(path)
+    stored = read_exported_config(path)
     provenance = stored.get("provenance")
     provenance = provenance if isinstance(provenance, dict) else {}
     meta = {name: provenance[name] for name in _META if name in provenance}
@@ -212,7 +212,7 @@ def _meta(path: str) -> dict[str, Any]:
     return {**meta, SNAPSHOT: json.dumps(settings)}
 
 
-def read_model_config(path: str | Path) -> dict[str, Any]:
+def read_exported_config(path: str | Path) -> dict[str, Any]:
     """The content of a ``config.json``; the values in it are not checked here.
 
     Raises:

@@ -8,7 +8,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.restarts import starts_of
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import ALARMS, CONFIG, HISTORY, METRICS, PAGE, PAGE_FEATURES
 from sce_video.utils.storage import is_url, split
@@ -163,7 +164,9 @@ def _logs_with_steps(folder: Path) -> list[Path]:
         if _has_line_with(path, '"loss"')
     }
     if _has_line_with(folder / METRICS, '"kind": "train"'):
-        found |= {folder / name for name in _started_logs(folder)} or {folder / METRICS}
+        names = [Path(str(start.get("log"))).name for start in starts_of(folder)]
+        logs = {folder / name for name in names if fnmatch(name, _LOG_FOLDERS)}
+        found |= logs or {folder / METRICS}
     return sorted(found)
 
 
@@ -172,22 +175,6 @@ def _has_line_with(path: Path, words: str) -> bool:
         return False
     with open(path, encoding="utf-8", errors="replace") as file:
         return any(words in line for line in file)
-
-
-def _started_logs(folder: Path) -> list[str]:
-    """Names of the log folders in ``history.jsonl``."""
-    names = []
-    for line in _history(folder):
-        with suppress(ValueError, KeyError, TypeError):
-            names.append(Path(json.loads(line)["log"]).name)
-    return [name for name in names if fnmatch(name, _LOG_FOLDERS)]
-
-
-def _history(folder: Path) -> list[str]:
-    path = folder / HISTORY
-    if not path.is_file():
-        return []
-    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 class OverwriteHook(Hook):
@@ -210,7 +197,9 @@ class OverwriteHook(Hook):
                 shutil.rmtree(log)
         for path in (*checkpoints, *(path for name in _OTHERS for path in folder.glob(name))):
             path.unlink()
-        write_text(folder / HISTORY, "".join(f"{line}\n" for line in _history(folder)[-1:]))
+        history = folder / HISTORY
+        lines = history.read_text("utf-8", "replace").splitlines() if history.is_file() else []
+        write_text(history, "".join(f"{line}\n" for line in lines[-1:]))
         runner.logger.info(
             f"removed the earlier training in {folder} (--overwrite): "
             f"{_count(checkpoints, 'checkpoint')}, {_count(logs, 'log folder')}"

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
-from sce_video.engine.signals import outliving_workers
+from sce_video.engine.train_loop import outliving_workers
 from sce_video.evaluation.features import extract_features
 from sce_video.evaluation.functional.accuracy import group_ids
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics

@@ -77,31 +77,20 @@ class IndexReport:
     windows: int | None = None
 
 
-def _stores(folder: Path) -> list[IndexStore]:
-    return [TableStore(folder / TABLE), FileStore(folder / FEATURES)]
-
-
 def find_store(folder: Path) -> IndexStore | None:
     """What an index is kept in; None if there is no index.
 
     A table counts more than a file, which remains beside it where a conversion was interrupted.
     """
-    return next((store for store in _stores(folder) if store.exists()), None)
-
-
-def _choose_store(folder: Path, table: bool) -> IndexStore:
-    """What an index is to be kept in: a table, if it was asked for now or before."""
-    wanted, file = _stores(folder)
-    return wanted if table or wanted.exists() else file
+    table, file = folder / TABLE, folder / FEATURES
+    if table.is_dir():
+        return TableStore(table)
+    return FileStore(file) if file.is_file() else None
 
 
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
-    """Remove what an index is kept in, but for ``kept``.
-
-    Raises:
-        ValueError: It is not that of an index; the file is left alone.
-    """
-    for store in reversed(_stores(folder)):
+    """Remove what an index is kept in, but for ``kept``; ValueError if it is not of an index."""
+    for store in (FileStore(folder / FEATURES), TableStore(folder / TABLE)):
         if kept is None or store.file != kept.file:
             store.remove()
 
@@ -378,11 +367,8 @@ class VideoIndex:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """(path, reason) of the files that cannot be decoded."""
-        return [
-            (path, record.reason)
-            for path, record in self.stored.failed.items()
-            if self.windows is None or self.stored.row(path) is None
-        ]
+        some = set() if self.windows is None else set(self.paths)  # only some of their windows
+        return [(path, r.reason) for path, r in self.stored.failed.items() if path not in some]
 
     @property
     def windows(self) -> Windows | None:
@@ -484,7 +470,9 @@ def build_index(
     checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
     header = {**job.settings, "checkpoint": checkpoint}
     with RecordStore(folder / _RECORDS, job.name) as records:
-        store = _choose_store(folder, table or approximate)
+        # An index that is kept in a table stays there.
+        wanted = table or approximate or (folder / TABLE).is_dir()
+        store = TableStore(folder / TABLE) if wanted else FileStore(folder / FEATURES)
         if rebuild:
             _remove_stores(folder)
             records.clear()

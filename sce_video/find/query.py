@@ -71,7 +71,13 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
 def _merged(windows: Sequence[Match], k: int) -> list[Match]:
     moments: list[Match] = []
     for place, window in enumerate(windows):
-        touching = [i for i, moment in enumerate(moments) if _touch(moment, window)]
+        # Of one video, and they overlap or one begins where the other ends.
+        (start, end), same = window.span, window.path
+        touching = [
+            i
+            for i, moment in enumerate(moments)
+            if moment.path == same and moment.span[0] <= end and start <= moment.span[1]
+        ]
         if not touching:
             if len(moments) == k:
                 break
@@ -86,12 +92,6 @@ def _merged(windows: Sequence[Match], k: int) -> list[Match]:
                 end=max(each.span[1] for each in [*joined, window]),
             )
     return moments
-
-
-def _touch(first: Match, second: Match) -> bool:
-    """Whether two windows are of one video and overlap, or one begins where the other ends."""
-    (a, b), (c, d) = first.span, second.span
-    return first.path == second.path and a <= d and c <= b
 
 
 #: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.

@@ -74,7 +74,7 @@ class MediaCache:
 # -- what workers run ----------------------------------------------------------------------
 
 
-def thumbnail(file: str, span: tuple[float, float] | None = None) -> bytes:
+def middle_frame(file: str, span: tuple[float, float] | None = None) -> bytes:
     """A frame from the middle of a video, or of a moment of it, as JPEG.
 
     Raises:
@@ -171,7 +171,7 @@ class CallError(UserError, RuntimeError):
     """What was wrong with the file or the network of a call, as one sentence."""
 
 
-class Workers:
+class MediaWorkers:
     """Worker processes for functions that take a file; for callers in several threads.
 
     Args:

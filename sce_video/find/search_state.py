@@ -22,7 +22,7 @@ from sce_video.find.index import VideoIndex
 from sce_video.find.label_list import LabelList
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import RefinedMoments, refine_moments, rows_of_query
-from sce_video.find.search_media import CallError, Workers
+from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8
@@ -115,8 +115,8 @@ class SearchState:
         number = {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
         self._lowered = [name.casefold() for name in self.names]
-        self._pictures = Workers(2, (media.__name__,))
-        self._embedding = Workers(1, (media.__name__,))  # one network: one video at a time
+        self._pictures = MediaWorkers(2, (media.__name__,))
+        self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
         self._cache = media.MediaCache()
         self._uploads: OrderedDict[str, Upload] = OrderedDict()
         self._lock = threading.Lock()
@@ -203,7 +203,7 @@ class SearchState:
 
     def thumbnail(self, row: int) -> bytes:
         """JPEG of a frame from the middle of a video."""
-        return self._picture(row, media.thumbnail)
+        return self._picture(row, media.middle_frame)
 
     def animation(self, row: int) -> bytes:
         """A small mp4 of its middle; empty for frames of less than two pixels."""

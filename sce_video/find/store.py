@@ -282,7 +282,7 @@ def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
 # -- the file ------------------------------------------------------------------------------
 
 
-class FileRows(StoredRows):
+class NpzRows(StoredRows):
     """Rows of a feature file; large arrays are memory-mapped.
 
     Args:
@@ -350,7 +350,7 @@ class FileStore(IndexStore):
     def exists(self) -> bool:
         return self.file.is_file()
 
-    def open(self) -> FileRows:
+    def open(self) -> NpzRows:
         """See :meth:`IndexStore.open`; the features are not read before they are used."""
         arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
         try:
@@ -377,7 +377,7 @@ class FileStore(IndexStore):
             header = checked_header(entry)
             if header["settings"].get("windows") is not None:
                 columns |= _checked_spans(arrays, count)
-            return FileRows(columns, header, failed)
+            return NpzRows(columns, header, failed)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
 

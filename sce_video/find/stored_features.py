@@ -121,25 +121,25 @@ def _of_features(file: str | os.PathLike) -> ExportedVideos:
         if Path(file).name != FEATURES:
             raise ValueError(f"{os.fspath(file)} is a file of an index: give the index's folder")
         return _of_index(Path(file).parent)
-    test = provenance.get("test")
-    test = test if isinstance(test, dict) else {}
+    test, checkpoint = (
+        value if isinstance(value := provenance.get(name), dict) else {}
+        for name in ("test", "checkpoint")
+    )
     root = os.path.abspath(str(test["data_root"])) if test.get("data_root") else ""
     names = test.get("classes")
     return ExportedVideos(
         source=os.fspath(file),
-        paths=[_below(path, root) or path for path in files],
+        paths=[
+            os.path.relpath(path, root) if root and path.startswith(root + os.sep) else path
+            for path in files
+        ],
         files=files,
         labels=_named(rows.labels.tolist(), names if isinstance(names, list) else ()),
         features=rows.features.numpy(),
-        checkpoint=_checkpoint(provenance),
+        checkpoint=str(checkpoint.get("path") or ""),
         root=root,
         failures=rows.failures,
     )
-
-
-def _below(path: str, root: str) -> str:
-    """The path relative to a folder; empty if it is not in it."""
-    return os.path.relpath(path, root) if root and path.startswith(root + os.sep) else ""
 
 
 def _named(labels: Sequence[int], names: Sequence[Any]) -> list[str | None]:
@@ -148,11 +148,6 @@ def _named(labels: Sequence[int], names: Sequence[Any]) -> list[str | None]:
         None if label < 0 else str(names[label]) if label < len(names) else str(label)
         for label in labels
     ]
-
-
-def _checkpoint(provenance: dict[str, Any]) -> str:
-    checkpoint = provenance.get("checkpoint")
-    return str(checkpoint.get("path") or "") if isinstance(checkpoint, dict) else ""
 
 
 def _listed_labels(

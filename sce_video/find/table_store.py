@@ -111,7 +111,7 @@ def text_to_path(text: str) -> str:
 class TableFeatures:
     """The features of a table as a read-only matrix, of which rows are read when they are used."""
 
-    def __init__(self, rows: TableRows) -> None:
+    def __init__(self, rows: LanceRows) -> None:
         self._rows = rows
         self.shape = rows.shape
         self.dtype = np.dtype(np.float32)
@@ -131,7 +131,7 @@ class TableFeatures:
         return np.asarray(self[:], dtype=dtype)
 
 
-class TableRows(StoredRows):
+class LanceRows(StoredRows):
     """One version of the table of an index, opened for search.
 
     Rows are numbered in the order of the table, those without a feature are left out.
@@ -191,15 +191,6 @@ class TableRows(StoredRows):
         where = f"path = '{quoted}' AND NOT ({self._columns.without})"
         found = self._read(["_rowoffset"], {"filter": where})["_rowoffset"].to_numpy()
         return np.sort(self._row_numbers(found)).tolist()
-
-    @cached_property
-    def _row_of_path(self) -> dict[str, int]:
-        rows = range(len(self) - 1, -1, -1)  # backwards: of several rows the first stays
-        return {self.paths[row]: row for row in rows}
-
-    def row(self, path: str) -> int | None:
-        # A question to the table for each of many paths takes longer than reading them once.
-        return self._row_of_path.get(path) if "paths" in vars(self) else super().row(path)
 
     def paths_of(self, rows: np.ndarray) -> list[str]:
         if "paths" in vars(self):
@@ -340,8 +331,8 @@ class TableStore(IndexStore):
     def exists(self) -> bool:
         return self.file.is_dir()
 
-    def open(self) -> TableRows:
-        return TableRows(self.file)
+    def open(self) -> LanceRows:
+        return LanceRows(self.file)
 
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
         """See :meth:`IndexStore.read`; features stay in the table."""
@@ -608,7 +599,7 @@ def feature_columns(table: str) -> list[str]:
     return [field.name for field in schema if FACTS in (field.metadata or {})]
 
 
-def open_feature_column(table: str, column: str | None = None) -> TableRows:
+def open_feature_column(table: str, column: str | None = None) -> LanceRows:
     """A column of features of a table of videos, for search.
 
     Args:
@@ -627,7 +618,7 @@ def open_feature_column(table: str, column: str | None = None) -> TableRows:
         has = ", ".join(known) or "none"
         what = "name its column of features" if column is None else f"it has no column {column}"
         raise ValueError(f"{table}: {what}; its columns of features: {has}")
-    return TableRows(table, Columns.of_videos(column))
+    return LanceRows(table, Columns.of_videos(column))
 
 
 def _checked_features(
@@ -657,7 +648,7 @@ def _checked_features(
 
 def _stored_features(table: str, column: str, header: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The features that a column has, by path."""
-    rows = TableRows(table, Columns.of_videos(column))
+    rows = LanceRows(table, Columns.of_videos(column))
     old = rows.header["checkpoint"]
     if old["sha256"] != header["checkpoint"]["sha256"] or (
         rows.header["settings"] != header["settings"]

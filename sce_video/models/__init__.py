@@ -13,8 +13,7 @@ from sce_video.models.data_preprocessors import (
     RecognizerDataPreprocessor,
     VideoDataPreprocessor,
 )
-from sce_video.models.heads import AttentiveProbeHead, RoIActionHead
-from sce_video.models.necks import MLP
+from sce_video.models.heads import MLP, AttentiveProbeHead, RoIActionHead
 
 __all__ = [
     "MLP",

@@ -337,7 +337,7 @@ _COLUMN = {name: column for column, name in enumerate(_WITH_VALUE)}
 _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
 
 
-def plan(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
+def planned_operations(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
     """The operations in order, each with the samples (int64 indices) that it is applied to.
 
     The colour jitter takes four rounds: in round r each jittered sample gets the r-th operation of
@@ -370,7 +370,7 @@ def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
     """
     if len(parameters) != len(x):
         raise ValueError(f"{len(parameters)} parameters for {len(x)} samples")
-    steps = plan(parameters)
+    steps = planned_operations(parameters)
     if not steps:
         return x
     indices = _to_device(np.concatenate([samples for _, samples in steps]), x.device)

@@ -140,9 +140,11 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         """uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
         clip = self.cast_data(clip).permute(0, 4, 1, 2, 3)
         out = self._empty(clip)
-        chunk_size = self.chunk_size or _default_chunk_size(clip)
+        on_cpu = clip.device.type == "cpu"
+        default = max(1, 2**20 // max(1, clip[:1].numel())) if on_cpu else 32
+        chunk_size = self.chunk_size or default
         # Without augmentation frames are independent: blocks of them stay in the caches of a CPU.
-        whole = parameters is not None or clip.device.type != "cpu"
+        whole = parameters is not None or not on_cpu
         block = clip.shape[2] if whole else _block_size(clip)
         for start in range(0, len(clip), chunk_size):
             rows = slice(start, start + chunk_size)
@@ -163,12 +165,6 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         if self.channels_last:
             return reused_memory.empty((n, t, h, w, c), torch.float32).permute(0, 4, 1, 2, 3)
         return reused_memory.empty((n, c, t, h, w), torch.float32)
-
-
-def _default_chunk_size(clip: Tensor) -> int:
-    if clip.device.type != "cpu":
-        return 32
-    return max(1, 2**20 // max(1, clip[:1].numel()))
 
 
 def _block_size(clip: Tensor) -> int:

@@ -23,7 +23,7 @@ _LEVELS = (
 
 
 @dataclass(frozen=True)
-class Clip:
+class ShownClip:
     """A video of a page.
 
     Attributes:
@@ -50,7 +50,7 @@ class ClipRow:
     """
 
     title: str
-    clips: Sequence[Clip]
+    clips: Sequence[ShownClip]
     note: str = ""
 
 
@@ -107,7 +107,7 @@ def write_clip_groups(
         width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
         tiles[file] = {"strip": strip, "number": number, "width": width, "height": height}
 
-    def tile(clip: Clip) -> dict[str, Any]:
+    def tile(clip: ShownClip) -> dict[str, Any]:
         entry = entries[clip.file]
         return {
             "name": clip.name,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sce_video.pages.charts import comparison_charts
-from sce_video.pages.run import interval_text, metric_text, number, page_frame, tiles
-from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, state_of
+from sce_video.pages.run import interval_text, metric_text, number_text, page_frame, tiles
+from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, run_state
 from sce_video.utils.html_template import render_template
 
 #: Adjusted p-values below it are called differences.
@@ -40,7 +40,7 @@ class SeedMean:
         """``84.20 % ± 0.35 (3 seeds)``."""
         value = metric_text(self.metric, self.mean)
         percent = value.endswith("%")
-        spread = f"{100 * self.deviation:.2f}" if percent else number(self.deviation)
+        spread = f"{100 * self.deviation:.2f}" if percent else number_text(self.deviation)
         return f"{value} ± {spread} ({self.runs} seeds)"
 
 
@@ -163,7 +163,7 @@ def render_comparison(
             "slot": slot % _COLOURS,
             "dashed": slot >= _COLOURS,
             "method": record.method,
-            "state": state_of(record),
+            "state": run_state(record),
             "alarms": grouped_alarms(record.alarms),
             "errors": lasting_errors(grouped_alarms(record.alarms)),
             "notes": record.notes,

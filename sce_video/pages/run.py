@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from sce_video.pages.charts import run_charts
 from sce_video.pages.parts import Part, plotly_script
-from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, state_of
+from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, run_state
 from sce_video.utils.html_template import render_template
 from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.version import __version__
@@ -49,7 +49,7 @@ def tiles(record: RunRecord) -> list[Tile]:
         found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {last['iter']:,}"))
     if "loss" in last:
         chance = f"chance level {record.chance:.3f}" if record.chance else ""
-        found.append(Tile("loss", number(last["loss"]), chance))
+        found.append(Tile("loss", number_text(last["loss"]), chance))
     accuracies = [row for row in record.evaluations if "knn_top1" in row]
     if accuracies:
         best = max(accuracies, key=lambda row: row["knn_top1"])
@@ -61,9 +61,9 @@ def tiles(record: RunRecord) -> list[Tile]:
         detail = f"best {100 * best['top1']:.1f} % at epoch {best.get('epoch', '?')}"
         found.append(Tile("validation top-1", f"{100 * accuracies[-1]['top1']:.1f} %", detail))
     if "h_rank" in last:
-        found.append(Tile("effective rank", number(last["h_rank"]), "of the representation"))
+        found.append(Tile("effective rank", number_text(last["h_rank"]), "of the representation"))
     if "videos_per_s" in last:
-        found.append(Tile("videos/s", number(last["videos_per_s"])))
+        found.append(Tile("videos/s", number_text(last["videos_per_s"])))
     if "data_wait" in last:
         found.append(Tile("data wait", f"{100 * last['data_wait']:.0f} %", "of the time"))
     seconds = training_seconds(record)
@@ -81,7 +81,7 @@ def training_seconds(record: RunRecord) -> float:
     return total
 
 
-def number(value: Any) -> str:
+def number_text(value: Any) -> str:
     """Four digits of a number, thousands separated."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
@@ -165,21 +165,22 @@ def data_rows(record: RunRecord) -> list[tuple[str, str]]:
         if isinstance(value, list):
             more = f" and {len(value) - _MAX_CLASSES} more" if len(value) > _MAX_CLASSES else ""
             value = ", ".join(map(str, value[:_MAX_CLASSES])) + more
-        rows.append((_DATA_NAMES.get(name, name), number(value) if name == "samples" else value))
+        value = number_text(value) if name == "samples" else value
+        rows.append((_DATA_NAMES.get(name, name), value))
     return [(name, str(value)) for name, value in rows]
 
 
-class Plan(NamedTuple):
+class PlanText(NamedTuple):
     """The choices of ``sce-video pretrain``: sentences, and (setting, value, reason)."""
 
     sentences: list[str]
     choices: list[tuple[str, str, str]]
 
 
-def plan_of(config: Mapping[str, Any]) -> Plan:
+def plan_of(config: Mapping[str, Any]) -> PlanText:
     """The plan in a config; empty if it was not planned."""
     lines = config.get("plan")
-    plan = Plan([], [])
+    plan = PlanText([], [])
     for line in map(str, lines if isinstance(lines, list) else ()):
         parts = re.split(r"\s{2,}", line.strip())
         if line.startswith(" ") and len(parts) == 3:
@@ -207,7 +208,7 @@ def interval_text(ends: Sequence[float] | None) -> str:
 def metric_text(name: str, value: float) -> str:
     """A metric as text: a fraction in percent, everything else with four digits."""
     if name.rpartition("/")[2] in NOT_FRACTIONS or not 0 <= value <= 1:
-        return number(value)
+        return number_text(value)
     return f"{100 * value:.2f} %"
 
 
@@ -230,7 +231,7 @@ def render_run_page(
     values = {
         "title": record.name,
         "lead": _lead(record),
-        "state": state_of(record),
+        "state": run_state(record),
         "running": record.locked,
         "alarms": alarms,
         "errors": lasting_errors(alarms),
@@ -238,7 +239,7 @@ def render_run_page(
         "tiles": tiles(record),
         "notes": [note[:1].upper() + note[1:] for note in (*record.notes, *notes)],
         "charts": charts,
-        "constant": [(label, number(value)) for label, value in constant],
+        "constant": [(label, number_text(value)) for label, value in constant],
         "parts": parts,
         "results": {
             name: result_rows(metrics, record.intervals.get(name, {}))
@@ -275,7 +276,7 @@ def _lead(record: RunRecord) -> str:
     if record.recipe:
         words.insert(0, f"recipe {record.recipe}")
     if samples:
-        words.append(f"{number(samples)} samples")
+        words.append(f"{number_text(samples)} samples")
     return " · ".join(filter(None, words))
 
 
@@ -285,7 +286,7 @@ def _bad_files(record: RunRecord) -> dict[str, Any]:
         for row in record.bad_files
     ]
     samples = record.data.get("samples")
-    share = f" of {number(samples)}" if isinstance(samples, int) and samples else ""
+    share = f" of {number_text(samples)}" if isinstance(samples, int) and samples else ""
     return {
         "bad_files": rows[:_MAX_BAD_FILES],
         "bad_files_more": max(0, len(rows) - _MAX_BAD_FILES),

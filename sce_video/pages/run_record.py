@@ -107,7 +107,7 @@ class State(NamedTuple):
     text: str
 
 
-def state_of(record: RunRecord) -> State:
+def run_state(record: RunRecord) -> State:
     """The state of a run: from its lock, its history, or where there is none, its last epoch."""
     epoch, planned = record.last.get("epoch"), record.max_epochs
     reached = "before its first logged step"

@@ -16,7 +16,7 @@ from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.datasets.video_dataset import SampleOrigin
-from sce_video.models.augmentation import ViewParameters, plan
+from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.pages.frames import Quality, Strip, fitting, make_strip
 from sce_video.pages.gallery import format_duration
@@ -56,7 +56,7 @@ def describe_parameters(parameters: ViewParameters, sample: int) -> str:
     """
     column = {"brightness": 0, "contrast": 1, "saturation": 2}
     words = []
-    for name, samples in plan(parameters):
+    for name, samples in planned_operations(parameters):
         if sample not in samples:
             continue
         if name in column:

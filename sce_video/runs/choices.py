@@ -145,6 +145,7 @@ def choose(
         if isinstance(values[name], str | bool) or not values[name] > 0:
             raise ValueError(f"{name} must be a positive number, got {values[name]!r}")
     choices: dict[str, Choice] = {}
+    # In order: later choices follow the values of earlier ones.
     for choice in _choices(facts, machine, values):
         choices[choice.name] = choice
     extra = {name: Choice(name, values[name], "given") for name in values if name not in choices}

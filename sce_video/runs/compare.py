@@ -34,7 +34,7 @@ _NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "err
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs of the same settings and different seeds, or a single run."""
 
     name: str
@@ -70,11 +70,12 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
     return Chance(_seed_means(groups, files), _corrected(differences), notes)
 
 
-def seed_groups(records: Sequence[RunRecord]) -> list[Group]:
+def seed_groups(records: Sequence[RunRecord]) -> list[SeedGroup]:
     """The runs by their settings but the seed; runs of one seed are not put together."""
     found: dict[tuple, list[RunRecord]] = {}
     for record in records:
         settings = flattened(record.config)
+        # What is left are the settings that make a group.
         settings.pop(_SEED, None)
         key = tuple(sorted(settings.items())) if settings else (record.name,)
         found.setdefault(key, []).append(record)
@@ -83,13 +84,13 @@ def seed_groups(records: Sequence[RunRecord]) -> list[Group]:
         seeds = {flattened(record.config).get(_SEED, "") for record in members}
         if len(members) > 1 and len(seeds) == len(members) and "" not in seeds:
             name = " + ".join(record.name for record in members)
-            groups.append(Group(name, tuple(members)))
+            groups.append(SeedGroup(name, tuple(members)))
         else:
-            groups += [Group(record.name, (record,)) for record in members]
+            groups += [SeedGroup(record.name, (record,)) for record in members]
     return groups
 
 
-def _seed_means(groups: Sequence[Group], files: Sequence[str]) -> list[SeedMean]:
+def _seed_means(groups: Sequence[SeedGroup], files: Sequence[str]) -> list[SeedMean]:
     means = []
     for group in (group for group in groups if len(group.records) > 1):
         for file in files:
@@ -102,11 +103,11 @@ def _seed_means(groups: Sequence[Group], files: Sequence[str]) -> list[SeedMean]
     return means
 
 
-def _seed_mean(group: Group, file: str, name: str, values: Sequence[float]) -> SeedMean:
+def _seed_mean(group: SeedGroup, file: str, name: str, values: Sequence[float]) -> SeedMean:
     return SeedMean(group.name, file, name, fmean(values), stdev(values), len(values))
 
 
-def _logged_means(group: Group) -> list[SeedMean]:
+def _logged_means(group: SeedGroup) -> list[SeedMean]:
     """Of the last online evaluation and the last logged step, where all are of one iteration."""
     evaluations = [(record.evaluations or [{}])[-1] for record in group.records]
     steps = [record.last for record in group.records]
@@ -123,7 +124,7 @@ def _logged_means(group: Group) -> list[SeedMean]:
     return means
 
 
-def _outcomes(group: Group, file: str, notes: list[str]) -> list[Outcomes] | None:
+def _outcomes(group: SeedGroup, file: str, notes: list[str]) -> list[Outcomes] | None:
     """The outcomes of each run of a group, sorted; None with a note if they cannot be had."""
     parts = []
     for record in group.records:
@@ -186,6 +187,7 @@ def _tests(
     """A test for each metric that all runs have, not yet corrected for the number of pairs."""
     first, runs = pair[0][0], (len(pair[0]), len(pair[1]))
     check_same_videos(first, pair[1][0])
+    # Clips of one video are not independent: the test counts videos.
     units = np.unique(first.paths, return_inverse=True)[1]
     interval: tuple[float, float] | None
     found = []
@@ -198,6 +200,7 @@ def _tests(
         )
         classes = first.labels if first.by_class[column] else None
         parts = paired_differences(a.mean(axis=0), b.mean(axis=0), units, classes)
+        # With seeds the result is about other seeds as well, else about other videos alone.
         if max(runs) > 1 and len(parts) > 1:
             interval, p_value = seeds_test(a, b, units, classes)
         else:

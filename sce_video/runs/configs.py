@@ -19,10 +19,10 @@ from sce_video.datasets import dataset_settings
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
-from sce_video.engine.hooks.mirror import add_mirror, mirror_of, restore_run
+from sce_video.engine.hooks.checkpoint import add_mirror, mirror_of, restore_run
+from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
-from sce_video.engine.trackers import add_trackers
 from sce_video.engine.training_record import BEST
 from sce_video.engine.work_dir import folder_of_run
 from sce_video.evaluation import PROTOCOLS
@@ -60,6 +60,7 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
             head.in_channels = MODELS.build(cfg.model.backbone).out_channels
     if head.get("num_classes", 0) is None:
         if checkpoint is not None:
+            # The stored classifier decides, not the data: a test set may lack classes.
             head.num_classes = _outputs(checkpoint)
         else:
             head.num_classes = _count_classes(cfg.train_dataloader.dataset)
@@ -196,6 +197,8 @@ def training_config(
     cfg = load_config(config, cfg_options)
     source = config.filename if isinstance(config, Config) else config
     work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
+    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that
+    # was named.
     resume = _checkpoint_or("auto", _after_restart(resume, work_dir))
     resumed, content = _resumed_checkpoint(resume, work_dir, mirror or mirror_of(cfg))
     pretrained = pretrained or cfg.get("pretrained")
@@ -236,11 +239,13 @@ def training_config(
         cfg.pretrained = pretrained
     if resume:
         cfg.resume = True
+        # Without a name the runner takes the newest readable one.
         cfg.load_from = None if resume == "auto" else resume
     add_trackers(cfg, track)
     add_mirror(cfg, mirror)
     check_config(cfg)
     complete_classifier(cfg)
+    # A resumed queue has its length already; a given one is meant.
     if resumed is not None or "model.queue_size" in parse_options(cfg_options):
         cfg.fit_queue = False
     return cfg
@@ -359,6 +364,7 @@ def testing_config(
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:
         cfg.test_cfg.out = _checked_output(out)
+    # Else the results of the best epoch would overwrite those of the last one.
     elif selected and cfg.test_cfg.get("type") == "MultiViewTestLoop":
         if cfg.test_cfg.get("out", RESULTS) == RESULTS:  # which has those of the last epoch
             cfg.test_cfg.out = BEST_RESULTS
@@ -460,6 +466,7 @@ def extraction_config(
     found = {
         "test": cfg.test_dataloader,
         "bank": cfg.test_cfg.get("gallery_dataloader"),
+        # From the file again: a test config has no training data any more.
         "train": load_config(config, cfg_options).get("train_dataloader"),
     }[part]
     if found is None:
@@ -482,6 +489,7 @@ def extraction_config(
     cfg.test_dataloader = loader
     preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
     kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
+    # The encoder gets its own below; the runner would hand this one to it, too.
     cfg.data_preprocessor = None
     cfg.model = {
         "type": "Encoder",

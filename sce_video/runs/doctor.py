@@ -202,7 +202,7 @@ def check_disk(folder: Path, free: int) -> Finding:
     return _check_amount(f"disk of {folder}", free, _DISK, f"{free / _GIB:.1f} GiB free", advice)
 
 
-def check_videos(facts: FolderFacts) -> Iterator[Finding]:
+def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
     """A folder or a table of videos: can they be read, and from random positions?"""
     yield Finding(OK, facts.describe())
     table = is_table(facts.folder)
@@ -255,6 +255,7 @@ def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, flo
                 reader = open_video(os.path.join(folder, listed.path(index)), name)
             except VideoDecodeError:
                 continue
+            # A clip from the middle: beginnings are often a title or black.
             wanted = int(min(1.0, duration / max(reader.duration, 1e-6)) * len(reader.timestamps))
             first = (len(reader.timestamps) - wanted) // 2
             offsets = [first + step * wanted // num_frames for step in range(num_frames)]
@@ -303,11 +304,12 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
     yield from filter(None, (nccl, cudnn))
     yield check_shared_memory(shutil.disk_usage("/dev/shm").free)
     yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    # The folder of the runs may not exist yet; its disk is that of the nearest one that does.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     yield check_disk(folder, shutil.disk_usage(existing).free)
     if videos is not None:
         facts = examine_folder(videos)
-        yield from check_videos(facts)
+        yield from check_video_files(facts)
         for name, rate in decode_rates(videos, 8, 2.56).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
         yield check_loading(planned_pretraining(videos, folder))

@@ -167,6 +167,7 @@ def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
             continue
         frames, parameters = len(index.pts), index.parameters
         size = (parameters.height, parameters.width)
+        # Shown after a quarter turn: height and width change places.
         if index.turns % 2:
             size = size[::-1]
         distance = frames / np.count_nonzero(index.is_key)

@@ -18,7 +18,7 @@ from mmengine.logging import MMLogger
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.engine.hooks.mirror import claim_mirror, mirror_of
+from sce_video.engine.hooks.checkpoint import claim_mirror, mirror_of
 from sce_video.engine.restarts import is_restart, requeued_job
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
@@ -145,9 +145,11 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
     restarted = is_restart(cfg.work_dir)  # on all ranks before rank 0 notes this start
     overwrite = overwrite and not (restarted and find_checkpoints(cfg.work_dir))
     join_processes(cfg.launcher, cfg.get("env_cfg"))
+    # After joining: only now the number of processes is known.
     divide_global_batch(cfg, get_world_size())
     with ExitStack() as stack:
         run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite or restarted))
+        # Needs the number of processes, and must come before the network is built.
         fitted = fit_queue(cfg)
         _avoid_shared_log(cfg)
         runner = VideoRunner.from_cfg(cfg)
@@ -184,6 +186,7 @@ def _avoid_shared_log(cfg: Config) -> None:
         return f"{stem}_{time.time_ns()}" if MMLogger.check_instance_created(name) else None
 
     if cfg.get("experiment_name") is None:
+        # One rank decides: the others may see another second.
         name = run_on_main_rank(own_name)
         if name is not None:
             cfg.experiment_name = name
@@ -241,6 +244,7 @@ def test(cfg: Config) -> dict[str, float]:
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
         if hasattr(unwrap_model(runner.model), "cls_head"):
+            # Same labels, same order: a folder too few would shift all that follow.
             classes = checkpoint.get("meta", {}).get("classes", ())
             check_same_classes(
                 SimpleNamespace(metainfo={"classes": classes}),

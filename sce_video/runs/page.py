@@ -165,6 +165,7 @@ def compare_with_random(
     if start is not None:
         networks["start"] = build_model(trained.settings, start, trained.device)
     chosen = np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+    # Decoding takes longest: every video is read once, for all networks.
     both, rows, kept = _ClipsOfNetworks([*networks.values()]), [], []
     for result in iterate_embeddings(both, [dataset.path(i) for i in chosen.tolist()], _OPTIONS):
         if result.feature is not None:
@@ -221,6 +222,7 @@ def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]
     done, notes = len(values) + len(failures), []
     if done < count:
         notes = [f"{done} of {count} videos were embedded within {_SECONDS:.0f} s."]
+    # Back in the order of the set, as of a run without a time limit.
     pairs = sorted(zip((order[i] for i in kept), values, strict=True), key=lambda pair: pair[0])
     return _rows(dataset, [i for i, _ in pairs], [v for _, v in pairs], failures), notes
 
@@ -318,6 +320,7 @@ def write_run_page(
     rows = _features(record, views, options, notes)
     path = Path(folder, PAGE)
     reader, html = ClipReader(), ""
+    # The images are made smaller until the page fits, not left out.
     for budget in _BUDGETS:
         parts = _parts(record, views, rows, reader if options.videos else None, budget)
         html = render_run_page(record, parts, notes)
@@ -417,11 +420,13 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     try:
         runner = train(cfg, overwrite)
     except Exception:
+        # A start that was refused leaves the page of the earlier training alone.
         if options is not None and is_main_process() and _has_failed_since(begun, cfg.work_dir):
             _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
     if options is not None and is_main_process():
         stopped = getattr(runner.train_loop, "stopped_by", None) is not None
+        # Before the page, which shows the row that this logs.
         if options.compared and not stopped:
             _compare_or_warn(runner, options.compared)
         _write_or_warn(cfg.work_dir, PageOptions(videos=0) if stopped else options)

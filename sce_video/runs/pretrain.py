@@ -19,9 +19,9 @@ from sce_video.engine.config.changes import available_settings, options_of_setti
 from sce_video.engine.config.check import top_level_keys
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import parse_config_text
+from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
-from sce_video.engine.trackers import TRACKERS
 from sce_video.engine.work_dir import CONFIG
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
@@ -275,10 +275,12 @@ def planned_pretraining(
     base = load_config(recipe)
     names = available_settings(base)
     options_of_settings(base, given)  # unknown names end here
+    # Measured with the chosen network and batch, and any length: epochs follow from the speed.
     first = _config(base, recipe, facts, out, chosen, names)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
     now = time.monotonic()
+    # Wall-clock over processor time: how much other programs slow this one down.
     slowness = (now - start) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
     spent = now - (start if begun is None else begun)
@@ -350,6 +352,7 @@ def _config(
     options = options_of_settings(base, values)
     for name, value in dataset_settings(facts.folder).items():
         options[f"train_dataloader.dataset.{name}"] = value
+    # torch refuses persistent workers without workers.
     if values.get("workers") == 0:
         options["train_dataloader.persistent_workers"] = False
     if chosen["precision"].value != "float32":
@@ -403,6 +406,7 @@ def planned_config(
     base = load_config(recipe)
     for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
         stored.pop(name, None)
+    # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}
     known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
     known |= trusted_stores(videos)

@@ -132,6 +132,7 @@ def train_seeds(
         ValueError: a folder holds an earlier training.
     """
     folders = [seed_folder(out, seed) for seed in seeds]
+    # One after another: each training takes the whole machine, and budgets are for each run.
     for number, folder in enumerate(folders, 1):
         continued = resume or is_restart(folder)
         last = read_history(folder, damaged=[])[-1:] if continued else []  # damaged: half a line

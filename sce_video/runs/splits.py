@@ -126,6 +126,7 @@ def run_splits(
         folder = root / f"split{split}"
         if not run_on_main_rank((folder / RESULTS).is_file):
             _run_split(cfg, testing, folder)
+    # From the files, not from memory: splits of earlier starts count, too.
     summary = summarise(_read_results(root, configs, RESULTS))
     best = _read_results(root, configs, BEST_RESULTS)
     if len(best) == len(configs):
@@ -147,6 +148,7 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     """Train, or resume the training, and test the best epoch, if there is one, and the last."""
     cfg = copy.deepcopy(cfg)
     cfg.work_dir = str(folder)
+    # Resuming an empty folder is a start.
     cfg.resume, cfg.load_from = True, None
     stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
     if stopped_by is not None:
@@ -156,6 +158,7 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     if len(best) == 1:
         tests = {BEST_RESULTS: best[0], **tests}  # RESULTS, the last one, completes the split
     for out, checkpoint in tests.items():
+        # The test config is that of the first split: its lists are renamed as well.
         test = for_split(testing(str(checkpoint), folder), cfg.split)
         test.test_cfg.out = out
         launch.test(test)

@@ -278,6 +278,7 @@ def plan(
                 for column in filter(point.has, sweep.columns):
                     origin = pretrained or str(point.checkpoint)
                     step = planner.evaluation(column, seed, origin, arguments)
+                    # Columns of one evaluation share the step and read other metrics from it.
                     names = sweep.name, point.name, column.name
                     cells.append(SweepCell(*names, seed, column.metric, step))
     return cells
@@ -287,6 +288,7 @@ def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
     """The steps by pretraining, each after what it needs: what can run side by side."""
     found: dict[str, list[Step]] = {}
     for cell in cells:
+        # The pretraining leads its chain; an evaluation of given weights is a chain of its own.
         first = cell.step.before or cell.step
         chain = found.setdefault(first.folder, [first])
         if cell.step not in chain:

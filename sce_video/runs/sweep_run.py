@@ -134,6 +134,7 @@ class SweepRunner:
             if signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores SIGHUP
         }
         try:
+            # Inside the try: a signal may come between two of them.
             futures.extend(pool.submit(run_chain, chain) for chain in chains)
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
@@ -187,6 +188,7 @@ class SweepRunner:
         while not self._stopping.is_set():
             try:
                 with lock.acquire(timeout=_LOCK_SECONDS):
+                    # Another run may have finished it while this one waited for the lock.
                     return is_done(self.out, step) or self._run_step(step, folder, environment)
             except Timeout:
                 if not waiting:
@@ -201,6 +203,7 @@ class SweepRunner:
         for command in step.commands:
             self.report(f"start   {step.folder}: {command[0]}")
             log = folder / LOG
+            # An earlier attempt wrote to the same log: its error is not this one.
             begin = log.stat().st_size if log.is_file() else 0
             status = self._call(command, log, environment)
             if self._stopping.is_set():
@@ -277,7 +280,7 @@ def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
     )
 
 
-def state_of(out: str | Path, step: Step) -> str:
+def step_state(out: str | Path, step: Step) -> str:
     """``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run``."""
     folder = Path(out) / step.folder
     if is_done(out, step):
@@ -330,11 +333,11 @@ def table_of(sweep: Sweep, cells: Sequence[SweepCell], out: Path) -> SweepTable:
             wanted.setdefault((cell.point, cell.column), []).append((cell.metric, cell.step))
 
     def read(step: Step) -> Result | str:
-        state = state_of(out, step)
+        state = step_state(out, step)
         if state == "done":
             found = collect_results([out / step.folder / step.result])
             return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
-        before = "" if step.before is None else state_of(out, step.before)
+        before = "" if step.before is None else step_state(out, step.before)
         return before if before.startswith("failed") else state
 
     published = {(p.name, column): v for p in sweep.points for column, v in p.published.items()}

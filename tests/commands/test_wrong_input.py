@@ -13,12 +13,12 @@ import pytest
 from sce_video.commands import arguments, curate, encoder, evaluate, export, look, pretrain, search
 from sce_video.commands.main import COMMANDS
 from sce_video.curation.curate import THRESHOLDS
-from sce_video.engine.trackers import TRACKERS
+from sce_video.engine.logs import TRACKERS
 from sce_video.evaluation import PROTOCOLS
 from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
 from sce_video.interop.export import FORMATS, NETWORK_FORMATS
-from sce_video.models.backbones.hf_families import POOLS
+from sce_video.models.backbones.hf_encoder import POOLS
 from sce_video.runs.pretrain import PRECISIONS
 
 #: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty.

@@ -85,11 +85,6 @@ def test_the_network_of_frames_differs_in_its_backbone_only():
     assert cfg == reference
 
 
-def test_every_quickstart_is_paired():
-    paired = {path.name for pair in PAIRS for path in pair} | {"sce_frames_toy_actions.py"}
-    assert {path.name for path in (CONFIGS / "quickstart").glob("*.py")} <= paired
-
-
 @pytest.mark.parametrize(("path", "_"), PAIRS, ids=lambda path: getattr(path, "stem", ""))
 def test_a_queue_is_fitted_where_there_is_one(path: Path, _: Path, tmp_path: Path):
     for i in range(20):

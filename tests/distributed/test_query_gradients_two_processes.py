@@ -123,19 +123,6 @@ def test_two_processes_query_by_query_equal_one_backward_pass(results, name):
         assert_close(rank[name]["gradients"], one[name]["gradients"])
 
 
-@pytest.mark.parametrize("name", WITH_BATCH_NORM)
-def test_ranks_exchange_the_gradients_of_one_backward_pass(results, name):
-    """With BN in training mode, each rank with its own statistics."""
-    _, (first, second) = results
-    for rank in (first, second):
-        assert torch.equal(rank[name, True]["loss"], rank[name, False]["loss"])
-        assert_close(rank[name, True]["gradients"], rank[name, False]["gradients"])
-    assert all(
-        torch.equal(gradient, second[name, True]["gradients"][parameter])
-        for parameter, gradient in first[name, True]["gradients"].items()
-    )
-
-
 def test_shuffling_between_processes_equals_its_simulation(results):
     one, files = results
     for rank, found in enumerate(files):

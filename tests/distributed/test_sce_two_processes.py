@@ -127,14 +127,6 @@ def test_queue_in_value_and_order(results):
     torch.testing.assert_close(first["queue"], one["queue"], rtol=1e-4, atol=1e-4)
 
 
-def test_queues_are_identical_after_many_steps(results):
-    _, first, second = results
-    assert torch.equal(first["late_queue"], second["late_queue"])
-    assert not torch.equal(first["late_queue"], first["queue"])
-    pointer = (STEPS + LATER_STEPS) * BATCH * 2 % 36
-    assert int(first["late_pointer"]) == int(second["late_pointer"]) == pointer
-
-
 @pytest.mark.parametrize("part", ["target", "online"])
 def test_weights(results, part):
     one, first, second = results

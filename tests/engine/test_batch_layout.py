@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -136,12 +136,3 @@ def test_a_scheduler_of_iterations_is_refused(monkeypatch):
     assert resume(monkeypatch, 1, 8, 3, param_schedulers=[1]) == (24, 3)
     with pytest.raises(ValueError, match="a param_scheduler counts iterations"):
         resume(monkeypatch, 1, 4, 3, param_schedulers=[1])
-
-
-@pytest.mark.parametrize("layout", [None, {}, {**asdict(BEFORE), "processes": "2"}])
-def test_a_checkpoint_without_a_layout_continues_as_it_counts(monkeypatch, layout):
-    assert resume(monkeypatch, 1, 4, 3, layout=layout) == (24, 3)
-
-
-def test_one_process_is_singular():
-    assert str(replace(BEFORE, processes=1)) == "12 (1 process x 4 x 3 accumulated)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 import struct
 from collections import OrderedDict
 
@@ -19,12 +18,9 @@ from sce_video.engine.checkpoint import (
     is_plain,
     load_checkpoint_file,
     pack_message_hub,
-    random_states,
     save_checkpoint_file,
-    set_random_states,
     unpack_message_hub,
 )
-from sce_video.engine.hooks.checkpoint import _RemovesLater
 
 
 class Evil:
@@ -226,20 +222,6 @@ def test_newest_first_and_no_other_files(tmp_path):
     ]
 
 
-def test_random_states_are_restored(tmp_path):
-    random.seed(1), np.random.seed(2), torch.manual_seed(3)
-    np.random.standard_normal()  # leaves a cached Gaussian
-    save_checkpoint_file({"r": random_states()}, tmp_path / "r.pth")
-
-    def draws():
-        return random.random(), np.random.standard_normal(), torch.rand(2).tolist()
-
-    expected = draws()
-    draws()
-    set_random_states(load_checkpoint_file(tmp_path / "r.pth")["r"])
-    assert draws() == expected
-
-
 def test_plain():
     assert is_plain({"a": [1, (2.0, "x"), None], 3: True})
     assert not is_plain({"a": np.float64(1)}) and not is_plain([object()])
@@ -265,8 +247,3 @@ def test_a_checkpoint_names_no_files_outside_of_its_work_dir():
     }
     info["stop_checkpoint"] = "/home/iter_5.pth"
     assert unpack_message_hub(state, "/work")["runtime_info"]["stop_checkpoint"] == "iter_5.pth"
-
-
-def test_a_folder_is_never_removed_as_a_checkpoint(tmp_path):
-    files = _RemovesLater()
-    assert not files.isdir(tmp_path) and files.isfile(__file__)

@@ -7,7 +7,14 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from sce_video.engine.compile import compile_backbones
+from sce_video.engine.compile import (
+    FoldedConv3d,
+    compile_backbones,
+    fold_backbones,
+    fold_spatial_convolutions,
+    guard_small_convolutions,
+)
+from sce_video.models import ResNet3dSlowPath
 
 
 class Backbone(nn.Module):
@@ -48,3 +55,99 @@ def test_reduce_overhead_gives_the_same_values_and_gradients(tmp_path, monkeypat
         for one, other in zip(results(model, view), eager, strict=True):
             torch.testing.assert_close(one, other)
     assert counters["stats"]["unique_graphs"] == 1, "compiled once"
+
+
+# Spatial convolutions with T folded into N: the same values, gradients and names of weights.
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("depth", [18, 50])
+def test_a_network_gives_the_same_values_and_gradients(depth, channels_last):
+    torch.manual_seed(0)
+    plain = ResNet3dSlowPath(
+        depth=depth, base_channels=4, zero_init_residual=False, channels_last=channels_last
+    ).double()
+    folded = ResNet3dSlowPath(depth=depth, base_channels=4, channels_last=channels_last).double()
+    folded.load_state_dict(plain.state_dict())
+    spatial = [m for m in plain.modules() if isinstance(m, nn.Conv3d) and m.kernel_size[0] == 1]
+    assert fold_spatial_convolutions(folded) == len(spatial) > 10
+    assert list(folded.state_dict()) == list(plain.state_dict())
+    view = torch.rand(2, 3, 3, 32, 32, dtype=torch.float64)
+    results = []
+    for network in (plain, folded):
+        features = network(view)
+        features.square().mean().backward()
+        results.append([features.detach(), *(p.grad for p in network.parameters())])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-10)
+    if channels_last:
+        assert results[1][0].is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_strides_dilation_groups_and_bias():
+    torch.manual_seed(0)
+    conv = nn.Conv3d(4, 6, (1, 3, 3), stride=(1, 2, 1), padding=(0, 2, 1), dilation=(1, 2, 1),
+                     groups=2)  # fmt: skip
+    x = torch.rand(2, 4, 3, 9, 8)
+    expected = conv(x)
+    assert fold_spatial_convolutions(conv) == 1 and isinstance(conv, FoldedConv3d)
+    torch.testing.assert_close(conv(x), expected)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv3d(2, 2, (3, 1, 1)),
+        nn.Conv3d(2, 2, 1, stride=(2, 1, 1)),
+        nn.Conv3d(2, 2, 1, padding=(1, 0, 0)),
+        nn.Conv3d(2, 2, (1, 3, 3), padding="same"),
+        nn.Conv3d(2, 2, (1, 3, 3), padding=(0, 1, 1), padding_mode="circular"),
+    ],
+)
+def test_others_stay(conv):
+    assert fold_spatial_convolutions(conv) == 0 and type(conv) is nn.Conv3d
+
+
+def test_a_network_without_any_is_refused():
+    model = nn.Module()
+    model.backbone = nn.Conv2d(3, 4, 1)
+    with pytest.raises(ValueError, match="no three-dimensional convolution over space"):
+        fold_backbones(model)
+
+
+# Convolutions that torch computes wrongly in bf16 on CPUs: float32 there, bf16 elsewhere.
+
+
+def gradients(conv, x, dtype):
+    conv.zero_grad()
+    x = x.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+        y = conv(x)
+    assert y.dtype == dtype
+    y.float().square().sum().backward()
+    return y.detach().float(), x.grad, conv.weight.grad
+
+
+#: Kernel, padding, stride and (T, H, W) that torch 2.13 gets wrong with avx512_bf16.
+WRONG = [
+    ((3, 3, 3), (1, 1, 1), (1, 2, 2), (2, 8, 8)),
+    ((3, 1, 1), (1, 0, 0), (1, 1, 1), (2, 8, 8)),
+    ((5, 1, 1), (2, 0, 0), (1, 1, 1), (3, 8, 8)),
+    ((7, 1, 1), (3, 0, 0), (1, 1, 1), (4, 8, 8)),
+    ((1, 3, 3), (0, 1, 1), (1, 2, 2), (4, 8, 1)),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_gradients_are_those_of_float32(wrong):
+    kernel, padding, stride, size = wrong
+    torch.manual_seed(0)
+    conv = nn.Conv3d(16, 16, kernel, stride, padding, bias=False)
+    assert guard_small_convolutions(nn.Sequential(conv)) == 1
+    for _ in range(3):
+        freed = [torch.full((2**n,), float("nan")) for n in range(8, 20)]
+        del freed  # what is read without having been written is NaN
+        x = torch.randn(2, 16, *size)
+        expected = gradients(conv, x, torch.float32)
+        for found, right in zip(gradients(conv, x, torch.bfloat16), expected, strict=True):
+            assert float((found - right).norm() / right.norm()) < 0.02

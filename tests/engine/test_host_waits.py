@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers.host_waits import host_waits
@@ -13,9 +11,7 @@ from helpers.training import make_videos, train
 from mmengine.hooks import Hook
 
 from sce_video.engine.config.load import load_config
-from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.losses import collapse
-from sce_video.registry import MODELS
 
 CONFIGS = {
     "SCE": "sce",
@@ -93,15 +89,6 @@ def waits(cfg) -> list[dict[str, int]]:
     return counter.found
 
 
-def test_every_method_is_listed():
-    methods = {
-        name
-        for name, kind in MODELS.module_dict.items()
-        if issubclass(kind, SelfSupervisedModel) and kind.__module__.startswith("sce_video.")
-    }
-    assert methods - {"Encoder"} == set(CONFIGS)
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_training_waits_only_where_it_logs(repo, videos, tmp_path, monkeypatch, name):
     """Preprocessing, loss, backward, optimiser, target, queue and all hooks of six iterations."""
@@ -124,50 +111,3 @@ def test_on_a_gpu_torch_reports_no_other_waits(repo, videos, tmp_path):
     assert quiet == [{}] * len(quiet), f"an iteration waits for the device: {quiet}"
     # Two reads, and two of mmengine for the memory.
     assert all(sum(sites.values()) <= 6 for sites in found[INTERVAL - 1 :: INTERVAL]), found
-
-
-def history(runner) -> dict[str, list[float]]:
-    kept = {}
-    for name, buffer in runner.message_hub.log_scalars.items():
-        if name not in ("train/time", "train/data_time", "train/videos_per_s", "train/data_wait"):
-            kept[name] = np.asarray(buffer.data[0]).tolist()
-    return kept
-
-
-def test_values_read_together_are_those_read_at_once(repo, videos, tmp_path):
-    rows, histories = [], []
-    checkpoint = dict(type="CheckpointHook", interval=2, by_epoch=False, max_keep_ckpts=-1)
-    for name, interval in (("once", None), ("together", INTERVAL)):
-        cfg = config(
-            repo, videos, tmp_path / name, "SCE",
-            default_hooks__log_reduction__interval=interval,
-            default_hooks__checkpoint=checkpoint,
-        )  # fmt: skip
-        runner, _ = train(cfg)
-        histories.append(history(runner))
-        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
-        timed = {"time", "step_seconds", "data_seconds", "videos_per_s", "data_wait"}
-        rows.append([{k: v for k, v in json.loads(x).items() if k not in timed} for x in lines])
-        saved = torch.load(tmp_path / name / "iter_2.pth", weights_only=True)["message_hub"]
-        assert "train/loss" in str(saved)
-    assert histories[0] == histories[1] and len(histories[0]["train/loss"]) == 6
-    assert rows[0] == rows[1] and [row["iter"] for row in rows[0]] == [3, 6]
-
-
-def test_a_loss_that_is_not_finite_stops_the_training_at_the_next_read(repo, videos, tmp_path):
-    cfg = config(
-        repo, videos, tmp_path, "SCE",
-        default_hooks__log_reduction__max_nonfinite=0,
-        train_cfg__max_epochs=4,
-    )  # fmt: skip
-
-    class Break(Hook):
-        def before_train_iter(self, runner, *_, **__):
-            if runner.iter == 3:  # the fourth
-                for parameter in runner.model.parameters():
-                    parameter.data.fill_(float("nan"))
-
-    cfg.custom_hooks = [*cfg.custom_hooks, Break()]
-    with pytest.raises(FloatingPointError, match=r"1 iterations up to iteration 4.*files of this"):
-        train(cfg)
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1, "stopped in the sixth"

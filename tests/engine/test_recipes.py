@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.engine import recipes
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import (
     find_recipe,
     find_sweep,
     recipe_names,
-    recipes_folder,
-    shipped_folder,
 )
 
 
@@ -54,13 +51,3 @@ def test_sweeps_are_found_by_path_and_name(repo, tmp_path, monkeypatch):
         find_sweep("video_lamda")
     with pytest.raises(FileNotFoundError, match="no sweep elsewhere/video_lambda.py"):
         find_sweep("elsewhere/video_lambda.py")
-
-
-def test_an_installed_package_has_its_own_copy(tmp_path, monkeypatch):
-    package = tmp_path / "site-packages/sce_video"
-    monkeypatch.setattr(recipes, "_PACKAGE", package)
-    with pytest.raises(FileNotFoundError, match="carries no recipes"):
-        recipes_folder()
-    (package / ".mim/configs/_base_").mkdir(parents=True)
-    assert shipped_folder() == package / ".mim"
-    assert recipes_folder() == package / ".mim/configs"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from helpers.training import Recorder, make_videos, small_config, train
 
-from sce_video.datasets import VideoDataset
 from sce_video.engine.checkpoint import load_checkpoint_file
 
 
@@ -96,19 +94,6 @@ def test_resumes_after_a_signal(videos, tmp_path, uninterrupted_run, stop_after)
     assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
 
 
-def test_seen_samples_are_not_decoded_again(videos, tmp_path, monkeypatch):
-    train(small_config(videos, tmp_path), stop_after=2)
-    requested = []
-    original = VideoDataset.__getitem__
-    monkeypatch.setattr(
-        VideoDataset, "__getitem__", lambda self, i: requested.append(i) or original(self, i)
-    )
-    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
-    cfg.resume = True
-    _, recorder = train(cfg)
-    assert len(recorder.rows) == 1 and len(requested) == 4
-
-
 def test_damaged_newest_checkpoint_is_skipped(videos, tmp_path, uninterrupted_run):
     options, _, _, uninterrupted = uninterrupted_run
     train(small_config(videos, tmp_path, **options), stop_after=5)
@@ -173,19 +158,6 @@ def test_another_division_of_the_same_global_batch_continues_the_epoch(videos, t
     assert [row["iter"] for row in rows] == [2, 4, 6, 8, 10, *range(11, 19)]
 
 
-@pytest.mark.parametrize("by_epoch", [True, False])
-def test_resuming_a_finished_training_says_so(videos, tmp_path, by_epoch):
-    cfg = small_config(
-        videos, tmp_path, train_cfg__max_epochs=1, default_hooks__checkpoint__by_epoch=by_epoch
-    )
-    train(cfg)
-    cfg.resume = True
-    runner, recorder = train(cfg)
-    assert recorder.rows == [] and runner.train_loop.stopped_by is None
-    logs = "".join(path.read_text() for path in tmp_path.glob("*/*.log"))
-    assert logs.count("the training is finished: all 3 iterations of its 1 epochs are done") == 1
-
-
 def test_resuming_another_network_is_a_short_message(videos, tmp_path):
     train(small_config(videos, tmp_path), stop_after=1)
     cfg = small_config(videos, tmp_path, model__backbone__base_channels=8)
@@ -203,33 +175,3 @@ def test_checkpoint_of_another_network_is_refused(videos, tmp_path):
     cfg.load_from = str(tmp_path / "other.pth")
     with pytest.raises(ValueError, match=r"no weight of .*other\.pth fits SCE"):
         train(cfg)
-
-
-def test_scheduled_numbers_are_logged_and_continue(videos, tmp_path):
-    """lambda_, tau and tau_m by every kind of schedule, against loops over the nine steps."""
-    scheduled = dict(
-        lambda_=dict(name="steps", values=(0.5, 0.3, 0.1), milestone_epochs=(1, 2)),
-        tau=dict(name="linear", start=0.1, end=0.19),
-        tau_m=dict(name="cosine", start=0.05, end=0.07),
-        momentum=0.9,
-    )
-    expected = dict(
-        lambda_=[0.5] * 3 + [0.3] * 3 + [0.1] * 3,
-        tau=[0.1 + 0.01 * step for step in range(9)],
-        tau_m=[0.06 - 0.01 * math.cos(math.pi * step / 9) for step in range(9)],
-        momentum=[0.9] * 9,
-    )
-    options = dict(custom_hooks__0__model=scheduled)
-    whole, uninterrupted = train(small_config(videos, tmp_path / "whole", **options))
-    _, before = train(small_config(videos, tmp_path / "parts", **options), stop_after=5)
-    cfg = small_config(videos, tmp_path / "parts", **options)
-    cfg.resume = True
-    resumed, after = train(cfg)
-    assert before.rows + after.rows == uninterrupted.rows
-    for runner in (whole, resumed):
-        for name, values in expected.items():
-            logged = runner.message_hub.get_scalar(f"train/{name}").data[0]
-            assert logged.tolist() == pytest.approx(values), name
-            assert getattr(runner.model, name) == pytest.approx(values[-1])
-    unscheduled = small_config(videos, tmp_path / "other", custom_hooks__0__model=None)
-    assert train(unscheduled)[1].rows != uninterrupted.rows  # the loss uses the values

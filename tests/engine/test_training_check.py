@@ -7,12 +7,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import torch
 from helpers.training import make_videos, small_config, train
 
 from sce_video.engine import ChanceLevelHook
-from sce_video.models.algorithms import BYOL, SCE
-from sce_video.registry import LOOPS, MODELS
+from sce_video.models.algorithms import SCE
+from sce_video.registry import LOOPS
 
 
 @pytest.fixture(scope="module")
@@ -124,36 +123,7 @@ def test_a_loss_at_chance_level_is_warned_of(tried, monkeypatch, loss, warned):
     assert log.count(text) == log.count("at chance level") == warned
 
 
-def test_methods_state_their_chance_level():
-    small = dict(type="MLP", hidden_channels=8, num_layers=1)
-    parts = dict(
-        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=2),
-        projector=dict(**small, out_channels=8, norm_output=True),
-    )
-    sce = MODELS.build(dict(type="SCE", **parts, queue_size=50, tau=1e6, tau_m=0.1))
-    assert sce.chance_level() == pytest.approx(math.log(51))
-    views = [torch.randn(4, 3, 2, 16, 16) for _ in range(2)]
-    assert float(sce.loss(views)["loss"].detach()) == pytest.approx(math.log(51), abs=1e-4)
-    byol = MODELS.build(dict(type="BYOL", **parts, predictor=dict(**small, norm_output=False)))
-    assert isinstance(byol, BYOL) and byol.chance_level() is None
-
-
 @pytest.mark.parametrize("wrong", [dict(share=2), dict(margin=-1), dict(window=0)])
 def test_the_hook_refuses_wrong_numbers(wrong):
     with pytest.raises(ValueError, match="must be"):
         ChanceLevelHook(**wrong)
-
-
-def test_weights_that_are_not_used_are_no_warning(tried, tmp_path):
-    runner, _ = tried()
-    path, log_file = tmp_path / "more.pth", Path(runner.logger.log_file)
-    weights = runner.model.state_dict()
-    torch.save({"state_dict": {**weights, "head.weight": torch.zeros(1)}}, path)
-    runner.load_checkpoint(str(path))
-    log = log_file.read_text().splitlines()[-1]
-    assert "INFO" in log and "1 of its weights are not part of SCE and are left out (head)" in log
-    weights.popitem()
-    torch.save({"state_dict": weights}, path)
-    runner.load_checkpoint(str(path))
-    log = log_file.read_text().splitlines()[-1]
-    assert "WARNING" in log and "1 weights of the model are not in the file" in log

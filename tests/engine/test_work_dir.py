@@ -50,14 +50,6 @@ def test_a_second_training_is_refused_and_names_the_holder(tmp_path):
         pass
 
 
-def test_a_lock_file_that_cannot_be_read_still_locks(tmp_path):
-    with locked_folder(tmp_path):
-        (tmp_path / LOCK).write_text("[]")
-        with pytest.raises(ValueError, match="another training is running in [^(]*: wait for it"):
-            with locked_folder(tmp_path):
-                pass
-
-
 def test_a_killed_training_leaves_no_lock_even_if_its_workers_live(tmp_path):
     ready, write = os.pipe()
     holder = os.fork()
@@ -111,12 +103,6 @@ def test_a_used_folder_is_refused_before_anything_is_written(videos, tmp_path):
         launch.train(back)
 
 
-def test_resuming_continues_in_the_folder(videos, tmp_path):
-    launch.train(config(videos, tmp_path, train_cfg__max_epochs=1))
-    launch.train(config(videos, tmp_path, resume=True))
-    assert names(tmp_path) == ["epoch_1.pth", "epoch_2.pth"]
-
-
 def test_overwriting_removes_the_earlier_training(videos, tmp_path):
     launch.train(config(videos, tmp_path, train_cfg__max_epochs=3))
     (log,) = (path.parent for path in tmp_path.glob("*/*.log"))
@@ -156,26 +142,3 @@ def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
     with pytest.raises(ValueError, match=r"holds an earlier training \(the log of 1") as raised:
         check_unused(tmp_path)
     assert "--resume" not in str(raised.value)
-
-
-def test_a_test_or_a_failed_start_leaves_the_config_of_the_training(videos, tmp_path):
-    cfg = config(videos, tmp_path)
-    launch.train(cfg)
-    copy = tmp_path / "sce_r3d18_folder.py"
-    trained = copy.read_text()
-    assert "max_epochs=2" in trained
-    with pytest.raises(ValueError, match="another network"):
-        launch.train(config(videos, tmp_path, resume=True, model__backbone__base_channels=8))
-    assert copy.read_text() == trained
-    data = {"data_root": str(videos), "num_workers": 0}
-    options = [
-        f"{part}.{'dataset.' * (key == 'data_root')}{key}={value}"
-        for part in ("test_dataloader", "test_cfg.gallery_dataloader")
-        for key, value in data.items()
-    ]
-    test = launch.testing_config(
-        cfg.filename, str(tmp_path / "epoch_2.pth"), work_dir=tmp_path, cfg_options=options
-    )
-    launch.test(test)
-    assert (tmp_path / "results.json").is_file()
-    assert copy.read_text() == trained

@@ -271,7 +271,7 @@ def test_a_conversion_that_ends_before_the_file_is_removed(model, root, tmp_path
         with pytest.raises(ZeroDivisionError):
             build_index(model, root, folder, OPTIONS, table=True)
     assert (folder / "features.npz").exists()
-    assert isinstance(read_index(folder).stored, index_table.TableRows)
+    assert isinstance(read_index(folder).stored, index_table.LanceRows)
     assert numbers(build_index(model, root, folder, OPTIONS)) == (5, 0, 0, 6, 0)
     assert not (folder / "features.npz").exists()
 

@@ -24,7 +24,7 @@ from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.inference.model_settings import ModelSettings, settings_from_config
 from sce_video.models import VisionTransformer3d
-from sce_video.models.modules import represent
+from sce_video.models.backbones.common import represent
 
 BACKBONE = {"type": "ResNet3dSlowPath", "depth": 18, "base_channels": 4}
 

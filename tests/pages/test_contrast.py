@@ -54,11 +54,6 @@ def drawn(text: str, theme: dict[str, str]) -> list[str]:
     return [theme[v] for v in theme if re.fullmatch(colour, v)]
 
 
-def test_the_formula():
-    assert contrast("#fff", "#000") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)  # WebAIM's checker
-
-
 @pytest.mark.parametrize("name", sorted(CSS))
 @pytest.mark.parametrize("light", ["light", "dark"])
 def test_all_text_can_be_read(name, light):

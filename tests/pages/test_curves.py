@@ -53,25 +53,6 @@ def test_nothing_logged(tmp_path):
     assert read_online_evaluations(tmp_path) == []
 
 
-def test_the_figure_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
-    drawn = {}
-    monkeypatch.setattr(
-        "matplotlib.figure.Figure.savefig",
-        lambda self, path, **options: drawn.update(
-            {a.get_title(): [tuple(line.get_ydata()) for line in a.get_lines()] for a in self.axes}
-        ),
-    )
-    (tmp_path / "online_evaluation.jsonl").write_text(
-        '{"epoch": 0, "iter": 0, "knn_top1": 0.25}\n{"epoch": 1, "iter": 30, "knn_top1": 0.5}\n'
-    )
-    draw_run([row(10, 4.0), row(20, 3.0)], read_online_evaluations(tmp_path), tmp_path / "a.png")
-    assert drawn == {
-        "objective (Proposition 1)": [(5.0, 4.0), (4.0, 3.0)],
-        "collapse metric: effective rank of h in a batch": [(3.0, 3.0)],
-        "online evaluation: kNN top-1, %": [(25.0, 50.0)],
-    }
-
-
 def test_the_figure_is_written(tmp_path):
     draw_run([row(10, 4.0), row(20, 3.0)], [], tmp_path / "deep" / "a.png", "title")
     assert (tmp_path / "deep" / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -1,7 +1,8 @@
-"""The data of the map: coordinates, names, groups, clips within their budget."""
+"""The map of features: projections, names, clips within a budget."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from helpers.pages import make_rows, open_uri
 
+from sce_video.pages import feature_map as projection
 from sce_video.pages.feature_map import feature_map_part, relative_names
 from sce_video.pages.neighbour_rows import spread_out
 from sce_video.pages.parts import Part
@@ -46,13 +48,6 @@ def test_points_are_the_projections(videos):
 def test_folders_that_are_the_classes_are_not_offered_twice(videos):
     data = read_data(feature_map_part(make_rows(videos, [i % 3 for i in range(12)]), max_clips=0))
     assert "group" not in data and data["label"][:3] == ["class 0", "class 1", "class 2"]
-
-
-def test_given_planes_are_drawn(videos):
-    plane = np.arange(24).reshape(12, 2) * 1e5
-    data = read_data(feature_map_part(make_rows(videos), planes={"mine": plane}, max_clips=0))
-    assert list(data["projections"]) == ["mine"]
-    assert data["projections"]["mine"]["y"] == plane[:, 1].tolist()
 
 
 def test_clips_are_those_of_points_far_from_each_other(videos, reader):
@@ -119,19 +114,45 @@ def test_names_are_relative_to_the_folder_of_all(paths, names, groups):
     assert relative_names(paths) == (names, groups)
 
 
-def test_twenty_thousand_points_are_small():
-    """Of a page of 8 MB with a plotting library, a fourth."""
-    paths = [f"/videos/class_{i % 400:03}/v_{i:05}.mp4" for i in range(20_000)]
-    rows = make_rows(paths, [i % 400 for i in range(20_000)])
-    names = [f"class_{i:03}" for i in range(400)]
-    plane = np.random.default_rng(0).normal(size=(20_000, 2))
-    part = feature_map_part(rows, names, planes={"PCA": plane}, max_clips=0)
-    assert len(read_data(part)["name"]) == 20_000
-    assert len(part.html) < 2_000_000
-
-
 def test_hostile_names_are_text(tmp_path):
     evil = "</script><script>alert(1)</script>"
     part = feature_map_part(make_rows([f"/v/{evil}/{i}.mp4" for i in "ab"], [0, 1]), [evil, "<b>"])
     assert part.html.count("<script") == 1 and "<b>" not in part.html
     assert read_data(part)["label"] == [evil, "<b>"]
+
+
+def blobs(n: int = 20) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    centres = 5 * torch.eye(16)[:2]
+    return torch.cat([c + 0.1 * torch.randn(n, 16, generator=generator) for c in centres])
+
+
+@pytest.mark.parametrize("name", ["PCA", "t-SNE"])
+def test_the_maps_separate_two_clusters(name, monkeypatch):
+    if name == "t-SNE":
+        pytest.importorskip("sklearn")
+        if importlib.util.find_spec("umap") is not None:
+            pytest.skip("UMAP is installed and takes the place of t-SNE")
+    points = projection.projections(blobs())[name]
+    assert points.shape == (40, 2) and points.dtype == np.float32
+    centres = points.reshape(2, 20, 2).mean(axis=1)
+    spread = np.abs(points.reshape(2, 20, 2) - centres[:, None]).max()
+    assert np.linalg.norm(centres[0] - centres[1]) > 2 * spread
+
+
+def test_many_features_have_the_principal_plane_only(monkeypatch):
+    monkeypatch.setattr(projection, "MAX_NEIGHBOUR_MAP", 30)
+    assert list(projection.projections(blobs())) == ["PCA"]
+
+
+def test_few_features():
+    assert list(projection.projections(blobs(2))) == ["PCA"]
+    with pytest.raises(ValueError, match="N >= 2"):
+        projection.projections(torch.ones(1, 4))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_equal_features_have_no_map_of_neighbours(noise):
+    """A collapsed network: scikit-learn's t-SNE crashes on features without any spread."""
+    features = torch.ones(40, 8) + noise * torch.randn(40, 8)
+    assert list(projection.projections(features)) == ["PCA"]

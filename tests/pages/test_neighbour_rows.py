@@ -1,4 +1,4 @@
-"""Neighbour rows: the neighbours against numpy, files that are gone, the budget."""
+"""Nearest neighbours as rows of clips, their table, and the principal plane against numpy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ import pytest
 import torch
 from helpers.pages import data_uris, make_rows, open_uri
 
+from sce_video.evaluation import Rows
 from sce_video.pages import frames as clip_reader
-from sce_video.pages.clip_groups import Clip, ClipRow, ClipSection, write_clip_groups
+from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
 from sce_video.pages.gallery import GalleryEntry
-from sce_video.pages.neighbour_rows import neighbour_rows, spread_out
+from sce_video.pages.neighbour_rows import (
+    neighbour_rows,
+    neighbour_table,
+    principal_plane,
+    spread_out,
+)
 
 
 def test_queries_are_far_from_each_other():
@@ -77,7 +83,7 @@ def test_gone_and_broken_files_have_placeholders(videos, tmp_path):
 
 def test_files_without_time_are_skipped_not_damaged(videos, tmp_path):
     rows, page = make_rows(videos[:3]), tmp_path / "page.html"
-    clips = [Clip(path, path) for path in videos[:3]]
+    clips = [ShownClip(path, path) for path in videos[:3]]
     section = ClipSection("a", "A", "", [ClipRow("", clips)])
     write_clip_groups(page, "title", "", [], [section], reader=ClipReader(0))
     neighbours = neighbour_rows(rows, reader=ClipReader(0)).html
@@ -105,11 +111,6 @@ def test_a_slow_file_at_the_end_of_the_time_is_skipped_too(monkeypatch):
 def test_fewer_than_two_videos(videos, count, sentence):
     html = neighbour_rows(make_rows(videos).subset(torch.arange(count))).html
     assert sentence in html and "neighbours need two" in html
-
-
-def test_two_videos_have_one_neighbour_each(videos):
-    html = neighbour_rows(make_rows(videos[:2])).html
-    assert html.count("cosine <b>") == 2 and "the 1 nearest of the 2" in html
 
 
 def test_diverged_and_collapsed_features(videos, reader):
@@ -154,3 +155,41 @@ def test_no_awkward_file_raises(shared_videos):
     rows = make_rows(paths)
     html = neighbour_rows(rows, num_queries=99, max_bytes=10**8, reader=ClipReader(60)).html
     assert f"of {len(paths)} videos cannot be shown" in html
+
+
+def test_the_plane_is_spanned_by_the_eigenvectors_of_the_covariance():
+    features = torch.randn(30, 5, generator=torch.Generator().manual_seed(1))
+    points, fraction = principal_plane(features)
+    x = features.double().numpy()
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    values, vectors = np.linalg.eigh(np.cov(x.T))
+    np.testing.assert_allclose(fraction.numpy(), values[::-1][:2] / values.sum(), rtol=1e-6)
+    expected = (x - x.mean(0)) @ vectors[:, ::-1][:, :2]
+    np.testing.assert_allclose(np.abs(points.numpy()), np.abs(expected), atol=1e-9)
+    flipped, _ = principal_plane(features[torch.randperm(30)])
+    np.testing.assert_allclose(flipped.abs().sum(0).numpy(), points.abs().sum(0).numpy())
+    with pytest.raises(ValueError, match="N >= 2"):
+        principal_plane(torch.ones(1, 4))
+    assert torch.isfinite(principal_plane(torch.ones(4, 1))[0]).all()
+
+
+def test_neighbours_by_hand():
+    features = Rows(
+        torch.tensor([[1.0, 0.0], [2.0, 0.2], [0.0, 1.0]]),
+        torch.tensor([0, 0, 1]),
+        torch.arange(3),
+        ["a", "b", "c"],
+    )
+    rows = neighbour_table(features, k=1)
+    assert [(r["query"], r["path"], r["label"]) for r in rows] == [
+        ("a", "b", 0),
+        ("b", "a", 0),
+        ("c", "b", 0),
+    ]
+    assert rows[0]["similarity"] == pytest.approx(2 / np.hypot(2, 0.2))
+    against = neighbour_table(features, features.subset(torch.tensor([2, 0])), k=2)
+    assert [(r["query"], r["rank"], r["path"]) for r in against[:2]] == [
+        ("a", 1, "a"),
+        ("a", 2, "c"),
+    ]
+    assert len(neighbour_table(features, k=10)) == 6  # the video itself is never listed

@@ -1,7 +1,10 @@
-"""The three parts on one page in a browser: what plays on hover, focus and tap."""
+"""Parts of a page in headless Chromium, and the library that they need."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +17,13 @@ from helpers.videos import numbered_frames, write_video
 from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.video_dataset import SampleOrigin
 from sce_video.evaluation import Rows
+from sce_video.pages import parts as module
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
 from sce_video.pages.neighbour_rows import neighbour_rows
 from sce_video.pages.parts import Part
 from sce_video.pages.views import TrainingViews, ViewRow, draw_views
+from sce_video.utils.errors import MissingPackageError
 
 COUNT = 12
 
@@ -187,22 +192,15 @@ const map = featureMap(document.body.appendChild(document.createElement("div")),
 """
 
 
-def test_a_page_of_its_own_uses_the_map(tmp_path):
-    """As the search page does: points that can be clicked, marked and filtered."""
-    with browser_page() as page:
-        page.goto(write_parts(tmp_path / "page.html", [], OTHER))
-        page.wait_for_selector("[data-drawn]", state="attached")
-        for point in (0, 1):
-            x, y = page.evaluate(PIXEL, point)
-            page.mouse.move(x - 30, y)
-            page.mouse.move(x, y, steps=3)
-            page.wait_for_selector(".map-card:not([hidden])")
-            page.mouse.click(x, y)
-        assert page.evaluate("clicked") == [0, 1]
-        page.wait_for_selector(".map-card >> text=the clip cannot be played")
-        assert page.locator(".map-card img").count() == 0
-        assert page.locator(".map-ring").is_hidden()
-        page.evaluate("map.highlight(2)")
-        assert page.locator(".map-ring").is_visible()
-        page.evaluate("map.show([0, 2])")
-        page.wait_for_function("document.querySelector('.map-plot').data[0].x.length === 2")
+def test_the_script_holds_the_library_unchanged():
+    plotly = pytest.importorskip("plotly.offline")
+    script = module.plotly_script()
+    (packed,) = re.findall(r'<script id="plotly-gzip" type="text/plain">([^<]+)<', script)
+    assert gzip.decompress(base64.b64decode(packed)).decode() == plotly.get_plotlyjs()
+    assert len(script) < 2_500_000 and "http" not in script.replace(packed, "")
+
+
+def test_without_plotly_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match="pip install plotly"):
+        module.plotly_script.__wrapped__()

@@ -14,7 +14,7 @@ from sce_video.pages.charts import MAX_BINS, comparison_charts, reduced, run_cha
 from sce_video.pages.compare import render_comparison
 from sce_video.pages.parts import sentence_part
 from sce_video.pages.run import duration, metric_text, plan_of, render_run_page, tiles
-from sce_video.pages.run_record import grouped_alarms, state_of
+from sce_video.pages.run_record import grouped_alarms, run_state
 
 
 def bins_by_loop(x, y, first, last):
@@ -109,7 +109,7 @@ def test_the_validation_of_a_classifier_is_drawn_in_percent():
     ],
 )
 def test_the_state_of_a_run(changes, state, words):
-    found = state_of(record_of(**changes))
+    found = run_state(record_of(**changes))
     assert found.name == state and words in found.text
 
 

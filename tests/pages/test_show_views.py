@@ -5,7 +5,6 @@ from pathlib import Path
 from types import ModuleType
 
 import cv2
-import numpy as np
 import pytest
 from helpers.videos import numbered_frames, write_video
 
@@ -71,57 +70,7 @@ def test_rows_name_videos_at_equal_steps(tool: ModuleType, config: Path) -> None
     assert len(other) == 6 and other[0].title != rows[0].title
 
 
-@pytest.mark.parametrize("preprocessor", ["RecognizerDataPreprocessor", "BoxDataPreprocessor"])
-def test_one_view_of_a_downstream_recipe(tool: ModuleType, config: Path, preprocessor: str) -> None:
-    options = [
-        "train_dataloader.dataset.pipeline.RandomClips.num_views=1",
-        f"data_preprocessor.type={preprocessor}",
-        "data_preprocessor.views=[]",
-    ]
-    rows = tool.load_rows(tool.load_config(str(config), options), num=3, seed=0)
-    assert len(rows) == 3 and all(row.frames.shape == (3, 32, 32, 3) for row in rows)
-    assert {row.title for row in rows} == {"view 0: nothing"}
-
-
-def test_images_have_sheets_too(tool: ModuleType, repo: Path, tmp_path: Path) -> None:
-    for i in range(2):
-        image = np.full((40, 60, 3), 100 * i, np.uint8)
-        assert cv2.imwrite(str(tmp_path / f"{i}.png"), image)
-    recipe = repo / "configs/sce/sce_r18_image_folder.py"
-    cfg = tool.load_config(recipe, [f"train_dataloader.dataset.data_root={tmp_path}"])
-    rows = tool.load_rows(cfg, num=2, seed=0)
-    assert len(rows) == 4 and all(len(row.frames) == 1 for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("option", "word"), [("diff_prob", "RGB differences"), ("reverse_prob", "backwards")]
-)
-def test_clips_that_are_not_plain_frames_are_named(
-    tool: ModuleType, config: Path, option: str, word: str
-) -> None:
-    step = "train_dataloader.dataset.pipeline.RandomClips"
-    cfg = tool.load_config(str(config), [f"{step}.{option}=0.5"])
-    rows = tool.load_rows(cfg, num=3, seed=0)
-    named = [word in row.title for row in rows]
-    assert 0 < sum(named) < len(rows)
-    if option == "diff_prob":  # differences are grey
-        plain = tool.load_config(
-            str(config), [f"{step}.diff_prob=0.5", "data_preprocessor.views=[]"]
-        )
-        grey = [np.ptp(row.frames, axis=-1).max() < 1e-5 for row in tool.load_rows(plain, 3, 0)]
-        assert [g for g, n in zip(grey, named, strict=True) if n] == [True] * sum(named)
-
-
 def test_a_config_without_training_data_is_refused(tool: ModuleType, repo: Path) -> None:
     recipe = repo / "configs/downstream/retrieval/r3d18_8x224_ucf101.py"
     with pytest.raises(ValueError, match="has no train_dataloader"):
         tool.load_rows(tool.load_config(recipe), num=1, seed=0)
-
-
-def test_a_config_without_preprocessor_is_refused(
-    tool: ModuleType, config: Path, tmp_path: Path
-) -> None:
-    bare = tmp_path / "bare.py"
-    bare.write_text(config.read_text().replace("data_preprocessor =", "something_else ="))
-    with pytest.raises(ValueError, match="has no data_preprocessor"):
-        tool.load_rows(tool.load_config(str(bare), []), num=1, seed=0)

@@ -1,21 +1,36 @@
+"""Sheets of augmented views: rows, time lines, images."""
+
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
+from helpers.pages import data_uris, strip_frames
+from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
+from mmengine.config import Config
 
+from sce_video.datasets import SampleRequest, mix_seed
+from sce_video.datasets.video_dataset import SampleOrigin
 from sce_video.models.augmentation import draw_parameters, named_view
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.pages.views import (
+    TrainingViews,
     ViewRow,
+    axis_ticks,
+    clip_span,
     denormalise,
     describe_parameters,
     draw_view_sheet,
+    draw_views,
+    training_views,
     view_rows,
+    view_sheet,
 )
+from sce_video.registry import DATASETS
 
 
 def make_batch(n: int = 3, t: int = 4) -> dict:
@@ -43,15 +58,6 @@ def test_the_description_lists_the_transforms_in_order() -> None:
         assert words == want
 
 
-def test_the_description_has_the_values() -> None:
-    parameters = draw_parameters(named_view("strong-alpha", 1.0), range(50), view=0)
-    i = int(np.flatnonzero(parameters.jitter)[0])
-    text = describe_parameters(parameters, i)
-    assert f"brightness x{parameters.factors[i, 0]:.2f}" in text
-    assert f"hue {parameters.factors[i, 3]:+.2f}" in text
-    assert f"blur {parameters.sigma[i]:.2f} px" in text
-
-
 def test_rows_are_videos_by_views_and_show_the_network_input() -> None:
     batch = make_batch()
     preprocessor = VideoDataPreprocessor(views=[dict(name="strong", strength=1.0)] * 2)
@@ -64,11 +70,6 @@ def test_rows_are_videos_by_views_and_show_the_network_input() -> None:
     views = preprocessor(batch, training=True)["inputs"]
     want = (views[1][2] * 0.225 + 0.45).clamp(0, 1).permute(1, 2, 3, 0).numpy()
     np.testing.assert_allclose(rows[5].frames, want, atol=1e-6)
-
-
-def test_without_augmentation_the_title_says_so() -> None:
-    rows = view_rows(VideoDataPreprocessor(), make_batch(1))
-    assert [row.title for row in rows] == ["view 0: nothing", "view 1: nothing"]
 
 
 def test_bad_batches_are_refused() -> None:
@@ -103,18 +104,170 @@ def test_the_sheet_shows_the_frames_from_left_to_right(tmp_path: Path, shown: in
         assert centres[1][0] == 0 and centres[0][1] < centres[2][1]
 
 
-def test_long_titles_are_wrapped_inside_the_sheet() -> None:
-    row = colour_row([(0.5, 0.5, 0.5)])._replace(title="brightness x0.50, " * 20)
-    figure = draw_view_sheet([row])
-    figure.canvas.draw()
-    width = figure.bbox.width
-    assert all(text.get_window_extent().x1 < width for text in figure.texts)
-    short = draw_view_sheet([colour_row([(0.5, 0.5, 0.5)])])
-    assert figure.get_figheight() > short.get_figheight()
-
-
 def test_bad_sheets_are_refused() -> None:
     with pytest.raises(ValueError, match="no view to draw"):
         draw_view_sheet([])
     with pytest.raises(ValueError, match="max_frames must be at least 1"):
         draw_view_sheet([colour_row([(0, 0, 0)])], max_frames=0)
+
+
+FPS = 25
+
+
+def make_config(root: Path, clips: dict | None = None, views: list | None = None) -> Config:
+    """A training on the videos of a folder; crops show all of a square frame."""
+    pipeline = [
+        dict(type="OpenVideo"),
+        dict(type="RandomClips", **{"clip_duration": 0.8, "num_frames": 4, **(clips or {})}),
+        dict(type="DecodeClips"),
+        dict(type="RandomResizedCropClips", size=80, area=(1.0, 1.0), aspect=(1.0, 1.0)),
+        dict(type="PackClips"),
+    ]
+    if (clips or {}).get("num_local_views"):
+        pipeline[3]["local_size"] = 40
+    dataset = dict(type="VideoDataset", data_root=str(root), timeout=None, pipeline=pipeline)
+    return Config(
+        dict(
+            data_preprocessor=dict(type="VideoDataPreprocessor", views=views or []),
+            train_dataloader=dict(dataset=dataset),
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("videos")
+    for name, count in (("jump/a", 50), ("jump/b", 100), ("run/c", 200)):
+        write_video(root / f"{name}.mp4", numbered_frames(count, 80, 80), FPS)
+    return root
+
+
+def spans(html: str) -> list[tuple[float, float, list[float], bool]]:
+    """Start, end, times of the frames and whether it plays backwards, of every span."""
+    found = re.findall(
+        r'class="span( backwards)?".*?data-start="(.*?)" data-end="(.*?)" data-frames="(.*?)"',
+        html,
+        re.DOTALL,
+    )
+    return [(float(a), float(b), [float(t) for t in f.split()], bool(r)) for r, a, b, f in found]
+
+
+SETTINGS = [
+    dict(),
+    dict(reverse_prob=0.5, duration_jitter=0.4),
+    dict(num_views=4, num_local_views=2, local_clip_duration=0.4, local_num_frames=2),
+]
+
+
+@pytest.mark.parametrize("clips", SETTINGS)
+def test_spans_are_those_that_are_sampled_and_frames_lie_in_them(folder, clips):
+    cfg = make_config(folder, clips)
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    for seed in range(3):
+        part = view_sheet(cfg, num=3, seed=seed)
+        drawn, uris = spans(part.html), data_uris(part.html)
+        requests = [SampleRequest(i, mix_seed(seed, i)) for i in range(3)]
+        want = [clip for request in requests for clip in dataset.origin(request).clips]
+        assert len(drawn) == len(uris) == len(want)
+        for (start, end, times, backwards), uri, clip in zip(drawn, uris, want, strict=True):
+            assert start == pytest.approx(clip.start, abs=1e-6)
+            assert end == pytest.approx(clip.start + clip.clip_duration, abs=1e-6)
+            assert backwards is clip.reversed
+            # The frames of the strip show their own numbers.
+            numbers = read_numbers(strip_frames(uri, len(times)))
+            assert [number / FPS for number in numbers] == pytest.approx(times, abs=1e-3)
+            assert all(start - 1e-6 <= time < end for time in times)
+
+
+def test_a_clip_longer_than_its_video_ends_with_it(folder):
+    cfg = make_config(folder, dict(clip_duration=5.0))
+    html = view_sheet(cfg, num=1).html
+    assert [(start, end) for start, end, *_ in spans(html)] == [(0.0, 2.0)] * 2
+    assert html.count("the clip is longer than the video") == 2
+
+
+def test_differences_and_augmentation_are_named(folder):
+    views = [dict(name="strong", strength=1.0)] * 2
+    html = view_sheet(make_config(folder, dict(diff_prob=1.0), views), num=3).html
+    assert html.count("RGB differences") >= 6 and "brightness x" in html
+    plain = view_sheet(make_config(folder), num=1).html
+    assert plain.count("unchanged") >= 2 and "differences" not in plain
+
+
+def test_files_with_fewer_frames_than_their_header_states(shared_videos):
+    name = "derived__truncated50_test.avi"
+    cfg = make_config(shared_videos / "formats", dict(clip_duration=2.0))
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    index = next(i for i in range(len(dataset)) if dataset.path(i).endswith(name))
+    count = len(decode_all(dataset.path(index)))
+    for seed in range(4):
+        origin = dataset.origin(SampleRequest(index, seed))
+        assert len(origin.timestamps) == count
+        assert max(clip.frames.max() for clip in origin.clips) < count
+
+
+def test_bad_files_are_counted(folder, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.mp4").write_bytes((folder / "jump/a.mp4").read_bytes())
+    (tmp_path / "c.mp4").write_bytes(b"no video")
+    html = view_sheet(make_config(tmp_path), num=3).html
+    assert "1 file could not be read" in html and "c.mp4: cannot be opened" in html
+    assert html.count("<article") == 3
+
+
+def test_what_cannot_be_shown_is_a_sentence(tmp_path, folder):
+    sentence = view_sheet(make_config(tmp_path / "gone")).html
+    assert "There are no views to show" in sentence and "gone" in sentence
+    (tmp_path / "c.mp4").write_bytes(b"no video")
+    assert "cannot be opened" in view_sheet(make_config(tmp_path)).html
+    assert "has no train_dataloader" in view_sheet(Config({})).html
+
+
+def noise(count: int, views: int = 2, size: int = 224) -> list[TrainingViews]:
+    rng = np.random.default_rng(0)
+    rows = [ViewRow(rng.random((8, size, size, 3)), f"view {v}: nothing") for v in range(views)]
+    return [
+        TrainingViews(f"<b>{i}</b>.mp4", -1, "video", SampleOrigin(), rows) for i in range(count)
+    ]
+
+
+def test_images_stay_within_their_budget():
+    for budget, left_out in ((300_000, 0), (20_000, 1)):
+        part = draw_views(noise(3), max_bytes=budget)
+        sizes = [len(uri) for uri in data_uris(part.html)]
+        assert sum(sizes) <= budget
+        assert (len(sizes) < 6) == ("left out" in part.html) == bool(left_out)
+
+
+def test_names_are_escaped():
+    html = draw_views(noise(1, size=16), [("<script>x</script>", "a & b")]).html
+    assert "<b>0" not in html and "&lt;b&gt;0" in html
+    assert "<script" not in html and "a &amp; b" in html
+
+
+@pytest.mark.parametrize("duration", [0.04, 0.9, 1.0, 7.3, 61.0, 3599.0])
+def test_the_axis_has_a_few_round_seconds(duration):
+    ticks = axis_ticks(duration)
+    assert 3 <= len(ticks) <= 6 and ticks[0] == ("0 s", 0.0)
+    for label, place in ticks:
+        assert float(label.removesuffix(" s")) == pytest.approx(duration * place / 100, rel=1e-4)
+        assert place <= 100
+    assert axis_ticks(0.0) == []
+
+
+def test_a_span_never_leaves_the_video():
+    from sce_video.datasets.clip_sampling import make_clip
+
+    timestamps = np.arange(10) / 10
+    clip = make_clip(timestamps, start=0.8, clip_duration=0.5, num_frames=3)
+    span = clip_span(clip, timestamps, 1.0)
+    assert (span["start"], span["end"], span["left"], span["width"]) == (0.8, 1.0, 80.0, 20.0)
+
+
+def test_views_are_those_of_the_seed(folder):
+    cfg = make_config(folder, views=[dict(name="strong", strength=1.0)] * 2)
+    first, again = (training_views(cfg, 3, 5)[0] for _ in range(2))
+    for a, b in zip(first, again, strict=True):
+        assert [row.title for row in a.rows] == [row.title for row in b.rows]
+        for x, y in zip(a.rows, b.rows, strict=True):
+            np.testing.assert_array_equal(x.frames, y.frames)

@@ -23,7 +23,7 @@ from helpers.tiny_encoder import CONFIG, as_json, moving_frames, save_tiny, writ
 
 from sce_video.commands.main import COMMANDS, main
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
-from sce_video.models.backbones.hf_families import architecture_of
+from sce_video.models.backbones.hf_encoder import architecture_of
 
 KINDS = ("run", "checkpoint", "bundle", "model", "index", "table", "list")
 NETWORKS = KINDS[:4]

@@ -96,10 +96,10 @@ def videos(tmp_path_factory):
 
 def test_videos(videos):
     facts = examine_folder(str(videos))
-    levels = [(f.level, f.what) for f in doctor.check_videos(facts)]
+    levels = [(f.level, f.what) for f in doctor.check_video_files(facts)]
     assert [level for level, _ in levels] == [OK, WARNING] and "broken.mp4" in levels[1][1]
     large = replace(facts, unreadable=(), key_distance=250.0, height=1080, width=1920)
-    found = list(doctor.check_videos(large))
+    found = list(doctor.check_video_files(large))
     assert [finding.level for finding in found] == [OK, WARNING, WARNING]
     assert all("sce-video repack" in finding.advice for finding in found[1:])
 

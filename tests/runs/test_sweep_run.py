@@ -18,7 +18,7 @@ from sce_video.commands import sweep as sweep_command
 from sce_video.runs import sweep as sweep_plan
 from sce_video.runs import sweep_run
 from sce_video.runs.sweep import Step
-from sce_video.runs.sweep_run import Resources, SweepRunner, state_of
+from sce_video.runs.sweep_run import Resources, SweepRunner, step_state
 from sce_video.utils.files import WriteError
 
 # Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed.
@@ -98,7 +98,7 @@ def test_finished_steps_are_not_run_again(sweep):
         ["done", "pretrain/a:"],
     ]
     (sweep.out / "evaluate/c/result.txt").unlink()
-    assert [state_of(sweep.out, step) for step in chain] == ["done", "done", "interrupted"]
+    assert [step_state(sweep.out, step) for step in chain] == ["done", "done", "interrupted"]
     assert sweep.run(chain) == []
     assert sweep.calls() == ["a", "b", "c", "c"]
 
@@ -111,7 +111,7 @@ def test_a_failed_step_leaves_out_what_needs_it_and_is_repeated(sweep):
     assert sweep.calls() == ["bad", "other"]
     why = "ValueError: no such value (status 3)"
     assert json.loads((sweep.out / "pretrain/bad/failed.json").read_text())["why"] == why
-    states = [state_of(sweep.out, step) for step in (bad, needs, other)]
+    states = [step_state(sweep.out, step) for step in (bad, needs, other)]
     assert states == [f"failed: {why}", "not run", "done"]
     assert any(line.startswith(f"FAILED  pretrain/bad: {why}, ") for line in sweep.lines)
     (sweep.out / "mended").touch()
@@ -138,7 +138,7 @@ def test_the_line_that_tells_the_error(sweep, output, why):
     (sweep.out / "pretrain/a/sweep.log").write_text("ValueError: of an earlier attempt\n")
     step = sweep.step("a", f"fail:{output}")
     sweep.run([step])
-    assert state_of(sweep.out, step) == f"failed: {why} (status 3)"
+    assert step_state(sweep.out, step) == f"failed: {why} (status 3)"
 
 
 def when(path, action):
@@ -169,7 +169,7 @@ def test_a_signal_ends_the_running_commands_once_and_the_next_run_continues(swee
         signals = (sweep.out / "pretrain" / name / "signals").read_text().split()
         assert signals == [str(signal.SIGTERM.value)]
     assert signal.getsignal(signal.SIGTERM) == before
-    states = [state_of(sweep.out, step) for step in (done, waiting, other, needs, later)]
+    states = [step_state(sweep.out, step) for step in (done, waiting, other, needs, later)]
     assert states == ["done", "interrupted", "interrupted", "not run", "not run"]
     (sweep.out / "mended").touch()
     assert sweep.run(*work, jobs=2) == []
@@ -230,7 +230,7 @@ def test_a_second_signal_kills_what_does_not_end(sweep):
     for thread in threads:
         thread.join()
     assert signal.getsignal(signal.SIGTERM) == before
-    assert not (folder / step.result).exists() and state_of(sweep.out, step) == "interrupted"
+    assert not (folder / step.result).exists() and step_state(sweep.out, step) == "interrupted"
 
 
 def test_an_error_of_the_runner_itself_ends_the_others_at_once(sweep, monkeypatch):
@@ -245,7 +245,7 @@ def test_an_error_of_the_runner_itself_ends_the_others_at_once(sweep, monkeypatc
     with pytest.raises(WriteError, match="the disk is full"):
         sweep.run([waiting], [sweep.step("a")], jobs=2)
     assert (sweep.out / "pretrain/x/signals").read_text().split() == ["15"]
-    assert state_of(sweep.out, waiting) == "interrupted"
+    assert step_state(sweep.out, waiting) == "interrupted"
 
 
 def test_two_runs_in_one_folder_do_every_step_once(sweep):
@@ -258,7 +258,7 @@ def test_two_runs_in_one_folder_do_every_step_once(sweep):
         run.join(60)
     assert [run.exitcode for run in runs] == [0, 0]
     assert sorted(sweep.calls()) == ["a", "b", "c"]
-    assert all(state_of(sweep.out, step) == "done" for chain in chains for step in chain)
+    assert all(step_state(sweep.out, step) == "done" for chain in chains for step in chain)
 
 
 def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
@@ -268,7 +268,7 @@ def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
     folder.mkdir(parents=True)
     lock = FileLock(folder / "step.lock")
     lock.acquire()
-    assert state_of(sweep.out, step) == "running"
+    assert step_state(sweep.out, step) == "running"
 
     def interrupt():
         while not sweep.lines:
@@ -283,7 +283,7 @@ def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
     assert sweep.lines == ["wait    pretrain/a: another run is at it"]
     assert not (sweep.out / "calls.txt").exists()
     lock.release()
-    assert state_of(sweep.out, step) == "not run"
+    assert step_state(sweep.out, step) == "not run"
 
 
 @pytest.mark.parametrize("nproc", [1, 3])

@@ -34,6 +34,13 @@ def child(node: Any, part: str) -> Any:
     return None
 
 
+def node_at(root: Any, path: Iterable[str]) -> Any:
+    """What stands at a path of keys and numbers; None where there is nothing."""
+    for part in path:
+        root = child(root, part)
+    return root
+
+
 def numbered_path(root: Any, parts: Sequence[str]) -> tuple[str, ...]:
     """Replace the names of steps in a path by their numbers, as far as the config reaches.
 
@@ -126,12 +133,10 @@ class _StepError(ValueError):
 
 @contextmanager
 def _steps_in_child_configs() -> Iterator[None]:
-    """Let mmengine merge dicts into inherited lists while config files are read.
-
-    mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
-    ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
-    file's name to errors. Both are put back on leaving, whatever happens.
-    """
+    """Let mmengine merge dicts into inherited lists while config files are read."""
+    # mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
+    # ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
+    # file's name to errors. Both are put back on leaving, whatever happens.
     merge, read = vars(Config)["_merge_a_into_b"], vars(Config)["_file2dict"]
 
     def merge_with_steps(changes: dict, base: dict, allow_list_keys: bool = False) -> dict:
@@ -235,10 +240,8 @@ def available_settings(cfg: Config, defaults: bool = True) -> dict[str, tuple[st
 
 def _has(cfg: Config, place: str, defaults: bool) -> bool:
     """Whether a place is in the config, or is an argument of the class that is named there."""
-    node: Any = cfg
     *parents, last = numbered_path(cfg, place.split("."))
-    for part in parents:
-        node = child(node, part)
+    node = node_at(cfg, parents)
     if not isinstance(node, dict) or last in node or not defaults:
         return isinstance(node, dict) and last in node
     from sce_video.engine.config.check import known_keys  # imported here: it needs torch

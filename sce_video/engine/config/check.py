@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import sce_video.registry as own_registry
-from sce_video.engine.config.changes import child, config_files, named_path
+from sce_video.engine.config.changes import config_files, named_path, node_at
 
 _REGISTRIES = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
@@ -98,6 +98,7 @@ def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
 
 def _runner_dicts() -> dict[str, set[str]]:
     """Dicts without a ``type`` whose keys the runner reads: path to keys."""
+    clipping = _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
     return {
         "train_dataloader": _loader_keys(),
         "val_dataloader": _loader_keys(),
@@ -106,16 +107,11 @@ def _runner_dicts() -> dict[str, set[str]]:
         "env_cfg": {"cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"},
         "env_cfg.mp_cfg": _names(set_multi_processing) - {"distributed"},
         "env_cfg.dist_cfg": (_names(init_dist) | {"timeout", "port"}) - {"launcher"},
-        "optim_wrapper.clip_grad": _clipping_keys(),
+        "optim_wrapper.clip_grad": clipping - {"parameters"},
         "compile": _names(torch.compile) - {"model"},
         "auto_scale_lr": {"enable", "base_batch_size"},
         "run_page": {"videos", "compared"},
     }
-
-
-def _clipping_keys() -> set[str]:
-    known = _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
-    return known - {"parameters"}
 
 
 def _loader_keys() -> set[str]:
@@ -151,11 +147,9 @@ def registered_names(registry: str) -> set[str]:
 
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
-    """Names of the arguments of a class or function, and whether it takes others (``**kwargs``).
-
-    A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
-    among the names.
-    """
+    """Names of the arguments of a class or function, and whether it takes others (``**kwargs``)."""
+    # A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
+    # among the names.
     constructors = [part]
     if inspect.isclass(part):
         constructors = [vars(c)["__init__"] for c in part.__mro__ if "__init__" in vars(c)]
@@ -190,15 +184,13 @@ def explain_unknown(
     known: KnownKeys, part: str, path: tuple[str, ...], cfg: Config, rest: Sequence[str] = ()
 ) -> str:
     """Which class does not take the key, and near keys, or the same key elsewhere."""
-    node: Any = cfg
-    for step in path:
-        node = child(node, step)
+    node = node_at(cfg, path)
     present = {str(key) for key in node} if isinstance(node, dict) else set()
     keys = (known.keys | present) - {part, "_scope_", "_delete_"}
     candidates = []
     for near in difflib.get_close_matches(part, sorted(keys), 3, NEAR):
         whole = (*path, near, *rest)
-        candidates.append(named_path(cfg, whole if _exists(cfg, whole) else (*path, near)))
+        candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
     leaf = rest[-1] if rest else part
     if not candidates:
         candidates = [
@@ -210,13 +202,6 @@ def explain_unknown(
     if candidates:
         return f"{text}did you mean {' or '.join(candidates)}?"
     return f"{text}there are {', '.join(sorted(keys))}"
-
-
-def _exists(cfg: Config, path: Sequence[str]) -> bool:
-    node: Any = cfg
-    for part in path:
-        node = child(node, part)
-    return node is not None
 
 
 #: Dicts that a registry builds, by the last name of their path (without numbers).

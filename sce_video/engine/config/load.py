@@ -21,8 +21,8 @@ from sce_video.datasets.readers import check_backend
 from sce_video.datasets.transforms import OpenVideo
 from sce_video.engine.config.changes import (
     StepError,
-    child,
     named_path,
+    node_at,
     numbered_path,
     parse_options,
     read_config,
@@ -41,7 +41,7 @@ from sce_video.engine.config.check import (
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.untrusted_network import checked_backbone
 from sce_video.engine.weights import CONFIG as MODEL_CONFIG
-from sce_video.engine.weights import FORMAT, read_model_config, test_settings
+from sce_video.engine.weights import FORMAT, read_exported_config, test_settings
 from sce_video.utils.json_files import read_json
 
 __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
@@ -91,7 +91,7 @@ def _read(path: str | Path) -> Config:
         stored = read_json(path)
         if isinstance(stored, dict) and stored.get("format") == FORMAT:
             runtime = read_config(recipes_folder() / "_base_/default_runtime.py").to_dict()
-            settings = test_settings(read_model_config(path))
+            settings = test_settings(read_exported_config(path))
             settings["model"]["backbone"] = checked_backbone(settings["model"]["backbone"])
             return Config({**runtime, **settings}, filename=str(path))
     try:
@@ -126,29 +126,23 @@ def set_backend(cfg: Config, backend: str) -> None:
         check_backend(backend)
     except ImportError as error:
         raise ValueError(str(error)) from error
-    openers = [node for _, node in walk_dicts(cfg._cfg_dict, ()) if _opens_videos(node)]
+    kinds = (OpenVideo, OpenVideo.__name__, f"sce_video.{OpenVideo.__name__}")
+    openers = [node for _, node in walk_dicts(cfg._cfg_dict, ()) if node.get("type") in kinds]
     if not openers:
         raise ValueError(f"the config opens no video files: the backend {backend!r} has no effect")
     for node in openers:
         node["backend"] = backend
 
 
-def _opens_videos(node: dict) -> bool:
-    kind = node.get("type")
-    return kind is OpenVideo or (isinstance(kind, str) and kind.split(".")[-1] == "OpenVideo")
-
-
 def _flat(node: Any, options: Mapping, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Nested dicts of options as dotted keys, where the config has a dict to merge them into."""
     for key, value in options.items():
-        target = node
-        for part in numbered_path(node, str(key).split(".")):
-            target = child(target, part)
+        target = node_at(node, numbered_path(node, str(key).split(".")))
         replaces = not isinstance(value, dict) or value.get("_delete_")
         if replaces or not isinstance(target, dict | list | tuple):
             if isinstance(value, dict):
                 value = {k: v for k, v in value.items() if k != "_delete_"}
-            yield _join(path, str(key)), value
+            yield ".".join((*path, str(key))), value
         else:
             yield from _flat(target, value, (*path, str(key)))
 
@@ -259,10 +253,6 @@ def _check_kind(old: Any, new: Any, full_key: str) -> None:
     if isinstance(old, bool | int | float) and isinstance(new, str):
         wanted = "true or false" if isinstance(old, bool) else "a number"
         raise ValueError(f"{full_key} is {old!r} in the config: give {wanted}, got {new!r}")
-
-
-def _join(path: Sequence[str], key: str) -> str:
-    return ".".join((*path, str(key)))
 
 
 class FormattedOnce(Config):

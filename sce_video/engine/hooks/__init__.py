@@ -1,11 +1,10 @@
 """Hooks of the training loop."""
 
 from sce_video.engine.hooks.alarms import AlarmHook, ChanceLevelHook
-from sce_video.engine.hooks.bad_files import BadFileHook
 from sce_video.engine.hooks.budget import BudgetHook
-from sce_video.engine.hooks.checkpoint import CheckpointHook
-from sce_video.engine.hooks.mirror import MirrorHook
+from sce_video.engine.hooks.checkpoint import CheckpointHook, MirrorHook
 from sce_video.engine.hooks.progress import (
+    BadFileHook,
     LoggerHook,
     LogReductionHook,
     OptimizerStepHook,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ from sce_video.engine.alarms import (
     report_alarm,
     report_cleared,
 )
-from sce_video.engine.restarts import accumulated_before_and_now
+from sce_video.engine.restarts import continue_rows
 from sce_video.engine.schedules import ScheduleHook, accumulative_counts
 from sce_video.engine.training_check import evaluated_files, learning_rate
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.run_files import ALARMS, METRICS, keep_rows_until
+from sce_video.utils.run_files import ALARMS, METRICS
 
 #: Rates of SGD and LARS per 256 samples that the recipes of the papers use, and a factor of five.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
@@ -162,23 +163,26 @@ class AlarmHook(_DetectorHook):
         """Begin the file, or continue that of a resumed run; check what is known before."""
         path = Path(runner.work_dir, ALARMS)
         if is_main_process():
-            if runner.iter == 0:
-                path.unlink(missing_ok=True)
-            keep_rows_until(path, runner.iter, accumulated_before_and_now(runner))
+            continue_rows(runner, ALARMS)
         super().before_train(runner)
         self._queue_told = runner.iter > 0
         if is_main_process():
             self._check_before(runner, path)
 
     def _check_before(self, runner, path: Path) -> None:
-        known = _messages(path)
+        known: set[str] = set()  # messages of an earlier start
+        with suppress(OSError, ValueError):
+            known = {str(row.get("message")) for _, row in read_json_lines(path)}
         for text in getattr(runner.train_loop, "warnings", ()):  # in the log already
             if isinstance(text, NamedWarning) and text not in known:
                 alarm = Alarm(text.alarm, str(text), text.value, text.threshold)
                 report_alarm(runner, alarm, runner.iter, to_log=False)
         found = evaluated_files(runner, self.max_compared_files)
         if hasattr(unwrap_model(runner.model), "after_optimizer_step"):  # no classifier
-            unusual = learning_rate(_peak_lr(runner), _optimizer(runner), self.lr_per_256)
+            schedules = [hook for hook in runner.hooks if isinstance(hook, ScheduleHook)]
+            peak = (schedules[0].peak_lr, schedules[0].global_batch) if schedules else None
+            optimizer = type(runner.optim_wrapper.optimizer).__name__
+            unusual = learning_rate(peak, optimizer, self.lr_per_256)
             found += [] if unusual is None else [unusual]
         for alarm in found:
             if alarm.message not in known:
@@ -196,25 +200,6 @@ class AlarmHook(_DetectorHook):
                     f"random vectors stay in the queue for {iterations - row['iter']} more "
                     f"iterations: it is full of keys after {iterations}"
                 )
-
-
-def _messages(path: Path) -> set[str]:
-    try:
-        return {str(row.get("message")) for _, row in read_json_lines(path)}
-    except (OSError, ValueError):
-        return set()
-
-
-def _peak_lr(runner) -> tuple[float, int] | None:
-    """Peak learning rate and global batch, None without a ScheduleHook."""
-    for hook in runner.hooks:
-        if isinstance(hook, ScheduleHook):
-            return hook.peak_lr, hook.global_batch
-    return None
-
-
-def _optimizer(runner) -> str:
-    return type(runner.optim_wrapper.optimizer).__name__
 
 
 @HOOKS.register_module()

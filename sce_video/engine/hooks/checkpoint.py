@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import mmengine.hooks
+from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend
+from mmengine.hooks import Hook
+from mmengine.logging import print_log
 
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.registry import HOOKS
-from sce_video.utils.files import write_text
+from sce_video.utils.distributed import run_on_main_rank
+from sce_video.utils.files import atomic_file, write_json, write_text
+from sce_video.utils.run_files import stored_checkpoints
+from sce_video.utils.storage import (
+    StoredFile,
+    cancel_uploads,
+    get_file,
+    is_url,
+    join,
+    list_files,
+    put_file,
+    remove,
+)
 
 
 class _RemovesLater(LocalBackend):
@@ -87,3 +111,236 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
 
     def _path(self, step: int) -> str:
         return os.path.join(self.out_dir, self.filename_tmpl.format(step))
+
+
+#: Names the machine whose training copies to a folder.
+MARK = "mirror.json"
+#: Suffixes of the files of a work folder that are copied beside the checkpoints.
+LOGS = (".py", ".json", ".jsonl", ".html")
+_LOCK = "mirror.lock"
+_NUMBERED = re.compile(r"(epoch|iter)_(\d+)\.pth")
+
+
+def add_mirror(cfg: Config, url: str | None) -> None:
+    """Let a training copy its checkpoints and logs to a folder of an object store, in place.
+
+    Raises:
+        ValueError: not a URL of a store.
+    """
+    if url is None:
+        return
+    if not is_url(url):
+        raise ValueError(f"--mirror takes s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, got {url!r}")
+    hooks = [hook for hook in cfg.get("custom_hooks") or () if hook.get("type") != "MirrorHook"]
+    cfg.custom_hooks = [*hooks, {"type": "MirrorHook", "url": url.rstrip("/")}]
+
+
+def mirror_of(cfg: Config) -> str | None:
+    """The URL of :func:`add_mirror`; None without one."""
+    hooks = [hook for hook in cfg.get("custom_hooks") or () if hook.get("type") == "MirrorHook"]
+    return hooks[0]["url"] if hooks else None
+
+
+def claim_mirror(url: str, new: bool) -> None:
+    """See that a folder of a store can be listed and written, and that no other run is in it.
+
+    Args:
+        url: The folder.
+        new: Whether the training starts from scratch and keeps what is there.
+
+    Raises:
+        ObjectStoreError, WriteError: no such bucket, or the store cannot be read or written.
+        ValueError: ``new``, and the folder holds checkpoints.
+    """
+    stored = stored_checkpoints(url)
+    if new and stored:
+        raise ValueError(
+            f"{url} holds an earlier training (its newest checkpoint: {stored[0].name}): --resume "
+            "continues it, --overwrite removes it after the first new checkpoint, or give another "
+            "--mirror"
+        )
+    holder = {"host": socket.gethostname(), "pid": os.getpid()}
+    write_json(join(url, MARK), {**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
+
+
+def restore_run(url: str, work_dir: str | Path) -> None:
+    """Download logs and newest readable checkpoint of a run, if the work folder has no newer one.
+
+    Processes of one machine download once.
+
+    Raises:
+        ObjectStoreError: no such bucket, or the store cannot be read.
+        WriteError: the work folder cannot be written.
+    """
+    folder = Path(work_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock  # imported here: only restoring a run needs it
+
+    with FileLock(folder / _LOCK):
+        local = find_checkpoints(folder)
+        stored = [f for f in stored_checkpoints(url) if not local or _is_newer(f, local[0])]
+        if not stored:
+            return
+        # The logs first: without them the checkpoint would be taken for a complete restoration,
+        # and the logs of the continued run would replace the longer ones in the store.
+        for file in list_files(url):
+            if file.name.endswith(LOGS) and file.name != MARK:
+                _download(url, file, folder)
+        for file in stored:
+            path = _download(url, file, folder)
+            try:
+                load_checkpoint_file(path)
+            except ValueError as error:
+                path.unlink()
+                print_log(f"passed over: {error}", logger="current", level=logging.WARNING)
+                continue
+            print_log(f"restored {path.name} and the logs of {url} to {folder}", logger="current")
+            return
+
+
+def _is_newer(stored: StoredFile, local: Path) -> bool:
+    """Whether a checkpoint in a store is of a later step than a local one."""
+    # By its number; an epoch and an iteration are compared by the time of writing.
+    kinds = [_NUMBERED.fullmatch(name) for name in (stored.name, local.name)]
+    if kinds[0] and kinds[1] and kinds[0][1] == kinds[1][1]:
+        return int(kinds[0][2]) > int(kinds[1][2])
+    return stored.time > local.stat().st_mtime
+
+
+def _download(url: str, file: StoredFile, folder: Path) -> Path:
+    path = folder / file.name
+    with atomic_file(path) as unfinished:
+        get_file(join(url, file.name), unfinished)
+    os.utime(path, (file.time, file.time))  # checkpoints are sorted by time
+    return path
+
+
+@HOOKS.register_module()
+class MirrorHook(Hook):
+    """Copies every finished checkpoint, and the logs with it, to a folder of an object store.
+
+    One thread of rank 0 uploads while the training goes on. A checkpoint that is removed here is
+    removed there, after all newer ones have arrived. A failed upload is a warning with the number
+    of failures, and is repeated with the next checkpoint and at the end; what is missing then is
+    named. The work folder is complete in any case.
+
+    Args:
+        url: The folder, ``s3://bucket/runs/name``.
+
+    Raises:
+        ValueError: not a URL of a store.
+    """
+
+    priority = "VERY_LOW"
+
+    def __init__(self, url: str) -> None:
+        if not is_url(url):
+            raise ValueError(f"MirrorHook copies to an object store (s3://..., gs://...), {url!r}")
+        self.url = url.rstrip("/")
+        self.failures = 0
+        self._copied = 0
+        self._error: Exception | None = None  # of the last attempt
+        self._waiting: deque[Path] = deque()
+        self._outdated: dict[str, None] = {}
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._thread: ThreadPoolExecutor | None = None
+
+    def before_train(self, runner: Any) -> None:
+        """Note what the store lacks; for a training from scratch, what it has of an earlier one.
+
+        Raises:
+            ObjectStoreError: the store cannot be read. On all ranks.
+        """
+        stored = run_on_main_rank(lambda: [file.name for file in list_files(self.url)])
+        if not is_main_process():
+            return
+        if runner.resumed_from is None:
+            self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
+        else:
+            local = reversed(find_checkpoints(runner.work_dir))
+            self._waiting.extend(path for path in local if path.name not in stored)
+        self._thread = ThreadPoolExecutor(1, "mirror")
+
+    def after_checkpoint(self, runner: Any, path: Path) -> None:
+        """Copy a checkpoint that was written; called on rank 0."""
+        if self._thread is None:  # a test
+            return
+        self._outdated.pop(path.name, None)
+        self._waiting.append(path)
+        self._thread.submit(self._copy, runner)
+
+    def after_removal(self, runner: Any, names: Sequence[str]) -> None:
+        """Remove the copies of checkpoints that were removed; called on rank 0."""
+        self._outdated.update(dict.fromkeys(names))
+
+    def after_stop(self, runner: Any) -> None:
+        """Wait for the uploads, try once more what has failed, and say what is missing."""
+        if self._thread is None:
+            return
+        self._thread.submit(self._copy, runner, last=True)
+        try:
+            self._thread.shutdown()
+        except BaseException:  # Ctrl-C again: else Python waits for the uploads at its end
+            self._waiting.clear()
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            cancel_uploads()
+            raise
+        self._thread = None
+        tried = f", {_count(self.failures, 'failed attempt')}" if self.failures else ""
+        if self._error is None:
+            copied = _count(self._copied, "checkpoint")
+            runner.logger.info(f"copied {copied} and the logs to {self.url}{tried}")
+            return
+        missing = [path.name for path in self._waiting if path.exists()]
+        what = "the last logs"
+        if missing:
+            what = f"{_count(len(missing), 'checkpoint')} ({', '.join(missing)})"
+        runner.logger.warning(
+            f"the copy in {self.url} is not complete{tried}: {what} could not be copied: "
+            f"{self._error}; they are in {runner.work_dir}"
+        )
+
+    def after_page(self, runner: Any) -> None:
+        """Copy the page of the run, which is written after the training; called on rank 0."""
+        self._copy(runner)
+
+    def _copy(self, runner: Any, last: bool = False) -> None:
+        """Copy checkpoints and logs, then remove outdated checkpoints; a failure ends the attempt.
+
+        Args:
+            runner: The runner.
+            last: :meth:`after_stop` says what is missing.
+        """
+        self._error = None
+        try:
+            while self._waiting:
+                path = self._waiting[0]
+                if path.exists():  # else a newer one has replaced it
+                    put_file(path, join(self.url, path.name))
+                    self._copied += 1
+                self._waiting.popleft()
+            self._copy_logs(Path(runner.work_dir))
+            for name in list(self._outdated):
+                remove(join(self.url, name))
+                self._outdated.pop(name, None)
+        except Exception as error:  # whatever a store's client raises must not end the training
+            self._error = error
+            self.failures += 1
+            if not last:
+                runner.logger.warning(
+                    f"the copy to {self.url} failed ({self.failures} so far): {error}; the "
+                    f"training goes on, its checkpoints are in {runner.work_dir}"
+                )
+
+    def _copy_logs(self, folder: Path) -> None:
+        for path in sorted(folder.iterdir()):
+            if path.name.endswith(LOGS) and path.is_file():
+                status = path.stat()
+                state = (status.st_mtime_ns, status.st_size)
+                if self._sent.get(path.name) != state:
+                    put_file(path, join(self.url, path.name))
+                    self._sent[path.name] = state
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

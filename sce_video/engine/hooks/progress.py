@@ -1,4 +1,4 @@
-"""Logged values: their mean over ranks, training speed and time spent waiting for data."""
+"""Report of the files that could not be decoded during a training."""
 
 from __future__ import annotations
 
@@ -11,19 +11,93 @@ from typing import Any, NamedTuple
 
 import mmengine.hooks
 import torch
-from mmengine.dist import all_reduce, broadcast, get_world_size, is_main_process
+from mmengine.dist import all_gather_object, all_reduce, broadcast, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from torch.utils.hooks import RemovableHandle
 
+from sce_video.datasets import BadFileReport, TooManyBadFilesError
 from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.engine.restarts import accumulated_before_and_now
+from sce_video.engine.restarts import continue_rows
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import WriteError
-from sce_video.utils.run_files import METRICS, append_row, keep_rows_until
+from sce_video.utils.printable import printable_utf8
+from sce_video.utils.run_files import METRICS, append_row
 from sce_video.utils.tensors import HostValue
+
+
+@HOOKS.register_module()
+class BadFileHook(Hook):
+    """Collects the decoding failures that come with the batches; stops when there are too many.
+
+    Every rank counts its own failures as they come. At the end of an epoch those of all ranks are
+    merged, so that the report, written by rank 0, is complete. A training with too many ends on all
+    ranks, after a checkpoint, by a TooManyBadFilesError.
+
+    Args:
+        max_bad_share: Largest share of the training files, from 0 to 1, that may be unreadable.
+        filename: Name of the report (JSON lines: path, count, error) in the work directory.
+
+    Raises:
+        ValueError: ``max_bad_share`` outside 0 to 1.
+    """
+
+    def __init__(self, max_bad_share: float = 0.05, filename: str = "bad_files.jsonl") -> None:
+        if not 0.0 <= max_bad_share <= 1.0:
+            raise ValueError(f"max_bad_share must be from 0 to 1, got {max_bad_share}")
+        self.max_bad_share = max_bad_share
+        self.filename = filename
+        self._fresh: list[tuple[str, str]] = []
+        self._warned = False
+
+    def before_train(self, runner) -> None:
+        """Start a report, or continue that of a resumed run."""
+        path = Path(runner.work_dir) / self.filename
+        if is_main_process() and runner.iter == 0:
+            path.unlink(missing_ok=True)  # of an earlier run in the same folder
+        self.report = BadFileReport(
+            path if is_main_process() else None,
+            num_files=len(runner.train_dataloader.dataset),
+            max_bad_share=self.max_bad_share,
+        )
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
+        """End the training when this rank has met too many bad files."""
+        failures = [tuple(failure) for failure in data_batch.get("failures", [])]
+        for path, error in failures:
+            if path not in self.report.counts:
+                text = f"cannot decode {path}, another video replaces it: {error}"
+                runner.logger.warning(printable_utf8(text))
+        self._fresh += failures
+        self._add(runner, failures)
+
+    def after_train_epoch(self, runner) -> None:
+        """Merge all ranks' failures; end the training when they are too many together."""
+        of_all_ranks: list[list[tuple[str, str]]] = all_gather_object(self._fresh)
+        own = set(self._fresh)
+        self._fresh = []
+        self._add(runner, [f for failures in of_all_ranks for f in failures if f not in own])
+        if is_main_process() and len(self.report):
+            runner.logger.info(
+                f"{len(self.report)} of {self.report.num_files} files could not be decoded so "
+                f"far, see {self.report.path}"
+            )
+
+    def _add(self, runner, failures: list[tuple[str, str]]) -> None:
+        """Count failures; that the report cannot be written is said once, and it is tried again."""
+        try:
+            try:
+                self.report.add(failures)
+            except WriteError as error:
+                if not self._warned:
+                    runner.logger.warning(f"{error}; the training goes on")
+                self._warned = True
+                self.report.check()
+        except TooManyBadFilesError as error:
+            runner.train_loop.failure = error
+
 
 _SHOWN_FILES = 8
 
@@ -143,10 +217,13 @@ class LogReductionHook(Hook):
         finite = math.isfinite(row.get("loss", 0.0))
         self._nonfinite = 0 if finite else self._nonfinite + 1
         if self._nonfinite > self.max_nonfinite:
+            last = "there is no earlier checkpoint"
+            if found := find_checkpoints(runner.work_dir):
+                last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
             text = (
                 f"the loss was not finite for {self._nonfinite} iterations up to iteration "
                 f"{entry.iteration + 1}: lower the learning rate or train without float16; "
-                f"{_last_checkpoint(runner)}{_files_of_batch(runner, entry.samples)}"
+                f"{last}{_files_of_batch(runner, entry.samples)}"
             )
             alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
             self._waiting = []
@@ -157,13 +234,6 @@ class LogReductionHook(Hook):
 def _to_history(runner, row: dict[str, float]) -> None:
     for name, value in row.items():
         runner.message_hub.update_scalar(f"train/{name}", value)
-
-
-def _last_checkpoint(runner) -> str:
-    found = find_checkpoints(runner.work_dir)
-    if not found:
-        return "there is no earlier checkpoint"
-    return f"the last checkpoint is {found[0]} (its weights may have grown already)"
 
 
 def _files_of_batch(runner, indices: torch.Tensor | None) -> str:
@@ -286,11 +356,8 @@ class LoggerHook(mmengine.hooks.LoggerHook):
         """Begin the file, or continue that of a resumed run."""
         self._warned = False
         if is_main_process():
-            path = Path(runner.work_dir, METRICS)
-            if runner.iter == 0:
-                path.unlink(missing_ok=True)
             try:
-                keep_rows_until(path, runner.iter, accumulated_before_and_now(runner))
+                continue_rows(runner, METRICS)
             except WriteError as error:
                 self._warn(runner, error)
 
@@ -348,11 +415,8 @@ class OptimizerStepHook(Hook):
         optimizer = runner.optim_wrapper.optimizer
         self._handles = [
             optimizer.register_step_pre_hook(lambda *_: self._model.before_optimizer_step()),
-            optimizer.register_step_post_hook(self._note_step),
+            optimizer.register_step_post_hook(lambda *_: setattr(self, "_stepped", True)),
         ]
-
-    def _note_step(self, optimizer, args, kwargs) -> None:
-        self._stepped = True
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         if self._stepped:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TextIO
+from typing import Any
 
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
@@ -77,7 +77,8 @@ class ScreenProgressHook(Hook):
 
     def before_train(self, runner) -> None:
         """Begin to draw, on rank 0 of a terminal."""
-        if is_main_process() and _is_terminal(sys.stdout):
+        plain = os.environ.get("TERM") in (None, "dumb", "unknown")
+        if is_main_process() and sys.stdout.isatty() and not plain:
             self._screen = _Screen(runner.logger)
             self._draw(runner, runner.iter)
 
@@ -104,10 +105,6 @@ class ScreenProgressHook(Hook):
         eta = runner.message_hub.runtime_info.get("eta")
         total = runner.train_loop.max_iters
         self._screen.draw(f"epoch {epoch}/{runner.max_epochs}", done, total, eta)
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM") not in (None, "dumb", "unknown")
 
 
 class _Screen:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.models.backbones.hf_families import config_of, family_of, transformers, vision_part
+from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers, vision_part
 from sce_video.utils.errors import UserError
 from sce_video.utils.json_files import read_json
 
@@ -77,7 +77,7 @@ def read_encoder_config(folder: Path) -> Any:
 
     Raises:
         EncoderError: it is of no known family or damaged, or asks for more than a network: see
-            :func:`~sce_video.models.backbones.hf_families.config_of`.
+            :func:`~sce_video.models.backbones.hf_encoder.config_of`.
     """
     stored = read_json(folder / _CONFIG)
     if not isinstance(stored, dict):

@@ -22,8 +22,7 @@ from torch.fx.experimental import _config as fx_config
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.interop.export.viewers import NETWORK_FORMATS
 from sce_video.interop.pretrained import Network, network_config, network_weights, save_pretrained
-from sce_video.models.backbones.common import StagedBackbone
-from sce_video.models.modules.pooling import represent
+from sce_video.models.backbones.common import StagedBackbone, represent
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file
 

@@ -43,7 +43,7 @@ def thumbnails(
     if workers == 0:
         for index, file in enumerate(files):
             try:
-                yield index, thumbnail((file, side)), ""
+                yield index, video_thumbnail((file, side)), ""
             except VideoDecodeError as error:
                 yield index, None, error.reason
         return
@@ -51,7 +51,7 @@ def thumbnails(
     done: dict[int, tuple[bytes | None, str]] = {}
     following = 0
     for index, outcome in process_items(
-        thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
+        video_thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
     ):
         done[index] = outcome.value, _reason(outcome.detail, files[index])
         while following in done:
@@ -59,7 +59,7 @@ def thumbnails(
             following += 1
 
 
-def thumbnail(file_and_side: tuple[str, int]) -> bytes:
+def video_thumbnail(file_and_side: tuple[str, int]) -> bytes:
     """The JPEG file of the middle frame of a video or of an image.
 
     Raises:
@@ -72,7 +72,7 @@ def thumbnail(file_and_side: tuple[str, int]) -> bytes:
         frame = read_image(file, DecodeLimits())
     else:
         frame = read_frames(file, 1)[0][0]
-    return encode(fitted(frame, side))
+    return encode_jpeg(fitted(frame, side))
 
 
 def fitted(frame: np.ndarray, side: int) -> np.ndarray:
@@ -84,7 +84,7 @@ def fitted(frame: np.ndarray, side: int) -> np.ndarray:
     return cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
 
 
-def encode(frame: np.ndarray) -> bytes:
+def encode_jpeg(frame: np.ndarray) -> bytes:
     """JPEG of a frame (H, W, 3) uint8 RGB."""
     import cv2
 
@@ -94,8 +94,8 @@ def encode(frame: np.ndarray) -> bytes:
     return data.tobytes()
 
 
-def decode(jpeg: bytes) -> np.ndarray:
-    """A frame (H, W, 3) uint8 RGB of :func:`encode`."""
+def decode_jpeg(jpeg: bytes) -> np.ndarray:
+    """A frame (H, W, 3) uint8 RGB of :func:`encode_jpeg`."""
     import cv2
 
     frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import math
 import os
@@ -20,8 +21,8 @@ from sce_video.datasets import IMAGE_EXTENSIONS
 from sce_video.find.stored_features import read_videos
 from sce_video.interop.export.videos import (
     Bundle,
-    decode,
-    encode,
+    decode_jpeg,
+    encode_jpeg,
     fitted,
     neighbours,
     new_folder,
@@ -216,8 +217,16 @@ def write_projector(path: Path, bundle: Bundle) -> None:
         WriteError: it cannot be written.
     """
     with new_folder(path) as folder:
-        write_lines(folder / "tensors.tsv", _tensor_lines(bundle.videos.features))
-        write_lines(folder / "metadata.tsv", _metadata_lines(bundle))
+        values = (row.tolist() for row in bundle.videos.features)
+        lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
+        write_lines(folder / "tensors.tsv", lines)
+        # Tabs and line breaks in names are escaped: each video keeps its one line.
+        names = zip(bundle.videos.paths, bundle.videos.labels, strict=True)
+        rows = (
+            f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
+            for path, label in names
+        )
+        write_lines(folder / "metadata.tsv", itertools.chain(["path\tlabel"], rows))
         side = _sprite(folder, bundle) if bundle.thumbnail_side else 0
         write_lines(folder / CONFIG, [config_text(bundle, side)])
     if len(bundle.videos) > MAX_POINTS:
@@ -249,18 +258,6 @@ def config_text(bundle: Bundle, side: int) -> str:
     return text_format.MessageToString(config).rstrip("\n")
 
 
-def _tensor_lines(features: np.ndarray) -> Iterator[str]:
-    for row in features:
-        yield "\t".join([f"{value:.7g}" for value in row.tolist()])
-
-
-def _metadata_lines(bundle: Bundle) -> Iterator[str]:
-    """A header and a line for each video; tabs and line breaks in names are escaped."""
-    yield "path\tlabel"
-    for path, label in zip(bundle.videos.paths, bundle.videos.labels, strict=True):
-        yield f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
-
-
 def _sprite(folder: Path, bundle: Bundle) -> int:
     """Write the sprite image, row by row from the upper left; returns the side of a thumbnail."""
     count = len(bundle.videos)
@@ -272,11 +269,11 @@ def _sprite(folder: Path, bundle: Bundle) -> int:
     sprite = np.zeros((columns * side, columns * side, 3), dtype=np.uint8)
     for i, jpeg in enumerate(bundle.thumbnails()):
         if jpeg is not None:
-            frame = fitted(decode(jpeg), side)
+            frame = fitted(decode_jpeg(jpeg), side)
             top = i // columns * side + (side - frame.shape[0]) // 2
             left = i % columns * side + (side - frame.shape[1]) // 2
             sprite[top : top + frame.shape[0], left : left + frame.shape[1]] = frame
-    (folder / "sprite.jpg").write_bytes(encode(sprite))
+    (folder / "sprite.jpg").write_bytes(encode_jpeg(sprite))
     return side
 
 

@@ -108,6 +108,7 @@ def _in_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
         trunk = {f"trunk.model.{name}": value for name, value in encoder.state_dict.items()}
         return encoder._replace(state_dict=trunk)
     kept = tuple(EZTORCH_PARTS) if layout == "eztorch" else ("backbone.",)
+    # A file of the backbone alone has no prefix, and nothing to leave out.
     bare = not any(name.startswith("backbone.") for name in state)
     left_out = [name for name in state if not (bare or name.startswith(kept))]
     return LayoutWeights(to_layout(state, layout), {"type": "ResNet2d"}, left_out)

@@ -227,7 +227,12 @@ def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
     if kind["stem"] == "small" and layout in ("mmdet", "detectron2"):
         raise ValueError(f"{layout} has no ResNet with the stem of small images")
     if layout == "detectron2":
-        return {_detectron2_name(name): value for name, value in backbone.items()}
+        renamed = {}
+        for name, value in backbone.items():
+            for pattern, replacement in _DETECTRON2:
+                name = pattern.sub(replacement, name)
+            renamed[name] = value
+        return renamed
     return backbone
 
 
@@ -241,12 +246,6 @@ def _eztorch_rest(state: dict[str, Tensor]) -> dict[str, Tensor]:
         rest["queue"] = state["queue.keys"].T.contiguous()
         rest["queue_ptr"] = state["queue.pointer"].reshape(1)
     return rest
-
-
-def _detectron2_name(name: str) -> str:
-    for pattern, replacement in _DETECTRON2:
-        name = pattern.sub(replacement, name)
-    return name
 
 
 def detector_file(weights: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:

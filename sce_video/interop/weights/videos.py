@@ -202,7 +202,10 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
         )
     weights = checked_weights(inner, backbone)
     if layout == "mmaction2":
-        weights = {name: _with_zero_taps(name, v, backbone) for name, v in weights.items()}
+        # Their second convolution of a basic block sees three frames: zeros before and after.
+        for name, weight in weights.items() if _is_basic_3d(backbone) else ():
+            if _SECOND.fullmatch(name):
+                weights[name] = torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))
     renamed = {names.wrapper + _their_name(name, names): v for name, v in weights.items()}
     return LayoutWeights(renamed, backbone, [n for n in state if not n.startswith(prefix)])
 
@@ -231,15 +234,11 @@ def _is_basic_3d(backbone: dict[str, Any]) -> bool:
     return backbone["type"] == "ResNet3dSlowPath" and backbone["depth"] < 50
 
 
-def _with_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> Tensor:
-    """(O, I, 1, 3, 3) to (O, I, 3, 3, 3) where mmaction2's block is temporal."""
-    if not (_is_basic_3d(backbone) and _SECOND.fullmatch(name)):
-        return weight
-    return torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))
-
-
 def _without_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> Tensor:
-    """The inverse; a weight of mmaction2's own training has no zeros there and is refused."""
+    """(O, I, 3, 3, 3) to (O, I, 1, 3, 3) in the second convolution of mmaction2's basic blocks.
+
+    A weight of mmaction2's own training has no zeros there and is refused.
+    """
     if not (_is_basic_3d(backbone) and _SECOND.fullmatch(name)):
         return weight
     if weight.ndim != 5 or weight.shape[2] != 3 or weight[:, :, ::2].any():

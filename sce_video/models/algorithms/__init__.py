@@ -3,10 +3,9 @@
 Every module of this folder is imported, so a new method is one file here and a recipe.
 """
 
-from sce_video.models.algorithms.action_detector import ActionDetector
 from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.algorithms.byol import BYOL
-from sce_video.models.algorithms.encoder import Encoder
+from sce_video.models.algorithms.encoder import ActionDetector, Encoder
 from sce_video.models.algorithms.moco import MoCo
 from sce_video.models.algorithms.moco_v3 import MoCoV3
 from sce_video.models.algorithms.ressl import ReSSL

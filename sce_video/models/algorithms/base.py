@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from sce_video.models.backbones.common import represent
 from sce_video.models.losses import feature_std, logged_rank
-from sce_video.models.losses.cosine import full_precision
-from sce_video.models.modules.pooling import represent
-from sce_video.models.modules.query_sum import sum_over_queries
+from sce_video.models.losses.siamese import full_precision
+from sce_video.models.modules import KeyQueue, TargetEncoder
 from sce_video.registry import MODELS
 from sce_video.utils.tensors import HostValue
 
@@ -28,16 +29,29 @@ class SelfSupervisedModel(BaseModel):
     the backbone, :meth:`loss` computes a step. A method with state that is not trained by gradient
     (a target network, a queue, prototypes) changes it in :meth:`after_optimizer_step`, and not in
     ``loss``, which also runs for the micro-batches of an accumulated step and for fp16 steps that
-    are skipped.
+    are skipped. A ``target`` starts as a copy of the online branch, and keys staged in a ``queue``
+    are dropped with a skipped step.
 
-    Args:
-        backbone: Config of the encoder, a network with ``out_channels``.
-        data_preprocessor: Config of the batched augmentation, or a built module.
-        backward_per_query: See :meth:`sum_over_queries`, for methods that call it.
-        joint_views: See :meth:`encode_views`, for methods that call it.
+    Arguments that methods share, of which each has those that it needs:
+
+    - ``backbone``: config of the encoder, a network with ``out_channels``;
+    - ``projector``, ``predictor``: configs of heads; the sizes of their inputs, and of the
+      predictor's output, follow from what is before them;
+    - ``momentum``: m of the target's moving average, target <- m*target + (1-m)*online. Like
+      temperatures and coefficients it is read at every step, so that a schedule can set it;
+    - ``symmetric``: whether target views are queries, too, for the other keys;
+    - ``target_views``: indices of the views that the target encodes (keys). None: all views as
+      large as the first if symmetric, else the last view;
+    - ``shuffle_bn_splits``: Shuffle-BN of the target with this many groups of samples on each rank
+      (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is that of
+      several GPUs without ``sync_bn``, more simulate it on one;
+    - ``data_preprocessor``: config of the batched augmentation, or a built module;
+    - ``backward_per_query``: keep the activations of one query view at a time, see
+      :class:`QuerySum`; not for fp16;
+    - ``joint_views``: see :meth:`encode_views`; True where a method's authors have it.
     """
 
-    projector: Any  # of methods that call encode_views
+    projector: Any  # of methods that call encode_views or have a target
 
     def __init__(
         self,
@@ -52,6 +66,13 @@ class SelfSupervisedModel(BaseModel):
         self.backbone = MODELS.build(backbone)
         self.backward_per_query = backward_per_query
         self.joint_views = joint_views
+
+    def init_weights(self) -> None:
+        """Initialise the online branch, then make the target, if there is one, its copy."""
+        super().init_weights()
+        target = getattr(self, "target", None)
+        if isinstance(target, TargetEncoder):
+            target.copy_from(self.backbone, self.projector)
 
     def represent(self, view: Tensor) -> Tensor:
         """Representation h (N, C) of a view (N, 3, T, H, W)."""
@@ -83,31 +104,6 @@ class SelfSupervisedModel(BaseModel):
         Args:
             views: V views (N, 3, T, H, W); they may differ in T, H and W.
         """
-
-    def sum_over_queries(
-        self,
-        terms_of: Callable[[int], tuple[Tensor, Tensor, dict[str, Tensor]]],
-        queries: Iterable[int],
-    ) -> dict[str, Tensor]:
-        """What :meth:`loss` returns if it is a sum over queries that share no graph.
-
-        With ``backward_per_query`` the gradients of each query are taken at once, and only its
-        activations are in memory; loss and gradients are the same. Not for fp16, whose loss scaler
-        acts on the whole loss: see :func:`~sce_video.models.modules.query_sum.sum_over_queries`.
-
-        Args:
-            terms_of: Takes the index of a view, returns its h (N, C), the projector's embedding
-                z (N, D) and its share of the scalars.
-            queries: Indices of views; the collapse metrics are those of the first.
-        """
-        queries = list(queries)
-
-        def scalars_of(query: int) -> dict[str, Tensor]:
-            h, z, terms = terms_of(query)
-            return {**terms, **self.collapse_metrics(h, z)} if query == queries[0] else terms
-
-        trained = [p for p in self.parameters() if p.requires_grad]
-        return sum_over_queries(scalars_of, queries, trained if self.backward_per_query else None)
 
     def check_settings(self) -> None:
         """Raise ValueError for a number out of its range.
@@ -146,7 +142,10 @@ class SelfSupervisedModel(BaseModel):
         """Change the method's own state; called once after each real optimiser step."""
 
     def discard_step(self) -> None:
-        """Forget what :meth:`loss` has kept for a step that the optimiser skipped."""
+        """Forget what :meth:`loss` has kept for a step that the optimiser skipped: staged keys."""
+        queue = getattr(self, "queue", None)
+        if isinstance(queue, KeyQueue):
+            queue.discard_staged()
 
     def forward(
         self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
@@ -206,6 +205,90 @@ class SelfSupervisedModel(BaseModel):
         h = h.float()
         found = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
         return found if z is None else {**found, "z_std": feature_std(z)}
+
+
+class QuerySum:
+    """The scalars of a step, summed over its queries: one backward pass for all, or one for each.
+
+    One backward pass keeps the activations of all queries until the engine calls it. With the
+    method's ``backward_per_query`` :meth:`add` takes the gradients of a query at once, which frees
+    its activations, and adds them up, in fp32 at least. The graph of the summed loss is then one
+    node, which hands these gradients, times its own, to the parameters. So hooks of
+    DistributedDataParallel, accumulated steps and clipping see the gradients of the whole step.
+
+    Args:
+        model: The method; its queries must not share a graph beyond the parameters.
+    """
+
+    def __init__(self, model: SelfSupervisedModel) -> None:
+        self._model = model
+        # Without gradient mode there is no backward pass, and nothing to keep.
+        self._one_each = model.backward_per_query and torch.is_grad_enabled()
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._gradients: list[Tensor | None] = [None] * len(self._parameters)
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, h: Tensor, z: Tensor, terms: dict[str, Tensor]) -> None:
+        """Add the scalars of a query, the ``loss`` among them.
+
+        The collapse metrics of the step are those of the first query.
+
+        Args:
+            h: Its representations (N, C).
+            z: The projector's embeddings (N, D).
+            terms: Its share of the scalars.
+
+        Raises:
+            ValueError: a backward pass per query under fp16 autocast.
+        """
+        if not self._sums:
+            terms = {**terms, **self._model.collapse_metrics(h, z)}
+        if self._one_each:
+            self._add_gradients(terms["loss"])
+            terms = {name: value.detach() for name, value in terms.items()}
+        for name, value in terms.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def _add_gradients(self, loss: Tensor) -> None:
+        kind = loss.device.type
+        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
+            raise ValueError(
+                "backward_per_query=True takes gradients before the loss is scaled, and in float16 "
+                "small ones become 0: set optim_wrapper.dtype to bfloat16 or float32 (--amp "
+                "bfloat16)"
+            )
+        with torch.autocast(kind, enabled=False):  # a backward pass belongs outside of autocast
+            found = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        self._gradients = [
+            total if new is None else full_precision(new) if total is None else total + new
+            for total, new in zip(self._gradients, found, strict=True)
+        ]
+
+    def total(self) -> dict[str, Tensor]:
+        """The sums by name: what :meth:`SelfSupervisedModel.loss` returns."""
+        if self._one_each:
+            loss = _StoredGradients.apply(self._sums["loss"], self._gradients, *self._parameters)
+            self._sums["loss"] = loss
+        return self._sums
+
+
+class _StoredGradients(torch.autograd.Function):
+    """A scalar whose backward pass gives each parameter its stored gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, loss: Tensor, gradients: list[Tensor | None], *parameters: Tensor
+    ) -> Tensor:
+        ctx.gradients = [
+            None if gradient is None else gradient.to(parameter.dtype)
+            for gradient, parameter in zip(gradients, parameters, strict=True)
+        ]
+        return loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor: Tensor) -> Any:
+        return None, None, *(None if g is None else g * factor for g in ctx.gradients)
 
 
 def unit_vectors(x: Tensor) -> Tensor:

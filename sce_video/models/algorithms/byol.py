@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import byol_loss
 from sce_video.models.modules import TargetEncoder, check_momentum
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
@@ -25,17 +25,10 @@ class BYOL(SelfSupervisedModel):
     views the gradient of rho-BYOL (SlowFast, ``slowfast/models/contrastive.py``, with its
     temperature 0.5).
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         predictor: Config of the predictor: without one the representation collapses.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online; read at every
-            step, so that a schedule can set it.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, or ``momentum`` is out of
@@ -64,11 +57,6 @@ class BYOL(SelfSupervisedModel):
         self.target_views = target_views
         self.check_settings()
 
-    def init_weights(self) -> None:
-        """Initialise the online branch, then make the target its copy."""
-        super().init_weights()
-        self.target.copy_from(self.backbone, self.projector)
-
     def check_settings(self) -> None:
         """Raise ValueError for a ``momentum`` out of its range."""
         check_momentum(self.momentum)
@@ -88,15 +76,15 @@ class BYOL(SelfSupervisedModel):
         num_pairs = sum(map(len, keys_of.values()))
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        sums = QuerySum(self)
+        for i, own in keys_of.items():
             h = self.represent(views[i])
             z = self.projector(h)
             query = unit_vectors(self.predictor(z))
-            losses = torch.stack([byol_loss(query, keys[j]) for j in keys_of[i]])
+            losses = torch.stack([byol_loss(query, keys[j]) for j in own])
             similarity = (1 - losses.detach() / 2).sum() / num_pairs
-            return h, z, {"loss": losses.mean(), "positive_similarity": similarity}
-
-        return self.sum_over_queries(terms_of, keys_of)
+            sums.add(h, z, {"loss": losses.mean(), "positive_similarity": similarity})
+        return sums.total()
 
     def after_optimizer_step(self) -> None:
         """Update the target (eq. 1 of BYOL)."""

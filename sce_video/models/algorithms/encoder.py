@@ -1,14 +1,16 @@
-"""The backbone alone: all that retrieval, feature extraction and search use of a checkpoint."""
+"""Models that are no method: the backbone alone, as search uses it, and action localisation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor
 
-from sce_video.models.modules.pooling import represent
+from sce_video.models.backbones.common import represent
 from sce_video.registry import MODELS
 
 
@@ -56,3 +58,51 @@ class Encoder(BaseModel):
     def represent(self, view: Tensor) -> Tensor:
         """Representation h (N, C) of a view (N, 3, T, H, W)."""
         return represent(self.backbone, view)
+
+
+@MODELS.register_module()
+class ActionDetector(BaseModel):
+    """A backbone and a head that scores actions per box; sigmoid and binary cross-entropy.
+
+    Args:
+        backbone: Config of the encoder; for AVA with ``last_stage_stride=1,
+            last_stage_dilation=2``.
+        roi_head: Config of the head, see :class:`~sce_video.models.heads.RoIActionHead`;
+            ``in_channels`` is the backbone's.
+        data_preprocessor: Config of the data preprocessor, a
+            :class:`~sce_video.models.data_preprocessors.BoxDataPreprocessor`.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        roi_head: dict[str, Any],
+        data_preprocessor: dict[str, Any] | None = None,
+    ) -> None:
+        if data_preprocessor is None:
+            data_preprocessor = {"type": "BoxDataPreprocessor"}
+        super().__init__(data_preprocessor=MODELS.build(data_preprocessor))
+        self.backbone = MODELS.build(backbone)
+        self.roi_head = MODELS.build({"in_channels": self.backbone.out_channels, **roi_head})
+
+    def forward(
+        self, inputs: Tensor, data_samples: dict[str, list[Tensor]], mode: str = "tensor"
+    ) -> dict[str, Tensor] | Tensor:
+        """Loss or scores of clips with person boxes.
+
+        Args:
+            inputs: (N, 3, T, H, W).
+            data_samples: ``boxes``, N tensors (n_i, 4) in pixels of the clip; for the loss
+                also ``actions``, N tensors (n_i, number of classes) of 0 and 1.
+            mode: "loss", or "tensor" for the probabilities (sum of n_i, number of classes).
+        """
+        boxes = data_samples["boxes"]
+        logits = self.roi_head(self.backbone(inputs), boxes).float()
+        if mode == "tensor":
+            return logits.sigmoid()
+        if mode != "loss":
+            raise ValueError(f"mode must be 'loss' or 'tensor', got {mode!r}")
+        actions = torch.cat(data_samples["actions"])
+        if len(actions) == 0:  # cropping has left no box in the batch
+            return {"loss": logits.sum()}
+        return {"loss": F.binary_cross_entropy_with_logits(logits, actions)}

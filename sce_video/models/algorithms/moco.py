@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import check_temperature, info_nce_loss
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
@@ -29,22 +29,13 @@ class MoCo(SelfSupervisedModel):
     ``momentum`` and ``tau`` are plain numbers that are read at every step, so that a schedule can
     set them; MoCo keeps both constant.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         queue_size: K, number of keys in the queue.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online.
         tau: Temperature of the online distribution.
-        symmetric: Whether target views are queries, too, for the other keys.
         sum_queries: Whether the loss is the sum over queries of the mean over their keys: with
             rho views, each query and key, rho times the mean over pairs.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        shuffle_bn_splits: Shuffle-BN of the target with this many groups of samples on each rank
-            (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is
-            that of several GPUs without ``sync_bn``, more simulate it on one.
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views; a temperature,
@@ -78,11 +69,6 @@ class MoCo(SelfSupervisedModel):
         self.target_views = target_views
         self.check_settings()
 
-    def init_weights(self) -> None:
-        """Initialise the online branch, then make the target its copy."""
-        super().init_weights()
-        self.target.copy_from(self.backbone, self.projector)
-
     def check_settings(self) -> None:
         """Raise ValueError for a temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
@@ -111,26 +97,23 @@ class MoCo(SelfSupervisedModel):
         num_pairs = sum(map(len, keys_of.values()))
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-            h = self.represent(views[i])
-            query, own = unit_vectors(self.projector(h)), [keys[j] for j in keys_of[i]]
-            losses = [info_nce_loss(query, key, self.queue.keys, tau=self.tau) for key in own]
-            loss = torch.stack(losses).sum() / (len(own) if self.sum_queries else num_pairs)
-            cosines = torch.stack([(query.detach() * key).sum(dim=1).mean() for key in own])
-            return h, query, {"loss": loss, "positive_similarity": cosines.sum() / num_pairs}
-
-        scalars = self.sum_over_queries(terms_of, keys_of)
         self._num_queries = len(keys_of)
+
+        sums = QuerySum(self)
+        for i, own in keys_of.items():
+            h = self.represent(views[i])
+            query = unit_vectors(self.projector(h))
+            losses = [info_nce_loss(query, keys[j], self.queue.keys, tau=self.tau) for j in own]
+            loss = torch.stack(losses).sum() / (len(own) if self.sum_queries else num_pairs)
+            cosines = torch.stack([(query.detach() * keys[j]).sum(dim=1).mean() for j in own])
+            similarity = cosines.sum() / num_pairs
+            sums.add(h, query, {"loss": loss, "positive_similarity": similarity})
         # After the optimiser step they are negatives: all micro-batches of it see one queue.
         for key in keys.values():
             self.queue.stage(key)
-        return scalars
+        return sums.total()
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step."""
         self.target.update(self.backbone, self.projector, self.momentum)
         self.queue.commit()
-
-    def discard_step(self) -> None:
-        """Drop the staged keys of a step that the optimiser skipped."""
-        self.queue.discard_staged()

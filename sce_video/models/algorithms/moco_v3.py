@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import moco_v3_loss
-from sce_video.models.losses.cosine import check_temperature
+from sce_video.models.losses.siamese import check_temperature
 from sce_video.models.modules import TargetEncoder, check_momentum
 from sce_video.models.modules.view_pairs import (
     check_batch_negatives,
@@ -34,18 +34,10 @@ class MoCoV3(SelfSupervisedModel):
 
     Candidates are those of one forward pass: accumulated micro-batches do not see each other.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
-        predictor: Config of the predictor.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online; read at every
-            step, as is ``tau``, so that a schedule can set them.
         tau: Temperature; 1.0 is the authors' for batches of 4096, small batches take 0.2.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, or ``momentum`` or ``tau``
@@ -77,11 +69,6 @@ class MoCoV3(SelfSupervisedModel):
         self._chance: float | None = None  # of the last step
         self.check_settings()
 
-    def init_weights(self) -> None:
-        """Initialise the online branch, then make the target its copy."""
-        super().init_weights()
-        self.target.copy_from(self.backbone, self.projector)
-
     def check_settings(self) -> None:
         """Raise ValueError for a ``momentum`` or temperature out of its range."""
         check_momentum(self.momentum)
@@ -110,17 +97,18 @@ class MoCoV3(SelfSupervisedModel):
         keys = {j: gather_samples(unit_vectors(self.target(views[j]))) for j in targets}
         own = global_positions(len(views[0]), views[0].device)
 
-        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        self._chance = len(keys_of) * 2 * self.tau * math.log(len(keys[targets[0]]))
+
+        sums = QuerySum(self)
+        for i, others in keys_of.items():
             h = self.represent(views[i])
             z = self.projector(h)
             query = unit_vectors(self.predictor(z))
-            losses = [moco_v3_loss(query, keys[j], own, tau=self.tau) for j in keys_of[i]]
-            cosines = [(query.detach() * keys[j][own]).sum(dim=1).mean() for j in keys_of[i]]
+            losses = [moco_v3_loss(query, keys[j], own, tau=self.tau) for j in others]
+            cosines = [(query.detach() * keys[j][own]).sum(dim=1).mean() for j in others]
             similarity = torch.stack(cosines).sum() / num_pairs
-            return h, z, {"loss": torch.stack(losses).mean(), "positive_similarity": similarity}
-
-        self._chance = len(keys_of) * 2 * self.tau * math.log(len(keys[targets[0]]))
-        return self.sum_over_queries(terms_of, keys_of)
+            sums.add(h, z, {"loss": torch.stack(losses).mean(), "positive_similarity": similarity})
+        return sums.total()
 
     def after_optimizer_step(self) -> None:
         """Update the target."""

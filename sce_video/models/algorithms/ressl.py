@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import check_temperature, ressl_loss, sharpness_warnings
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
@@ -28,21 +28,12 @@ class ReSSL(SelfSupervisedModel):
     ``momentum``, ``tau`` and ``tau_m`` are plain numbers that are read at every step, so that a
     schedule can set them.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         queue_size: K, number of keys in the queue.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online.
         tau: Temperature of the online distribution.
         tau_m: Temperature of the relations of the target.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        shuffle_bn_splits: Shuffle-BN of the target with this many groups of samples on each rank
-            (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is
-            that of several GPUs without ``sync_bn``, more simulate it on one.
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views; a temperature,
@@ -75,11 +66,6 @@ class ReSSL(SelfSupervisedModel):
         self.target_views = target_views
         self.check_settings()
 
-    def init_weights(self) -> None:
-        """Initialise the online branch, then make the target its copy."""
-        super().init_weights()
-        self.target.copy_from(self.backbone, self.projector)
-
     def check_settings(self) -> None:
         """Raise ValueError for a temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
@@ -109,25 +95,21 @@ class ReSSL(SelfSupervisedModel):
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
         taus = {"tau": self.tau, "tau_m": self.tau_m}
 
-        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        sums = QuerySum(self)
+        for i, own in keys_of.items():
             h = self.represent(views[i])
-            query, own = unit_vectors(self.projector(h)), [keys[j] for j in keys_of[i]]
-            losses = [ressl_loss(query, key, self.queue.keys, **taus) for key in own]
+            query = unit_vectors(self.projector(h))
+            losses = [ressl_loss(query, keys[j], self.queue.keys, **taus) for j in own]
             loss = torch.stack(losses).sum() / num_pairs
-            cosines = torch.stack([(query.detach() * key).sum(dim=1).mean() for key in own])
-            return h, query, {"loss": loss, "positive_similarity": cosines.sum() / num_pairs}
-
-        scalars = self.sum_over_queries(terms_of, keys_of)
+            cosines = torch.stack([(query.detach() * keys[j]).sum(dim=1).mean() for j in own])
+            similarity = cosines.sum() / num_pairs
+            sums.add(h, query, {"loss": loss, "positive_similarity": similarity})
         # After the optimiser step they are negatives: all micro-batches of it see one queue.
         for key in keys.values():
             self.queue.stage(key)
-        return scalars
+        return sums.total()
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step."""
         self.target.update(self.backbone, self.projector, self.momentum)
         self.queue.commit()
-
-    def discard_step(self) -> None:
-        """Drop the staged keys of a step that the optimiser skipped."""
-        self.queue.discard_staged()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import (
     SCETerms,
     check_sce,
@@ -36,12 +36,11 @@ class SCE(SelfSupervisedModel):
     ``momentum``, ``lambda_``, ``tau`` and ``tau_m`` are plain numbers that are read at every step,
     so that a schedule can set them; with free coefficients ``mu`` and ``eta``, too.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         predictor: Config of the predictor, or None for none.
         queue_size: K, number of keys in the queue.
-        momentum: m of the target's moving average, target <- m*target + (1-m)*online.
         lambda_: Weight of the positive in the target distribution (eq. 7). Three numbers are the
             free coefficients (lambda, mu, eta) of eq. 10, ``lambda InfoNCE + mu ReSSL + eta Ceil``:
             ``(0.5, 0.5, 0.5)`` is ``0.5``; (0, 1, 0) is ReSSL's loss.
@@ -49,13 +48,6 @@ class SCE(SelfSupervisedModel):
         tau_m: Temperature of the relations (eq. 3).
         mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
             the pseudo-code of appendix A: the positive takes part with logit 0.
-        symmetric: Whether target views are queries, too, for the other keys.
-        target_views: Indices of the views that the target encodes (keys). None: all views as large
-            as the first if symmetric, else the last view.
-        shuffle_bn_splits: Shuffle-BN of the target with so many groups on each rank, None for none
-            (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`).
-        data_preprocessor: Config of the batched augmentation.
-        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, a number is out of its
@@ -95,11 +87,6 @@ class SCE(SelfSupervisedModel):
         self.symmetric, self.target_views = symmetric, target_views
         self.check_settings()
 
-    def init_weights(self) -> None:
-        """Initialise the online branch, then make the target its copy."""
-        super().init_weights()
-        self.target.copy_from(self.backbone, self.projector)
-
     def check_settings(self) -> None:
         """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
@@ -129,20 +116,19 @@ class SCE(SelfSupervisedModel):
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
         queue, objective = self.queue.keys, self._objective()
 
-        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        sums = QuerySum(self)
+        for i, own in keys_of.items():
             # ... and only queries through the online branch, with gradient.
             h = self.represent(views[i])
             z = self.projector(h)
             query = unit_vectors(self.predictor(z))
-            pairs = [sce_terms(query, keys[j], queue, **objective) for j in keys_of[i]]
-            terms = zip(*pairs, strict=True)
-            return h, z, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
-
-        scalars = self.sum_over_queries(terms_of, keys_of)
+            pairs = [sce_terms(query, keys[j], queue, **objective) for j in own]
+            terms = SCETerms(*(torch.stack(x).sum() / num_pairs for x in zip(*pairs, strict=True)))
+            sums.add(h, z, terms._asdict())
         # After the optimiser step they are negatives: all micro-batches of it see one queue.
         for key in keys.values():
             self.queue.stage(key)
-        return scalars
+        return sums.total()
 
     def _objective(self) -> dict[str, Any]:
         """The settings of the loss as they stand; a schedule may change them at every step."""
@@ -153,7 +139,3 @@ class SCE(SelfSupervisedModel):
         """Update the target and enqueue the keys of this step (end of the pseudo-code)."""
         self.target.update(self.backbone, self.projector, self.momentum)
         self.queue.commit()
-
-    def discard_step(self) -> None:
-        """Drop the staged keys of a step that the optimiser skipped."""
-        self.queue.discard_staged()

@@ -6,14 +6,42 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
-from sce_video.models.losses.cosine import full_precision
+from sce_video.models.losses.siamese import full_precision
 from sce_video.models.losses.sigreg import sigreg_loss
-from sce_video.models.modules.step_generator import RandomDirections
+from sce_video.models.modules import StepGenerator
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
 from sce_video.registry import MODELS
+
+
+class RandomDirections(StepGenerator):
+    """Uniformly distributed unit vectors that are a function of the optimiser step alone.
+
+    Args:
+        count: M, number of directions.
+        dim: D, their size.
+
+    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
+
+    Raises:
+        ValueError: ``count`` or ``dim`` is below 1.
+    """
+
+    def __init__(self, count: int, dim: int) -> None:
+        super().__init__()
+        if count < 1 or dim < 1:
+            raise ValueError(
+                f"directions need a number and a size of at least 1, got {count} and {dim}"
+            )
+        self.count, self.dim = count, dim
+
+    def forward(self) -> Tensor:
+        """Directions (M, D) of the current step, float32, on the device of the module."""
+        directions = torch.randn(self.count, self.dim, generator=self.generator())
+        return F.normalize(directions, dim=1).to(self.step.device, non_blocking=True)
 
 
 @MODELS.register_module()
@@ -30,16 +58,15 @@ class LeJEPA(SelfSupervisedModel):
     (:mod:`sce_video.models.losses.sigreg`) is 0 for embeddings distributed as N(0, I); it sees the
     samples of all ranks, but of one micro-batch when gradients are accumulated.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
         projector: Config of the projector; ``in_channels`` is the backbone's. Without output BN,
             which would fix mean and variance instead of the loss.
         lambda_: Weight of SIGReg, 0 to 1: 0.02 to 0.05 in the paper; read at every step.
         num_directions: M, random directions of a step, 256 to 1024 in the paper.
         global_views: Indices of the views whose mean is predicted; local views only predict. None:
             all views as large as the first.
-        data_preprocessor: Config of the batched augmentation.
-        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Raises:
         ValueError: ``global_views`` are not different indices of views, ``lambda_`` is out of its

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import nt_xent_loss
-from sce_video.models.losses.cosine import check_temperature
+from sce_video.models.losses.siamese import check_temperature
 from sce_video.models.modules.view_pairs import check_batch_negatives, check_views
 from sce_video.registry import MODELS
 
@@ -30,14 +30,12 @@ class SimCLR(SelfSupervisedModel):
 
     Candidates are those of one forward pass: accumulated micro-batches do not see each other.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         tau: Temperature; read at every step, so that a schedule can set it.
         consecutive: Whether the loss is the sum over the pairs of consecutive views, and not the
             mean over all pairs.
-        data_preprocessor: Config of the batched augmentation.
-        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Raises:
         ValueError: ``tau`` is not above 0.

@@ -1,4 +1,4 @@
-"""SwAV, swapped assignments between views (Caron et al. 2020, arXiv 2006.09882)."""
+"""Prototypes: trained unit vectors that embeddings are assigned to (SwAV)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,60 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmengine.dist import get_rank, get_world_size
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
+from sce_video.models.losses.siamese import full_precision
 from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
-from sce_video.models.modules import KeyQueue, Prototypes, StepGenerator, uneven_queue_warnings
-from sce_video.models.modules.step_generator import take_earlier_name
+from sce_video.models.modules import KeyQueue, StepGenerator, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
+
+
+class Prototypes(nn.Module):
+    """K trained vectors of size D, l2-normalised.
+
+    :meth:`normalise` belongs after each optimiser step: then they are unit vectors in every forward
+    pass, and their gradient is that of facebookresearch/swav, not projected on the sphere.
+
+    Args:
+        dim: D.
+        count: K, at least 2.
+
+    Raises:
+        ValueError: ``count`` is below 2.
+    """
+
+    def __init__(self, dim: int, count: int) -> None:
+        super().__init__()
+        if count < 2:
+            raise ValueError(f"num_prototypes must be at least 2, got {count}")
+        self.weight = nn.Parameter(torch.randn(count, dim))
+        self.normalise()
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Similarities (N, K) of l2-normalised embeddings (N, D), in fp32 under autocast too."""
+        with torch.autocast(self.weight.device.type, enabled=False):
+            return full_precision(embeddings) @ full_precision(self.weight).T
+
+    def check_samples(self, num_samples: int, batch_size: int, queue_size: int) -> list[str]:
+        """Warn of fewer samples in batch and queue than prototypes; ValueError: fewer in all."""
+        count = len(self.weight)
+        if num_samples < count:
+            few = f"{num_samples} training samples are fewer than the {count} prototypes"
+            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
+        warning = (
+            f"a batch of {batch_size} and a queue of {queue_size} are less than a sample for each "
+            f"of {count} prototypes: raise model.queue_size or lower model.num_prototypes"
+        )
+        return [warning] if batch_size + queue_size < count else []
+
+    @torch.no_grad()
+    def normalise(self) -> None:
+        """Make the prototypes unit vectors again."""
+        self.weight.copy_(F.normalize(self.weight, dim=1))
 
 
 @MODELS.register_module()
@@ -28,9 +73,9 @@ class SwAV(SelfSupervisedModel):
     balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
     assignment (section 3.1). There is no target network.
 
+    Shared arguments: see ``SelfSupervisedModel``.
+
     Args:
-        backbone: Config of the encoder; must have ``out_channels``.
-        projector: Config of the projector; ``in_channels`` is the backbone's.
         num_prototypes: K.
         tau: Temperature of the predictions; read at every step, so that a schedule can set it.
         epsilon: Weight of the entropy in Sinkhorn-Knopp; read at every step.
@@ -38,8 +83,6 @@ class SwAV(SelfSupervisedModel):
         queue_size: Embeddings of each assigned view that are kept, of all ranks; 0 for no queue.
         queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
         target_views: Indices of the views that are assigned.
-        data_preprocessor: Config of the batched augmentation.
-        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
 
@@ -73,7 +116,6 @@ class SwAV(SelfSupervisedModel):
         self.target_views = tuple(target_views)
         self.check_settings()
         self.steps = StepGenerator()
-        self.register_load_state_dict_pre_hook(take_earlier_name)
         self.queue = None
         if queue_size:  # a row has the embeddings of all assigned views of one sample
             self.queue = KeyQueue(queue_size, len(self.target_views) * self.projector.out_channels)
@@ -140,8 +182,3 @@ class SwAV(SelfSupervisedModel):
         if self.queue is not None:
             self.queue.commit()
         self.steps.advance()
-
-    def discard_step(self) -> None:
-        """Drop the staged embeddings of a step that the optimiser skipped."""
-        if self.queue is not None:
-            self.queue.discard_staged()

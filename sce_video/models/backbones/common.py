@@ -1,4 +1,4 @@
-"""What our convolutional backbones share: stages, initialisation, freezing, pooling."""
+"""What backbones share: pooling of features to h; stages, initialisation and freezing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,49 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sce_video.models.modules.pooling import average_pool
+
+def average_pool(features: Tensor) -> Tensor:
+    """Mean of features (N, C, ...) over all dimensions after C: (N, C).
+
+    Raises:
+        ValueError: features are no tensor or have nothing to pool, e.g. the tuple of pathways that
+            mmaction2's SlowFast returns.
+    """
+    if not isinstance(features, Tensor) or features.ndim < 3:
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(f"average pooling needs a tensor (N, C, ...), got {shape}")
+    return features.mean(dim=tuple(range(2, features.ndim)))
+
+
+def map_tokens(features: Tensor) -> Tensor:
+    """Tokens (N, L, C) of features (N, C, ...): one of each position, the last index fastest.
+
+    Raises:
+        ValueError: features are no tensor (N, C, ...), or have one position, as those of an encoder
+            that pools them itself.
+    """
+    if not isinstance(features, Tensor) or features.ndim < 3 or features[0, 0].numel() < 2:
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(
+            f"attentive pooling needs features (N, C, ...) of two positions or more, got {shape}: "
+            "this backbone gives no tokens. An HFEncoder gives its patch tokens with "
+            "model.backbone.pool=mean, if its family has that"
+        )
+    return features.flatten(2).transpose(1, 2)
+
+
+def represent(backbone: nn.Module, view: Tensor) -> Tensor:
+    """h (N, C) of a view (N, 3, T, H, W): the backbone's features, pooled.
+
+    A backbone with a method ``pool(features) -> (N, C)`` pools its own features (all of ours do);
+    those of any other backbone, mmaction2's for example, are averaged by :func:`average_pool`.
+    """
+    features = backbone(view)
+    pool = getattr(backbone, "pool", None)
+    # A submodule that happens to be called "pool" is a layer of the network, not this contract.
+    if pool is None or isinstance(pool, nn.Module):
+        return average_pool(features)
+    return pool(features)
 
 
 def check_staged(base_channels: int, frozen_stages: int) -> None:
@@ -33,6 +75,15 @@ class StagedBackbone(BaseModule):
     A subclass builds them, calls :meth:`finish`, and says what they are in :meth:`stem_layers` and
     :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips of fewer frames
     than ``least_frames`` take another graph of operators than longer ones.
+
+    Options of all of them:
+
+    - ``frozen_stages``: -1 trains everything; 0 freezes the stem, s also the first s stages, 4
+      everything. A frozen part takes no gradient and its BN statistics stay.
+    - ``norm_eval``: keep every BN in evaluation mode while training.
+    - ``channels_last``: compute in ``torch.channels_last(_3d)`` memory, faster on tensor cores.
+    - ``init_cfg``: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
+      checkpoint=..., prefix="backbone.")``.
     """
 
     least_frames = 1
@@ -41,9 +92,9 @@ class StagedBackbone(BaseModule):
     def stem_layers(self) -> list[nn.Module]:
         """The layers before the first stage."""
 
-    @abstractmethod
     def stages(self) -> list[nn.Sequential]:
-        """The four stages, after the stem."""
+        """The four stages, after the stem: res2 to res5 of a ResNet."""
+        return [getattr(self, f"layer{i}") for i in range(1, 5)]
 
     def finish(
         self,
@@ -175,7 +226,3 @@ class ResNetBase(StagedBackbone):
     def stem_layers(self) -> list[nn.Module]:
         """The layers before res2."""
         return [self.conv1, self.bn1, self.relu, self.maxpool]
-
-    def stages(self) -> list[nn.Sequential]:
-        """res2 to res5."""
-        return [getattr(self, f"layer{i}") for i in range(1, 5)]

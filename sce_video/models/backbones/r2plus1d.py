@@ -96,14 +96,10 @@ class R2Plus1d(StagedBackbone):
         base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many. The
             spatial convolution of the stem has 45/64 of it.
         in_channels: Channels of the frames.
-        frozen_stages: -1 trains everything; 0 freezes the stem, s freezes stem and res2..res(s+1),
-            4 everything. A frozen part takes no gradient and its BN statistics stay.
-        norm_eval: Keep every BN in evaluation mode while training.
         zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
             identity (arXiv 1706.02677, section 5.1). False as in torchvision.
-        channels_last: Compute in ``torch.channels_last_3d`` memory (faster on tensor cores).
-        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
-            checkpoint=..., prefix="backbone.")``.
+        frozen_stages, norm_eval, channels_last, init_cfg: see
+            :class:`~sce_video.models.backbones.common.StagedBackbone`.
 
     Raises:
         ValueError: an unknown depth, or a value out of its range.
@@ -142,10 +138,6 @@ class R2Plus1d(StagedBackbone):
     def stem_layers(self) -> list[nn.Module]:
         """The factorised 7x7 convolution."""
         return [self.stem]
-
-    def stages(self) -> list[nn.Sequential]:
-        """res2 to res5."""
-        return [getattr(self, f"layer{i}") for i in range(1, 5)]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, T/8, H/16, W/16), sizes rounded up."""

@@ -77,14 +77,10 @@ class ResNet2d(ResNetBase):
             convolution of stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64) and
             STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9). It
             has torch's default initialisation (juliendenize/eztorch, models/trunks/resnet.py).
-        frozen_stages: -1 trains everything; 0 freezes the stem, s freezes stem and res2..res(s+1),
-            4 everything. A frozen part takes no gradient and its BN statistics stay.
-        norm_eval: Keep every BN in evaluation mode while training.
         zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
             identity (arXiv 1706.02677, section 5.1). False as in torchvision.
-        channels_last: Compute in ``torch.channels_last`` memory (faster on tensor cores).
-        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
-            checkpoint=..., prefix="backbone.")``.
+        frozen_stages, norm_eval, channels_last, init_cfg: see
+            :class:`~sce_video.models.backbones.common.StagedBackbone`.
 
     Raises:
         ValueError: an unknown depth or stem, or a value out of its range.

@@ -102,14 +102,10 @@ class ResNet3dSlowPath(ResNetBase):
         in_channels: Channels of the frames.
         last_stage_stride: Spatial stride of res5: 2, or 1 for action localisation.
         last_stage_dilation: Spatial dilation of res5's 3x3 convolutions: 1, or 2 with stride 1.
-        frozen_stages: -1 trains everything; 0 freezes the stem, s freezes stem and res2..res(s+1),
-            4 everything. A frozen part takes no gradient and its BN statistics stay.
-        norm_eval: Keep every BN in evaluation mode while training.
         zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
             identity (pytorchvideo's default, on which the authors' code builds).
-        channels_last: Compute in ``torch.channels_last_3d`` memory (faster on tensor cores).
-        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
-            checkpoint=..., prefix="backbone.")``.
+        frozen_stages, norm_eval, channels_last, init_cfg: see
+            :class:`~sce_video.models.backbones.common.StagedBackbone`.
 
     Raises:
         ValueError: an unknown depth, or a value out of its range.

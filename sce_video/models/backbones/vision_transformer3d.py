@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.modules.pooling import average_pool
+from sce_video.models.backbones.common import average_pool
 from sce_video.registry import MODELS
 
 POSITIONS = ("sincos", "learned")
@@ -95,11 +95,9 @@ class TransformerBlock(nn.Module):
         return x + self._dropped(self.mlp(self.norm2(x)))
 
     def _dropped(self, branch: Tensor) -> Tensor:
-        """The branch, 0 for some samples of a training step (arXiv 1603.09382).
-
-        A target network, which runs in training mode without gradient, drops nothing: its keys
-        are those of the whole network, as DINO's teacher (arXiv 2104.14294).
-        """
+        """The branch, 0 for some samples of a training step (arXiv 1603.09382)."""
+        # A target network, which runs in training mode without gradient, drops nothing: its keys
+        # are those of the whole network, as DINO's teacher (arXiv 2104.14294).
         if not (self.drop_path and self.training and torch.is_grad_enabled()):
             return branch
         keep = 1.0 - self.drop_path

@@ -1,8 +1,6 @@
 """Losses and collapse metrics: pure functions of tensors and numbers."""
 
 from sce_video.models.losses.collapse import effective_rank, feature_std, logged_rank
-from sce_video.models.losses.cosine import byol_loss, check_temperature
-from sce_video.models.losses.info_nce import moco_v3_loss, nt_xent_loss
 from sce_video.models.losses.sce import (
     SCETerms,
     ceil_loss,
@@ -18,6 +16,7 @@ from sce_video.models.losses.sce import (
     sharpness_warnings,
     split_coefficients,
 )
+from sce_video.models.losses.siamese import byol_loss, check_temperature, moco_v3_loss, nt_xent_loss
 from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.losses.swav import sinkhorn, swav_loss
 

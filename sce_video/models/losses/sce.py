@@ -32,7 +32,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.models.losses.cosine import check_shapes, check_temperature, full_precision
+from sce_video.models.losses.siamese import check_shapes, check_temperature, full_precision
 
 
 class SCETerms(NamedTuple):
@@ -114,11 +114,7 @@ def sce_terms(
     check_shapes(query, key, queue)
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
     with torch.autocast(query.device.type, enabled=False):
-        query, key, queue = (
-            full_precision(query),
-            full_precision(key.detach()),
-            full_precision(queue.detach()),
-        )
+        query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
         positive = (query * key).sum(dim=1) / tau  # (N,)
         # Not the product is divided, but a factor: (N, K) is large, and a quotient another copy.
         negatives = (query / tau) @ queue.T  # (N, K)
@@ -161,14 +157,7 @@ def sce_terms(
 def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
     """InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar tensor.
 
-    Args:
-        query: Online embeddings (N, D), l2-normalised.
-        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
-        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
-        tau: Temperature.
-
-    Raises:
-        ValueError: shapes that do not match, or a temperature that is not above 0.
+    Arguments and errors as of :func:`sce_loss`.
     """
     masses = _masses(query, key, queue, tau)
     return (masses.all - masses.positive).mean().to(masses.dtype)
@@ -177,15 +166,8 @@ def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> T
 def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: float) -> Tensor:
     """Cross-entropy of the relations (eq. 4; ReSSL, Zheng et al. 2021), a scalar tensor.
 
-    Args:
-        query: Online embeddings (N, D), l2-normalised.
-        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
-        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
-        tau: Temperature of the online distribution.
-        tau_m: Temperature of the relations; below ``tau``, see :func:`sharpness_warnings`.
-
-    Raises:
-        ValueError: shapes that do not match, or a temperature that is not above 0.
+    Arguments and errors as of :func:`sce_loss`; ``tau_m`` should be below ``tau``, see
+    :func:`sharpness_warnings`.
     """
     masses = _masses(query, key, queue, tau, tau_m)
     return (masses.negatives - masses.expected).mean().to(masses.dtype)
@@ -196,14 +178,7 @@ def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tenso
 
     It pushes query and key apart, and is of use only beside a loss that attracts.
 
-    Args:
-        query: Online embeddings (N, D), l2-normalised.
-        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
-        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
-        tau: Temperature.
-
-    Raises:
-        ValueError: shapes that do not match, or a temperature that is not above 0.
+    Arguments and errors as of :func:`sce_loss`.
     """
     masses = _masses(query, key, queue, tau)
     return (masses.all - masses.negatives).mean().to(masses.dtype)
@@ -222,21 +197,8 @@ def sce_free_loss(
 ) -> Tensor:
     """``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10), a scalar tensor.
 
-    ``mu = eta = 1 - lambda_`` is the SCE loss.
-
-    Args:
-        query: Online embeddings (N, D), l2-normalised.
-        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
-        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
-        lambda_: Coefficient of InfoNCE.
-        mu: Coefficient of ReSSL.
-        eta: Coefficient of Ceil.
-        tau: Temperature of the online distribution.
-        tau_m: Temperature of the relations.
-
-    Raises:
-        ValueError: shapes that do not match, a temperature that is not above 0, or coefficients
-            that :func:`check_coefficients` refuses.
+    ``mu = eta = 1 - lambda_`` is the SCE loss, whose other arguments and errors are those here;
+    coefficients are checked by :func:`check_coefficients`.
     """
     check_coefficients(lambda_, mu, eta)
     masses = _masses(query, key, queue, tau, tau_m)

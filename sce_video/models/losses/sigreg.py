@@ -21,7 +21,7 @@ from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 from torch.distributed.nn.functional import all_reduce as all_reduce_with_gradient
 
-from sce_video.models.losses.cosine import full_precision
+from sce_video.models.losses.siamese import full_precision
 
 
 def sigreg_loss(

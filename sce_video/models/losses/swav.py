@@ -17,7 +17,7 @@ import torch
 from mmengine.dist import all_reduce
 from torch import Tensor
 
-from sce_video.models.losses.cosine import full_precision
+from sce_video.models.losses.siamese import full_precision
 
 
 @torch.no_grad()

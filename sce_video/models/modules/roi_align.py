@@ -68,7 +68,10 @@ def roi_align(
         ValueError: wrong shapes or types, a batch index out of range, a box that is not finite, or
             a backend that is unknown or does not import.
     """
-    size = _output_size(output_size)
+    pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
+    if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
+        raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
+    size = (pair[0], pair[1])
     _check_inputs(features, rois, spatial_scale, sampling_ratio)
     name = _choose_backend(backend, features.device)
     if rois.shape[0] == 0:
@@ -101,14 +104,12 @@ def _roi_align_torch(
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """RoIAlign as two matrix products per box: ``rows (h, H) @ map (H, W) @ columns (W, w)``.
-
-    A bilinear weight is the product of a weight of the row and a weight of the column, the points
-    of a bin are a grid, and a point outside counts 0 because its row or its column does. So the
-    average over the points separates into a matrix for the rows and one for the columns. These have
-    a few hundred elements per box and are computed on the CPU; the products run on the device of
-    the features.
-    """
+    """RoIAlign as two matrix products per box: ``rows (h, H) @ map (H, W) @ columns (W, w)``."""
+    # A bilinear weight is the product of a weight of the row and a weight of the column, the points
+    # of a bin are a grid, and a point outside counts 0 because its row or its column does. So the
+    # average over the points separates into a matrix for the rows and one for the columns. These
+    # have a few hundred elements per box and are computed on the CPU; the products run on the
+    # device of the features.
     corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
     x1, y1, x2, y2 = corners.unbind(1)
     rows = _axis_weights(y1, y2, size[0], features.shape[2], sampling_ratio, aligned)
@@ -139,13 +140,11 @@ def _roi_align_torch(
 def _axis_weights(
     start: Tensor, end: Tensor, bins: int, cells: int, sampling_ratio: int, aligned: bool
 ) -> Tensor:
-    """Weights (R, bins, cells) of the cells of one axis in each bin of each box.
-
-    ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order of
-    operations is that of mmcv's kernel (open-mmlab/mmcv,
-    mmcv/ops/csrc/common/cuda/roi_align_cuda_kernel.cuh), to round in the same way: rounding decides
-    whether a bin of just above one cell has one point or two.
-    """
+    """Weights (R, bins, cells) of the cells of one axis in each bin of each box."""
+    # ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order
+    # of operations is that of mmcv's kernel (open-mmlab/mmcv,
+    # mmcv/ops/csrc/common/cuda/roi_align_cuda_kernel.cuh), to round in the same way: rounding
+    # decides whether a bin of just above one cell has one point or two.
     length = end - start
     if not aligned:
         length = length.clamp(min=1)
@@ -169,12 +168,10 @@ def _axis_weights(
 def _point_numbers(
     bin_start: Tensor, bin_size: Tensor, grid: Tensor, cells: int, sampling_ratio: int
 ) -> Tensor:
-    """Indices of the points to evaluate in each bin, (R, bins, points) or (points,), as floats.
-
-    Indices of ``grid`` and above are padding: boxes have grids of different sizes. The points of an
-    adaptive grid are more than half a cell apart, so that few of them are inside the map however
-    large the box is: only a window around these is evaluated.
-    """
+    """Indices of the points to evaluate in each bin, (R, bins, points) or (points,), as floats."""
+    # Indices of ``grid`` and above are padding: boxes have grids of different sizes. The points of
+    # an adaptive grid are more than half a cell apart, so that few of them are inside the map
+    # however large the box is: only a window around these is evaluated.
     if sampling_ratio:
         return torch.arange(sampling_ratio, dtype=grid.dtype)
     # Points in [-1, cells] at distances of 1/2, and a margin for rounding.
@@ -188,13 +185,6 @@ def _point_numbers(
 
 
 # --- checks -----------------------------------------------------------------------------------
-
-
-def _output_size(output_size: int | Sequence[int]) -> tuple[int, int]:
-    pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
-    if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
-        raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
-    return pair[0], pair[1]
 
 
 def _check_inputs(
@@ -220,10 +210,8 @@ def _check_inputs(
 
 
 def _check_rois(rois: Tensor, num_frames: int) -> None:
-    """Raise for bad values of ``rois`` (R, 5) on the CPU.
-
-    With a batch index out of range a compiled kernel would read memory out of bounds.
-    """
+    """Raise for bad values of ``rois`` (R, 5) on the CPU."""
+    # With a batch index out of range a compiled kernel would read memory out of bounds.
     finite = rois.isfinite().all(1)
     if not finite.all():
         row = int((~finite).nonzero()[0])

@@ -1,16 +1,52 @@
-"""The target branch: an exponential moving average of the online encoder and projector."""
+"""Random numbers that are a function of the optimiser step."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.modules.pooling import represent
-from sce_video.models.modules.step_generator import StepGenerator
+from sce_video.models.backbones.common import represent
 from sce_video.utils.distributed import gather_samples, global_positions
+
+
+class StepGenerator(nn.Module):
+    """A parent of modules that draw random numbers, other ones for every optimiser step.
+
+    The numbers are equal on all ranks and for all micro-batches of a step, a resumed run continues
+    with the same ones, and no global random generator is used.
+
+    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
+    """
+
+    step: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        # The same number on the host: reading the buffer would synchronise host and device.
+        self._step = 0
+
+    @property
+    def done(self) -> int:
+        """Optimiser steps so far, without a look at the device."""
+        return self._step
+
+    def generator(self) -> torch.Generator:
+        """A generator of the current step, on the CPU: the device does not change the numbers."""
+        return torch.Generator().manual_seed(self._step)
+
+    def advance(self) -> None:
+        """Go to the next step."""
+        self._step += 1
+        self.step.fill_(self._step)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._step = int(self.step)
 
 
 class BatchShuffle(StepGenerator):

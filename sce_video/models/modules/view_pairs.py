@@ -1,4 +1,8 @@
-"""Which view is a query for which key: the pairing of siamese methods, apart from their losses."""
+"""Which view is a query for which key: the pairing of siamese methods, apart from their losses.
+
+Everywhere ``target_views`` are the indices of the views that the target encodes, the keys, or None
+for :func:`default_target_views`; ``symmetric`` says whether target views are queries, too.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,6 @@ def view_pairs(
         view_pairs(2, (0, 1), symmetric=True)   ->  [(1, 0), (0, 1)]
         view_pairs(2, (1,), symmetric=False)    ->  [(0, 1)]
         view_pairs(3, (0, 1), symmetric=True)   ->  [(1, 0), (2, 0), (0, 1), (2, 1)]
-
-    Args:
-        num_views: V, views of a sample.
-        target_views: Indices of the views that the target encodes, the keys.
-        symmetric: Whether target views are queries too.
 
     Raises:
         ValueError: fewer than two views, target views that are not indices of views, or none of
@@ -51,10 +50,7 @@ def pair_views(
 ) -> tuple[tuple[int, ...], dict[int, list[int]]]:
     """The target views, and by query view the target views that it is compared with.
 
-    Args:
-        views: V views (N, C, T, H, W).
-        target_views: As in :func:`view_pairs`; None: chosen by :func:`default_target_views`.
-        symmetric: As in :func:`view_pairs`.
+    ``views`` are V views (N, C, T, H, W).
 
     Raises:
         ValueError: as of :func:`view_pairs`.
@@ -70,10 +66,7 @@ def check_views(
 ) -> int | None:
     """Raise ValueError if samples of this many views cannot form pairs; see Returns.
 
-    Args:
-        num_views: V, None if it is not known before the first sample.
-        target_views: As in :func:`view_pairs`; None: chosen by :func:`default_target_views`.
-        symmetric: As in :func:`view_pairs`.
+    ``num_views``, V, is None if it is not known before the first sample.
 
     Returns:
         G, the number of target views; None if it depends on the sizes of the views.
@@ -112,12 +105,7 @@ def check_batch_negatives(num_samples: int, batch_size: int) -> list[str]:
 
 
 def check_target_views(target_views: Sequence[int] | None, name: str = "target_views") -> None:
-    """Raise ValueError unless these are different indices of views, at least one, or None.
-
-    Args:
-        target_views: Indices of views; None where they are chosen by :func:`default_target_views`.
-        name: What the message calls them.
-    """
+    """Raise ValueError unless these are different indices of views, at least one, or None."""
     if target_views is None:
         return
     indices = list(target_views)
@@ -133,10 +121,6 @@ def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int,
 
     Symmetric: the global views, those as large as the first; local views of multi-crop are queries
     only. Not symmetric: the last view.
-
-    Args:
-        views: V views (N, C, T, H, W).
-        symmetric: As in :func:`view_pairs`.
 
     Raises:
         ValueError: not symmetric, and the last view is a local one, smaller than another.

@@ -61,12 +61,6 @@ def test_collapse_and_waiting_and_queue(alarms_of):
         assert log.count(f"WARNING - {prefix}{alarm['message']}\n") == 1
 
 
-def test_the_log_tells_when_the_queue_is_full(alarms_of):
-    alarms, log = alarms_of(model__queue_size=40)
-    assert set(alarms) == {"queue_size"}
-    assert log.count("random vectors stay in the queue for 4 more iterations") == 1
-
-
 def test_a_loss_at_chance_level(alarms_of, monkeypatch):
     def fixed(self, views):
         one = sum(p.sum() for p in self.backbone.parameters()) * 0

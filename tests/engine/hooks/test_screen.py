@@ -95,14 +95,6 @@ def test_without_a_terminal_there_are_plain_lines(videos, tmp_path, monkeypatch,
     assert HIDE not in shown
 
 
-def test_a_terminal_without_cursor_has_plain_lines(videos, tmp_path, monkeypatch):
-    with terminal(monkeypatch) as received:
-        monkeypatch.setenv("TERM", "dumb")
-        train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
-    shown = b"".join(received).decode()
-    assert shown.count("Epoch(train)") == 3 and HIDE not in shown
-
-
 def test_numbers_in_a_line():
     numbers = {"loss": 3.4567, "knn_top1": 0.452, "data_wait": 0.1, "lr": 1.0}
     assert describe_numbers(numbers) == "loss 3.457, kNN 45.2 %, data wait 10 %"

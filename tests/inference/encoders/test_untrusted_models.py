@@ -11,8 +11,7 @@ from helpers.hf_models import FAMILIES
 
 from sce_video.inference.encoders.run import import_encoder
 from sce_video.inference.encoders.source import EncoderError, read_encoder_config
-from sce_video.models.backbones.hf_encoder import HFEncoder
-from sce_video.models.backbones.hf_families import architecture_of, config_of
+from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
 #: What transformers 4 wrote beside the sizes, also for parts of a model.
 _OLD = {

@@ -1,9 +1,4 @@
-"""Every registered self-supervised method keeps the contract of SelfSupervisedModel.
-
-The recipe of a method is a config whose ``model.type`` is the method. It is shrunk by one rule
-(``helpers.recipes``) and trained through VideoRunner. Variants of methods that keep other
-state, and a toy method of one class, written here, pass the same tests.
-"""
+"""Every registered self-supervised method keeps the contract of SelfSupervisedModel."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.recipes import RHO, VARIANTS, VIT, arguments, recipe, small_recipe
+from helpers.recipes import FREE, RHO, SWAV_QUEUE, VARIANTS, VIT, arguments, recipe, small_recipe
 from helpers.run_tool import free_port, run_ranks
 from helpers.tiny_encoder import write_lossless
 from helpers.training import Recorder, make_videos, train
@@ -129,21 +124,6 @@ class Watcher(Recorder):
         self.names = list(outputs)
 
 
-@pytest.mark.parametrize("name", REGISTERED)
-def test_every_method_trains_a_transformer_in_mixed_precision(name):
-    cfg = copy.deepcopy(recipe(name).model)
-    cfg.backbone = recipe(VIT).model.backbone
-    model = MODELS.build(cfg).train()
-    model.init_weights()
-    views = [torch.rand(4, 3, 4, 32, 32) for _ in range(2)]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model(views, mode="loss")["loss"]
-    loss.backward()
-    assert loss.dtype == torch.float32 and math.isfinite(loss.item())
-    for parameter, p in model.backbone.named_parameters():
-        assert p.grad is not None and bool(p.grad.isfinite().all()), parameter
-
-
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
     """12 videos whose frames do not depend on the version of the codec."""
@@ -203,37 +183,6 @@ def test_only_loss_is_minimised(run):
         runner.model.parse_losses({"loss_x": torch.tensor(1.0)})
     with pytest.raises(ValueError, match=r"scalar tensors, 'b' is \(2,\)"):
         runner.model.parse_losses({"loss": torch.tensor(1.0), "b": torch.ones(2)})
-
-
-def test_representations(run):
-    _, runner, _ = run
-    views = [torch.rand(2, 3, 4, 32, 32), torch.rand(3, 3, 2, 48, 32)]
-    model = copy.deepcopy(runner.model).eval()
-    h = model(views, mode="tensor")
-    assert [tuple(x.shape) for x in h] == [(n, model.backbone.out_channels) for n in (2, 3)]
-    assert torch.equal(h[1], model.represent(views[1]))
-    with pytest.raises(ValueError, match="'predict'"):
-        model(views, mode="predict")
-
-
-@pytest.mark.parametrize(
-    "backbone",
-    [
-        dict(type="R2Plus1d", depth=18, base_channels=4),
-        dict(type="S3D", base_channels=4, gating=True),
-    ],
-    ids=lambda config: config["type"],
-)
-def test_a_step_with_another_backbone(method, backbone):
-    config = copy.deepcopy(recipe(method).model)
-    config.backbone = backbone
-    model = MODELS.build(config).train()
-    views = [torch.rand(4, 3, 4, 32, 32) for _ in recipe(method).data_preprocessor.views]
-    scalars = model.loss(views)
-    scalars["loss"].backward()
-    model.after_optimizer_step()
-    assert all(value.isfinite() for value in scalars.values())
-    assert all(p.grad is not None for p in model.backbone.parameters())
 
 
 def test_checkpoint_is_plain_data_and_restores_the_method(run, method):
@@ -389,3 +338,74 @@ def test_two_processes_equal_one(tmp_path):
                 torch.testing.assert_close(
                     a[part][key], value, rtol=1e-4, atol=1e-4 * scale + 1e-8, msg=f"{name} {key}"
                 )
+
+
+# Whole seeded runs: the first losses of every method, and objectives that are the same one.
+
+
+STEPS_WHOLE_RUNS = 5
+#: Computed once.
+GOLDEN = {
+    "BYOL": [3.129983, 0.782971, 0.417656, 0.276755, 0.157898],
+    "LeJEPA": [0.085382, 0.084043, 0.083868, 0.08419, 0.084535],
+    "MoCo": [1.460546, 1.516879, 2.073382, 1.894186, 2.021949],
+    "MoCoV3": [1.128361, 1.287992, 1.333538, 1.25625, 1.442872],
+    "ReSSL": [1.619878, 1.404598, 2.088594, 2.079009, 2.104183],
+    "SCE": [5.216366, 6.674669, 2.466729, 2.188887, 2.170044],
+    "SimCLR": [4.327081, 1.943819, 1.945593, 1.945915, 1.945916],
+    "SwAV": [3.624853, 6.554568, 4.415206, 3.331482, 2.619011],
+    VIT: [2.621444, 2.175163, 2.176437, 2.188364, 2.175745],
+    FREE: [5.590008, 5.1713, 1.964585, 2.114369, 2.128586],
+    SWAV_QUEUE: [2.222288, 2.213983, 2.17786, 2.25832, 1.913461],
+}
+
+
+class SteadyRecorder(Recorder):
+    """Computes in float64 and keeps batch norm in eval mode.
+
+    Over four samples batch norm magnifies rounding thirtyfold a step; and in float32 another
+    version of torch, or another processor, gives other losses after a few of these large steps.
+    """
+
+    def before_train(self, runner):
+        runner.model.double()
+        for module in runner.model.modules():
+            if any(True for _ in module.parameters(recurse=False)):
+                module.register_forward_pre_hook(
+                    lambda module, given: tuple(
+                        x.double() if torch.is_tensor(x) and x.is_floating_point() else x
+                        for x in given
+                    )
+                )
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        for module in runner.model.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+                module.eval()
+
+
+@pytest.fixture(scope="module")
+def videos_of_whole_runs(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"), write=write_lossless)
+
+
+@pytest.fixture
+def losses(videos_of_whole_runs, tmp_path):
+    """The first losses of a recipe with a changed model; settings that are None are left out."""
+
+    def run(name, **model):
+        cfg = small_recipe(name, videos_of_whole_runs, tmp_path, default_hooks__checkpoint=None)
+        model = {**cfg.model, **model}
+        cfg.model = {key: value for key, value in model.items() if value is not None}
+        _, recorder = train(cfg, STEPS_WHOLE_RUNS, SteadyRecorder(STEPS_WHOLE_RUNS))
+        return [loss for _, loss, *_ in recorder.rows]
+
+    return run
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_first_losses(losses, name, monkeypatch):
+    """How these runs are resumed: test_contract.py."""
+    # torch 2.12 draws other numbers of a truncated normal distribution than those before
+    monkeypatch.setattr(torch.nn.init, "trunc_normal_", lambda x, std: x.data.normal_(0.0, std))
+    assert losses(name) == pytest.approx(GOLDEN[name], rel=1e-4)

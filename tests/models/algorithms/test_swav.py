@@ -1,4 +1,4 @@
-"""One step of SwAV against an independent implementation; its queue, its frozen prototypes."""
+"""Prototypes: unit vectors, similarities in fp32."""
 
 from __future__ import annotations
 
@@ -10,8 +10,32 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sce_video.engine import LARS, OptimizerStepHook
+from sce_video.engine import OptimizerStepHook
 from sce_video.models.algorithms import SwAV
+from sce_video.models.algorithms.swav import Prototypes
+
+
+def test_similarities_with_unit_vectors():
+    prototypes = Prototypes(6, 4)
+    norms = prototypes.weight.norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones(4))
+    z = F.normalize(torch.randn(5, 6), dim=1)
+    expected = z @ prototypes.weight.T
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = prototypes(z)
+    assert scores.dtype == torch.float32 and torch.equal(scores, expected)
+    prototypes.weight.data.mul_(3)
+    prototypes.normalise()
+    torch.testing.assert_close(prototypes.weight.norm(dim=1), norms)
+
+
+def test_one_prototype_is_refused():
+    with pytest.raises(ValueError, match="num_prototypes must be at least 2, got 1"):
+        Prototypes(6, 1)
+
+
+# One step of SwAV against an independent implementation; its queue, its frozen prototypes.
+
 
 K, D = 6, 8
 
@@ -99,13 +123,6 @@ def test_a_step_equals_an_independent_implementation(count, options, assigned):
     assert 0 < out["code_entropy"].item() < math.log(K) == pytest.approx(model.chance_level())
 
 
-def test_local_views_predict_only():
-    x = [*views(2), torch.rand(5, 3, 1, 16, 16)]
-    model, reference = build(), build()
-    expected, _ = author_loss(reference, x, (0, 1))
-    assert model(x, mode="loss")["loss"].item() == pytest.approx(expected.item(), abs=1e-5)
-
-
 def step(model, optimizer, x):
     optimizer.zero_grad()
     loss = model(x, mode="loss")["loss"]
@@ -121,18 +138,6 @@ def optimizer_of(model, kind=torch.optim.SGD, **options):
     wrapper = SimpleNamespace(optimizer=optimizer)
     OptimizerStepHook().before_train(SimpleNamespace(model=model, optim_wrapper=wrapper))
     return optimizer
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, LARS])
-def test_frozen_prototypes_are_none_of_the_optimisers(kind):
-    """main_swav.py sets their gradient to None: no weight decay enters their momentum."""
-    model = build(frozen_prototype_steps=2)
-    optimizer = optimizer_of(model, kind, lr=0.5, momentum=0.9, weight_decay=0.1)
-    known = []
-    for number in range(3):
-        step(model, optimizer, views(seed=number))
-        known.append(model.prototypes.weight in optimizer.state)
-    assert known == [False, False, True]
 
 
 def test_prototypes_are_frozen_at_first_and_unit_vectors_always():
@@ -184,32 +189,6 @@ def test_a_skipped_step_leaves_queue_and_count():
     assert int(model.steps.step) == 1
 
 
-def test_the_count_of_an_earlier_checkpoint_is_read():
-    state = build(queue_size=10).state_dict()
-    state["step"] = state.pop("steps.step") + 7
-    model = build(queue_size=10)
-    model.load_state_dict(state, strict=True)
-    assert model.steps.done == 7
-
-
-def test_resume_in_the_middle_gives_the_same_losses():
-    """Interrupted while the prototypes are frozen and the queue is being filled."""
-    options = dict(queue_size=10, queue_start_steps=1, frozen_prototype_steps=3)
-
-    def run(model, steps):
-        optimizer = optimizer_of(model, lr=0.1)
-        return [step(model, optimizer, views(seed=number)) for number in steps]
-
-    whole = build(**options)
-    losses = run(whole, range(6))
-    first, second = build(**options), build(**options)
-    begun = run(first, range(2))
-    second.load_state_dict(first.state_dict())
-    assert begun + run(second, range(2, 6)) == losses
-    for name, value in whole.state_dict().items():
-        assert torch.equal(second.state_dict()[name], value), name
-
-
 # Losses of a seeded run, computed once.
 GOLDEN = [5.033580, 8.062334, 2.030289, 3.795650, 5.848193]
 
@@ -220,21 +199,6 @@ def test_golden_losses():
     optimizer = optimizer_of(model, lr=0.1)
     losses = [step(model, optimizer, views(seed=number)) for number in range(5)]
     assert losses == pytest.approx(GOLDEN, rel=1e-4)
-
-
-def test_samples_and_prototypes():
-    model = build(num_prototypes=20, queue_size=12)
-    assert model.check_training(40, 12, 2) == []
-    (warning,) = model.check_training(40, 6, 2)
-    assert "batch of 6 and a queue of 12" in warning and "20 prototypes" in warning
-    for batch, whole in ((11, 11), (16, 16), (9, 9), (10, 10)):
-        (warning,) = model.check_training(40, batch, 2)
-        assert f"queue_size=12 is no multiple of the {batch} keys" in warning
-        assert f"{whole} keys would be whole batches" in warning
-    with pytest.raises(ValueError, match="19 training samples are fewer than the 20"):
-        model.check_training(19, 12, 2)
-    with pytest.raises(ValueError, match="at least two views, got 1"):
-        model.check_training(40, 12, 1)
 
 
 def test_errors():

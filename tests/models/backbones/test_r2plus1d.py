@@ -112,25 +112,6 @@ def test_forward_equals_the_functional_one(depth):
 
 
 @pytest.mark.parametrize(
-    ("size", "out"),
-    [((16, 112, 112), (2, 7, 7)), ((1, 32, 32), (1, 2, 2)), ((5, 48, 32), (1, 3, 2))],
-)
-def test_strides(size, out):
-    with torch.device("meta"):
-        model = R2Plus1d()
-        assert model.eval()(torch.empty(1, 3, *size)).shape == (1, 512, *out)
-
-
-def test_options_of_the_blocks():
-    model = R2Plus1d(base_channels=4, zero_init_residual=True, frozen_stages=1).train()
-    assert not any(block.conv2[1].weight.any() for block in model.layer3)
-    assert bool((R2Plus1d(base_channels=4).layer3[0].conv2[1].weight == 1).all())
-    frozen = {n.split(".")[0] for n, p in model.named_parameters() if not p.requires_grad}
-    assert frozen == {"stem", "layer1"}
-    assert not model.stem[1].training and model.layer2[0].conv1[1].training
-
-
-@pytest.mark.parametrize(
     ("bad", "message"),
     [
         (dict(depth=50), r"depth of R2Plus1d must be one of \[18, 34\], got 50"),

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sce_video.models import ResNet2d, ResNet3dSlowPath
-from sce_video.models.modules import represent
-from sce_video.registry import MODELS
+from sce_video.models import ResNet2d
+from sce_video.models.backbones.common import represent
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
@@ -99,13 +98,6 @@ def test_names_shapes_and_counts_are_torchvisions(depth, count):
     assert len(shapes) == {18: 120, 50: 318}[depth]
 
 
-@pytest.mark.parametrize("depth", [34, 101])
-def test_names_and_shapes_of_the_other_depths(depth):
-    model = ResNet2d(depth=depth, base_channels=4)
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    assert shapes == torchvision_shapes(depth, width=4)
-
-
 def test_the_small_stem_has_11_168_832_parameters_at_depth_18():
     with torch.device("meta"):
         model = ResNet2d(depth=18, stem="small")
@@ -131,33 +123,10 @@ def test_representations_of_images_equal_the_functional_ones(depth, stem):
     torch.testing.assert_close(h, features.mean((2, 3)), rtol=1e-4, atol=1e-5 * scale)
 
 
-@pytest.mark.parametrize(("depth", "stem"), STEMS)
-def test_forward_equals_the_functional_one(depth, stem):
-    model = randomised(ResNet2d(depth=depth, base_channels=8, stem=stem)).double()
-    clip = torch.rand(2, 3, 3, 64, 48, generator=torch.Generator().manual_seed(1)).double()
-    with torch.no_grad():
-        features = model(clip)
-        for t in range(3):
-            expected = functional_resnet(model.state_dict(), clip[:, :, t], depth, stem == "small")
-            assert expected.std() > 1e-3
-            torch.testing.assert_close(features[:, :, t], expected, rtol=1e-9, atol=1e-9)
-
-
 def test_the_stride_of_a_bottleneck_is_on_the_3x3():
     model = ResNet2d(depth=50, base_channels=4)
     assert model.layer2[0].conv1.stride == (1, 1)
     assert model.layer2[0].conv2.stride == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("stem", "size", "out"),
-    [("imagenet", (64, 96), (2, 3)), ("small", (32, 32), (4, 4)), ("small", (96, 96), (12, 12))],
-)
-def test_output_shape(stem, size, out):
-    model = ResNet2d(depth=18, base_channels=4, stem=stem).eval()
-    features = model(torch.rand(2, 3, 3, *size))
-    assert features.shape == (2, 32, 3, *out) and model.out_channels == 32
-    assert model.pool(features).shape == (2, 32)
 
 
 def test_a_clip_is_its_frames_one_by_one():
@@ -169,42 +138,6 @@ def test_a_clip_is_its_frames_one_by_one():
     for i, frame in enumerate(single):
         expected = features[i // 4, :, i % 4]
         torch.testing.assert_close(frame[0, :, 0], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_pool_averages_over_frames_and_space():
-    model = randomised(ResNet2d(depth=18, base_channels=4, stem="small"))
-    clip = torch.rand(2, 3, 3, 16, 16, generator=torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        h = represent(model, clip)
-        frames = [represent(model, clip[:, :, t : t + 1]) for t in range(3)]
-    torch.testing.assert_close(h, torch.stack(frames).mean(0), rtol=1e-4, atol=1e-5)
-
-
-def test_gradients_reach_every_parameter_and_every_frame():
-    model = ResNet2d(depth=50, base_channels=4)
-    clip = torch.rand(2, 3, 2, 64, 64, requires_grad=True)
-    represent(model, clip).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
-    assert (clip.grad.abs().sum(dim=(1, 3, 4)) > 0).all()
-
-
-def test_bn_of_training_normalises_over_samples_and_frames():
-    model = ResNet2d(depth=18, base_channels=4, stem="small").train()
-    clip = torch.rand(2, 3, 3, 8, 8)
-    frames = clip.transpose(1, 2).reshape(6, 3, 1, 8, 8)
-    expected = model(frames).reshape(2, 3, 32).transpose(1, 2)
-    torch.testing.assert_close(model(clip).flatten(2), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_channels_last_gives_the_same():
-    plain = randomised(ResNet2d(depth=18, base_channels=8))
-    last = ResNet2d(depth=18, base_channels=8, channels_last=True).eval()
-    last.load_state_dict(plain.state_dict())
-    assert last.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
-    clip = torch.rand(2, 3, 2, 32, 32)
-    with torch.no_grad():
-        torch.testing.assert_close(last(clip), plain(clip), rtol=1e-4, atol=1e-4)
 
 
 def test_blocks_begin_as_the_identity_on_demand():
@@ -245,14 +178,6 @@ def test_the_small_stem_begins_as_torch_begins_a_convolution():
         assert conv.weight.std().item() == pytest.approx(math.sqrt(2 / fan_out), rel=0.05)
 
 
-def test_norm_eval_keeps_the_statistics():
-    model = ResNet2d(depth=18, base_channels=4, norm_eval=True).train()
-    before = model.bn1.running_mean.clone()
-    model(torch.rand(2, 3, 2, 32, 32))
-    assert model.training and torch.equal(model.bn1.running_mean, before)
-    assert model.bn1.weight.requires_grad
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -265,13 +190,3 @@ def test_norm_eval_keeps_the_statistics():
 def test_bad_values(bad, message):
     with pytest.raises(ValueError, match=message):
         ResNet2d(**bad)
-
-
-def test_images_without_a_time_axis_are_refused():
-    with pytest.raises(ValueError, match=r"\(1, 3, 32, 32\)"):
-        ResNet2d(depth=18, base_channels=4)(torch.rand(1, 3, 32, 32))
-
-
-def test_both_backbones_are_exported_and_registered():
-    assert MODELS.get("ResNet2d") is ResNet2d
-    assert MODELS.get("ResNet3dSlowPath") is ResNet3dSlowPath

@@ -1,7 +1,5 @@
 """Collapse metrics on matrices whose spread and effective rank are known."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -25,11 +23,6 @@ def test_collapse_has_spread_zero_and_rank_zero():
     assert feature_std(torch.zeros(5, 3)) == 0
 
 
-def test_feature_std_by_hand():
-    h = torch.tensor([[3.0, 0.0], [0.0, 0.5]])  # unit: (1, 0) and (0, 1); std 0.5 in both
-    assert feature_std(h) == pytest.approx(0.5 * math.sqrt(2))
-
-
 @pytest.mark.parametrize("shape", [(40, 20), (20, 40)])
 @pytest.mark.parametrize("rank", [1, 2, 7])
 def test_a_flat_spectrum_of_rank_r_gives_r(shape, rank):
@@ -49,14 +42,6 @@ def test_an_uneven_spectrum_equals_the_entropy_of_numpys_singular_values():
     expected = np.exp(-(p * np.log(p)).sum())
     assert effective_rank(torch.tensor(h)) == pytest.approx(expected, rel=1e-5)
     assert effective_rank(torch.tensor(h, dtype=torch.float32)) == pytest.approx(expected, rel=1e-4)
-
-
-def test_no_gradient_and_half_precision():
-    h = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    for metric in (feature_std, effective_rank):
-        assert not metric(h).requires_grad
-        assert metric(h.to(torch.bfloat16)) == pytest.approx(float(metric(h)), rel=0.02)
-        assert metric(h).dtype == torch.float32
 
 
 def test_bad_input():

@@ -9,7 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sce_video.models.losses import sce_loss, sce_terms
+from sce_video.models.losses import (
+    ceil_loss,
+    info_nce_loss,
+    ressl_loss,
+    sce_free_loss,
+    sce_loss,
+    sce_terms,
+    sce_warnings,
+    sharpness_warnings,
+)
 
 
 def loop_sce(z1, z2, queue, lambda_, tau, tau_m, mask_positive):
@@ -87,24 +96,6 @@ def test_proposition_1(seed, lambda_):
     assert terms.loss.item() == pytest.approx(parts.item(), abs=1e-5)
 
 
-def test_lambda_one_is_infonce():
-    _, (query, key, queue) = inputs(dtype=torch.float32)
-    logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], dim=1) / 0.1
-    expected = F.cross_entropy(logits, torch.zeros(len(query), dtype=torch.int64))
-    assert sce_loss(query, key, queue, lambda_=1.0).item() == pytest.approx(expected.item(), 1e-5)
-
-
-def test_both_variants_are_close_with_a_filled_queue():
-    rng = np.random.default_rng(3)
-    query, key = (torch.from_numpy(unit(rng, 8, 16)) for _ in range(2))
-    # The keys of a trained queue resemble those of the batch.
-    queue = F.normalize(key.repeat(512, 1) + 0.3 * torch.from_numpy(unit(rng, 4096, 16)), dim=1)
-    masked = sce_loss(query, key, queue)
-    pseudo_code = sce_loss(query, key, queue, mask_positive=False)
-    assert masked.item() != pseudo_code.item()
-    assert masked.item() == pytest.approx(pseudo_code.item(), abs=1e-5)
-
-
 def test_gradient_is_correct_and_reaches_the_query_only():
     _, (query, key, queue) = inputs(n=3, k=7, d=5)
     query.requires_grad_(), key.requires_grad_(), queue.requires_grad_()
@@ -161,3 +152,171 @@ def test_bad_shapes_are_named():
         sce_loss(query, key, queue[:, :3])
     with pytest.raises(ValueError, match="queue"):
         sce_loss(query, key, queue[:0])
+
+
+# InfoNCE, ReSSL, Ceil and eq. 10 against a loop in numpy, golden values and SCE.
+
+
+LOSSES = {
+    "infonce": lambda q, k, m: info_nce_loss(q, k, m, tau=0.1),
+    "ressl": lambda q, k, m: ressl_loss(q, k, m, tau=0.1, tau_m=0.05),
+    "ceil": lambda q, k, m: ceil_loss(q, k, m, tau=0.1),
+    "free": lambda q, k, m: sce_free_loss(
+        q, k, m, lambda_=0.3, mu=0.6, eta=0.2, tau=0.1, tau_m=0.05
+    ),
+}
+
+
+def loop(query, key, queue, tau, tau_m):
+    """The equations one sample and one key at a time, in float64."""
+    infonce = ressl = ceil = 0.0
+    for q, k in zip(query, key, strict=True):
+        positive = math.exp(float(q @ k) / tau)
+        negatives = [math.exp(float(q @ m) / tau) for m in queue]
+        relations = [math.exp(float(k @ m) / tau_m) for m in queue]
+        infonce -= math.log(positive / (positive + sum(negatives)))
+        ceil -= math.log(sum(negatives) / (positive + sum(negatives)))
+        for relation, negative in zip(relations, negatives, strict=True):
+            ressl -= relation / sum(relations) * math.log(negative / sum(negatives))
+    n = len(query)
+    parts = dict(infonce=infonce / n, ressl=ressl / n, ceil=ceil / n)
+    return {**parts, "free": 0.3 * parts["infonce"] + 0.6 * parts["ressl"] + 0.2 * parts["ceil"]}
+
+
+def inputs_of_sce_parts(seed=0, n=5, k=17, d=8, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    make = lambda rows: F.normalize(torch.randn(rows, d, generator=generator).double(), dim=1)  # noqa: E731
+    return [x.to(dtype) for x in (make(n), make(n), make(k))]
+
+
+def golden_inputs_of_sce_parts():
+    def vectors(rows, columns, phase):
+        grid = np.arange(rows)[:, None] * 1.7 + np.arange(columns)[None] * 0.9 + phase
+        x = np.cos(grid) + 0.3 * np.sin(grid * grid)
+        return torch.from_numpy(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+    return vectors(4, 6, 0.0), vectors(4, 6, 0.2), vectors(12, 6, 2.5)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_equals_the_loop_of_sce_parts(name):
+    tensors = inputs_of_sce_parts()
+    expected = loop(*(x.numpy() for x in tensors), 0.1, 0.05)[name]
+    assert LOSSES[name](*tensors).item() == pytest.approx(expected, abs=1e-10)
+    single = LOSSES[name](*(x.float() for x in tensors))
+    assert single.dtype == torch.float32 and single.ndim == 0
+    assert single.item() == pytest.approx(expected, abs=1e-5)
+
+
+# Computed once with the loop above; fixed here to detect a change of both the code and the loop.
+GOLDEN_SCE_PARTS = {
+    "infonce": 1.2125476338,
+    "ressl": 1.0317334756,
+    "ceil": 0.3563829697,
+    "free": 1.0540809694,
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_golden_values_of_sce_parts(name):
+    assert LOSSES[name](*golden_inputs_of_sce_parts()).item() == pytest.approx(
+        GOLDEN_SCE_PARTS[name], abs=1e-8
+    )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradient_is_correct_and_reaches_the_query_only_of_sce_parts(name):
+    query, key, queue = (x.requires_grad_() for x in inputs_of_sce_parts(n=3, k=7, d=5))
+    LOSSES[name](query, key, queue).backward()
+    assert query.grad.abs().max() > 0
+    assert key.grad is None and queue.grad is None
+    assert torch.autograd.gradcheck(
+        lambda q: LOSSES[name](q, key.detach(), queue.detach()), (query.detach().requires_grad_(),)
+    )
+
+
+def value_and_gradient(loss, tensors):
+    query = tensors[0].clone().requires_grad_()
+    value = loss(query, *tensors[1:])
+    value.backward()
+    return value.detach(), query.grad
+
+
+def assert_same(first, second, tensors):
+    for a, b in zip(
+        value_and_gradient(first, tensors), value_and_gradient(second, tensors), strict=True
+    ):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.125, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_free_coefficients_of_one_minus_lambda_are_sce(lambda_, dtype):
+    rest = 1 - lambda_
+    assert_same(
+        lambda *x: sce_free_loss(*x, lambda_=lambda_, mu=rest, eta=rest, tau=0.1, tau_m=0.05),
+        lambda *x: sce_loss(*x, lambda_=lambda_, tau=0.1, tau_m=0.05),
+        inputs_of_sce_parts(n=16, k=256, d=32, dtype=dtype),
+    )
+
+
+def test_lambda_one_is_infonce_of_sce_parts():
+    tensors = inputs_of_sce_parts(n=16, k=64, dtype=torch.float32)
+    sce = lambda *x: sce_loss(*x, lambda_=1.0, tau=0.1)  # noqa: E731
+
+    def cross_entropy(query, key, queue):
+        logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], dim=1) / 0.1
+        return F.cross_entropy(logits, torch.zeros(len(query), dtype=torch.int64))
+
+    assert_same(LOSSES["infonce"], sce, tensors)
+    assert_same(LOSSES["infonce"], cross_entropy, tensors)
+
+
+def test_lambda_zero_is_ressl_plus_ceil_and_not_ressl():
+    tensors = inputs_of_sce_parts(n=16, k=64, dtype=torch.float32)
+    sce = lambda *x: sce_loss(*x, lambda_=0.0, tau=0.1, tau_m=0.05)  # noqa: E731
+    both = lambda *x: LOSSES["ressl"](*x) + LOSSES["ceil"](*x)  # noqa: E731
+    assert_same(sce, both, tensors)
+    (value, gradient), (other, other_gradient) = (
+        value_and_gradient(loss, tensors) for loss in (sce, LOSSES["ressl"])
+    )
+    assert abs(value - other) > 1e-3
+    assert (gradient - other_gradient).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (dict(tau=0.0), "tau must be .* got 0.0"),
+        (dict(tau_m=math.nan), "tau_m must be .* got nan"),
+        (dict(lambda_=-0.5), "coefficient lambda_ .* got -0.5"),
+        (dict(mu=math.inf), "coefficient mu .* got inf"),
+        (dict(eta=-1), "coefficient eta .* got -1"),
+        (dict(lambda_=0, mu=0, eta=1), "nothing that brings query and key together"),
+    ],
+)
+def test_bad_values_are_named_of_sce_parts(change, match):
+    good = dict(lambda_=0.5, mu=0.5, eta=0.5, tau=0.1, tau_m=0.05)
+    with pytest.raises(ValueError, match=match):
+        sce_free_loss(*inputs_of_sce_parts(), **{**good, **change})
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_bad_shapes_are_named_of_sce_parts(name):
+    query, key, queue = inputs_of_sce_parts()
+    with pytest.raises(ValueError, match="same shape"):
+        LOSSES[name](query, key[:2], queue)
+    for wrong in (queue[:, :3], queue[:0]):
+        with pytest.raises(ValueError, match="queue must be"):
+            LOSSES[name](query, key, wrong)
+
+
+def test_warnings():
+    for free in ((0.5, 0.5, 0.0), (0.3, 0.7, 2.0), (0.5, None, None)):
+        assert sce_warnings(*free, 0.1, 0.2) == []
+    (warning,) = sce_warnings(0.5, 1.0, 0.5, 0.1, 0.04)
+    assert "add up to 1.5, not 1" in warning
+    assert sharpness_warnings(0.1, 0.04) == []
+    for tau_m in (0.1, 0.2):
+        (warning,) = sharpness_warnings(0.1, tau_m)
+        assert f"tau_m={tau_m:g} is not below tau=0.1" in warning and "collapses" in warning

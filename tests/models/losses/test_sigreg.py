@@ -81,28 +81,6 @@ def test_gradient_equals_finite_differences():
         assert gradient[index].item() == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-5)
 
 
-def test_is_small_for_a_standard_normal_sample_only():
-    embeddings, directions = sample(n=2000, dim=16, count=256, dtype=torch.float32)
-    value = sigreg_loss(embeddings, directions).item()
-    expected = math.sqrt(2 * math.pi) * (1 - 1 / math.sqrt(3))  # 1.06, whatever N
-    assert value == pytest.approx(expected, rel=0.1)
-    repeated = embeddings[:, :1].expand(-1, 16)  # normal in each dimension, of rank 1
-    for name, other in {
-        "collapsed": torch.zeros_like(embeddings),
-        "shifted": embeddings + 0.5,
-        "scaled by 2": 2 * embeddings,
-        "scaled by 1/2": embeddings / 2,
-        "uniform": torch.rand_like(embeddings),
-        "of rank 1": repeated,
-    }.items():
-        assert sigreg_loss(other, directions).item() > 10 * expected, name
-
-
-def test_quantiles_of_the_normal_distribution_cost_nothing():
-    quantiles = torch.special.ndtri((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
-    assert sigreg_loss(quantiles[:, None], torch.ones(1, 1)).item() < 1e-3
-
-
 def test_is_computed_in_fp32_under_autocast():
     embeddings, directions = sample(n=64, dim=8, count=16, dtype=torch.float32)
     expected = sigreg_loss(embeddings, directions)

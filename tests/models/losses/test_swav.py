@@ -55,12 +55,6 @@ def test_sinkhorn_equals_the_loop(shape, iterations, epsilon):
     np.testing.assert_allclose(single.numpy(), expected, atol=1e-4)
 
 
-def test_many_iterations_split_the_samples_evenly():
-    codes = sinkhorn(torch.from_numpy(cosines(1, 12, 5)), iterations=2000)
-    torch.testing.assert_close(codes.sum(dim=1), torch.ones(12).double())
-    torch.testing.assert_close(codes.sum(dim=0), torch.full((5,), 12 / 5).double())
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [1.0, 20 / 0.05, 60000.0])
 def test_codes_are_finite_for_scores_of_any_size(size, dtype):
@@ -73,26 +67,6 @@ def test_codes_are_finite_for_scores_of_any_size(size, dtype):
     torch.testing.assert_close(codes.sum(dim=1), torch.ones(16))
     loss = swav_loss([scores, scores], [codes, None], tau=0.1)
     assert loss.dtype == torch.float32 and loss.isfinite()
-
-
-def test_fp16_scores_of_one_over_epsilon_under_autocast():
-    """The authors' exp(scores / epsilon) overflows fp16 from scores of 11.1 epsilon on."""
-    array = cosines(6, 16, 9) * 20  # 1 / epsilon
-    scores = torch.from_numpy(array).half()
-    assert (scores / 0.05).exp().isinf().any()
-    with torch.autocast("cpu", dtype=torch.float16):
-        codes = sinkhorn(scores)
-    expected = loop_sinkhorn(scores.double().numpy(), 0.05, 3)
-    np.testing.assert_allclose(codes.numpy(), expected, atol=1e-3)
-
-    scores[0], scores[:, 1], scores[3, 2] = -65504, -65504, 65504  # the greatest number of fp16
-    leaf = scores.clone().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.float16):
-        codes = sinkhorn(leaf)
-        loss = swav_loss([leaf, leaf], [codes, codes], tau=0.1)
-    loss.backward()
-    assert codes.isfinite().all() and loss.isfinite() and leaf.grad.isfinite().all()
-    torch.testing.assert_close(codes.sum(dim=1), torch.ones(16))
 
 
 def golden_scores(rows, columns, phase):

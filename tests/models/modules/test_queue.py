@@ -44,21 +44,6 @@ def test_nothing_enters_before_commit_and_discarded_keys_never_do():
     assert queue.keys[:3, 0].tolist() == [1, 1, 2] and int(queue.pointer) == 3
 
 
-def test_the_queue_is_in_the_state_dict():
-    queue, other = KeyQueue(6, 2), KeyQueue(6, 2)
-    queue.stage(torch.ones(4, 2))
-    queue.commit()
-    other.load_state_dict(queue.state_dict())
-    assert torch.equal(other.keys, queue.keys) and int(other.pointer) == 4
-
-
-def test_keys_have_no_gradient():
-    queue = KeyQueue(4, 2)
-    queue.stage(torch.ones(2, 2, requires_grad=True) * 2)
-    queue.commit()
-    assert not queue.keys.requires_grad
-
-
 @pytest.mark.parametrize(("size", "dim"), [(0, 4), (4, 0)])
 def test_bad_sizes(size, dim):
     with pytest.raises(ValueError, match="at least 1"):

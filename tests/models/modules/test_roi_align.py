@@ -116,19 +116,6 @@ def test_values_and_gradient_equal_the_definition(family, ratio, aligned):
 
 
 @pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
-def test_random_boxes_at_full_precision(ratio, aligned):
-    random = np.random.default_rng(3)
-    for size in [(7, 7), (1, 1), (2, 5)]:
-        features = random_features((3, 2, int(random.integers(1, 12)), int(random.integers(1, 12))))
-        boxes = np.column_stack([random.integers(0, 3, 9), random.uniform(-60, 250, (9, 4))])
-        pooled = roi_align(
-            features, torch.from_numpy(boxes), size, 1 / 16, ratio, aligned, backend="torch"
-        )
-        expected = oracle(features.numpy(), boxes, size, 1 / 16, ratio, aligned)
-        np.testing.assert_allclose(pooled.numpy(), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
 def test_gradcheck(ratio, aligned):
     features = random_features().requires_grad_()
     rois = torch.tensor(sum(BOXES.values(), []), dtype=torch.float64)
@@ -147,87 +134,13 @@ def pool(features, box, size, ratio, aligned, scale=1.0):
     return roi_align(features, rois, size, scale, ratio, aligned, backend="torch")[0, 0].tolist()
 
 
-def test_the_whole_square_aligned_is_the_square():
-    assert pool(SQUARE, (0, 0, 2, 2), 2, 1, True) == [[1, 2], [3, 4]]
-    assert pool(SQUARE, (0, 0, 2, 2), 2, 0, True) == [[1, 2], [3, 4]]
-    assert pool(SQUARE, (0, 0, 2, 2), 1, 0, True) == [[2.5]]
-
-
-def test_without_aligned_the_grid_is_shifted_by_half_a_cell():
-    # Points at 0.5 and 1.5; a point beyond the last centre takes its value.
-    assert pool(SQUARE, (0, 0, 2, 2), 2, 1, False) == [[2.5, 3], [3.5, 4]]
-
-
-def test_no_size_by_hand():
-    assert pool(SQUARE, (1, 1, 1, 1), 1, 0, True) == [[0]]  # no points
-    assert pool(SQUARE, (1, 1, 1, 1), 1, 2, True) == [[2.5]]  # four points at (0.5, 0.5)
-    assert pool(SQUARE, (0, 0, 0, 0), 1, 0, False) == [[2.5]]  # one cell: one point at (0.5, 0.5)
-    # Points at 0.25 and 0.75 both ways: 1 + 0.5 + 2 * 0.5 on average.
-    assert pool(SQUARE, (0, 0, 0, 0), 1, 2, False) == [[2.5]]
-
-
 def test_inverted_corners_by_hand():
     assert pool(SQUARE, (2, 0, 0, 2), 2, 1, True) == [[2, 1], [4, 3]]  # mirrored
     assert pool(SQUARE, (2, 0, 0, 2), 2, 0, True) == [[0, 0], [0, 0]]  # no points
     assert pool(SQUARE, (1, 1, 0, 0), 1, 1, False) == [[4]]  # a cell from (1, 1): at (1.5, 1.5)
 
 
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [(-1.01, 0), (-1, 1), (-0.25, 1), (0.25, 1.25), (1.5, 2), (2, 2), (2.01, 0)],
-)
-def test_points_near_and_beyond_the_border(x, expected):
-    """A single point in the first row: the border's value up to one cell outside, then 0."""
-    assert pool(SQUARE, (x - 0.5, -0.5, x + 0.5, 0.5), 1, 1, False) == [[pytest.approx(expected)]]
-    down = SQUARE.transpose(2, 3)
-    assert pool(down, (-0.5, x - 0.5, 0.5, x + 0.5), 1, 1, False) == [[pytest.approx(expected)]]
-
-
-def test_points_outside_are_counted_in_the_average():
-    # Points at -1.5 (0), -0.5 (1), 0.5 (1.5), 1.5 (2); in y at 0 only.
-    assert pool(SQUARE, (-1.5, 0, 2.5, 1), 1, 0, True) == [[pytest.approx(4.5 / 4)]]
-
-
-def test_the_adaptive_grid():
-    line = torch.tensor([[[[0.0, 1.0, 0.0, 0.0]]]])
-    # 1.5 cells: two points, 0.375 and 1.125.
-    assert pool(line, (0, 0, 1.5, 1), 1, 0, False) == [[pytest.approx((0.375 + 0.875) / 2)]]
-    assert pool(line, (0, 0, 1.0, 1), 1, 0, False) == [[pytest.approx(0.5)]]
-    assert pool(line, (0, 0, 1.5, 1), 1, 1, False) == [[pytest.approx(0.75)]]
-
-
-@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
-def test_a_linear_ramp_is_exact_at_the_bin_centres(ratio, aligned):
-    y, x = torch.meshgrid(torch.arange(14.0), torch.arange(18.0), indexing="ij")
-    half = 0.5 if aligned else 0.0  # where the centre of cell 0 is, in cells
-    ramp = (3 * (x + half) - 2 * (y + half) + 5)[None, None]
-    x1, y1, x2, y2 = 35.2, 20.6, 222.4, 180.9
-    pooled = roi_align(
-        ramp, torch.tensor([[0, x1, y1, x2, y2]]), (4, 7), 1 / 16, ratio, aligned, backend="torch"
-    )
-    rows = (y1 + (torch.arange(4) + 0.5) * (y2 - y1) / 4) / 16
-    columns = (x1 + (torch.arange(7) + 0.5) * (x2 - x1) / 7) / 16
-    expected = 3 * columns[None, :] - 2 * rows[:, None] + 5
-    torch.testing.assert_close(pooled[0, 0], expected, rtol=0, atol=1e-4)
-
-
-def test_gradient_by_hand():
-    features = SQUARE.clone().requires_grad_()
-    rois = torch.tensor([[0.0, 0, 0, 2, 2], [0, 0, 0, 1, 2]])
-    roi_align(features, rois, 1, 1.0, 0, True, backend="torch").sum().backward()
-    assert features.grad.tolist() == [[[[0.75, 0.25], [0.75, 0.25]]]]
-
-
 # --- the rest of the contract -----------------------------------------------------------------
-
-
-def test_huge_boxes_do_not_allocate_huge_grids():
-    rois = torch.tensor([[0, -1e9, -1e9, 1e9, 1e9], [0, -3e38, 0, 3e38, 10], [0, 2, 2, 8, 6]])
-    features = random_features(dtype=torch.float32)
-    pooled = roi_align(features, rois, 3, SCALE, 0, backend="torch")
-    assert pooled[:2].abs().max() < 1e-5
-    alone = roi_align(features, rois[2:], 3, SCALE, 0, backend="torch")
-    torch.testing.assert_close(pooled[2:], alone)
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
@@ -242,14 +155,6 @@ def test_no_boxes(frames, requires_grad):
         assert torch.equal(features.grad, torch.zeros_like(features))
 
 
-def test_a_frame_without_boxes_gets_a_gradient_of_zeros():
-    features = random_features().requires_grad_()
-    rois = torch.tensor(BOXES["one frame of two"])
-    roi_align(features, rois, 2, SCALE, backend="torch").sum().backward()
-    assert torch.equal(features.grad[0], torch.zeros_like(features[0]))
-    assert features.grad[1].abs().max() > 0
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype):
     features = random_features().to(dtype).requires_grad_()
@@ -259,18 +164,6 @@ def test_half_precision_is_computed_in_float32(dtype):
     assert pooled.dtype == dtype and torch.equal(pooled, exact.to(dtype))
     pooled.sum().backward()
     assert features.grad.dtype == dtype
-
-
-def test_autocast_changes_nothing():
-    features = random_features(dtype=torch.float32).requires_grad_()
-    rois = torch.tensor(BOXES["fractional"])
-    plain = roi_align(features, rois, 3, SCALE, backend="torch")
-    plain.sum().backward()
-    plain_grad, features.grad = features.grad, None
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = roi_align(features, rois, 3, SCALE, backend="torch")
-    cast.sum().backward()
-    assert torch.equal(plain, cast) and torch.equal(plain_grad, features.grad)
 
 
 def test_memory_layout_chunks_and_integer_boxes_change_nothing(monkeypatch):
@@ -292,27 +185,6 @@ def test_memory_layout_chunks_and_integer_boxes_change_nothing(monkeypatch):
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
     chunked = roi_align(features, rois, (3, 2), SCALE, backend="torch")
     torch.testing.assert_close(chunked, expected)
-
-
-def test_the_boxes_get_no_gradient():
-    rois = torch.tensor(BOXES["inside"], dtype=torch.float64, requires_grad=True)
-    features = random_features().requires_grad_()
-    roi_align(features, rois, 2, SCALE, backend="torch").sum().backward()
-    assert rois.grad is None
-
-
-def test_the_gradient_is_deterministic():
-    torch.use_deterministic_algorithms(True)
-    try:
-        grads = []
-        for _ in range(2):
-            features = random_features().requires_grad_()
-            rois = torch.tensor(sum(BOXES.values(), []))
-            roi_align(features, rois, 7, SCALE, backend="torch").square().sum().backward()
-            grads.append(features.grad)
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert torch.equal(*grads)
 
 
 GOOD = {
@@ -381,44 +253,6 @@ def install(monkeypatch):
         return ops
 
     return put
-
-
-def test_auto_prefers_torchvision_to_pure_pytorch(install):
-    features = random_features()
-    rois = torch.tensor(BOXES["inside"])
-    ours = roi_align(features, rois, 2, SCALE, backend="torch")
-    torch.testing.assert_close(roi_align(features, rois, 2, SCALE), ours)
-    ops = install()
-    assert (roi_align(features, rois, 2, SCALE) == 7).all()
-    roi_align(features, rois, 2, SCALE, backend="torchvision")
-    assert len(ops.calls) == 2
-    torch.testing.assert_close(roi_align(features, rois, 2, SCALE, backend="torch"), ours)
-
-
-def test_the_inputs_of_the_compiled_implementation(install):
-    """Contiguous tensors of one dtype, arguments in the order of its signature."""
-    ops = install()
-    features = random_features(dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-    rois = torch.tensor(BOXES["inside"], dtype=torch.float64)
-    pooled = roi_align(features, rois, 3, SCALE, 2, False, backend="torchvision")
-    assert pooled.dtype == torch.bfloat16
-    given, boxes, *rest = ops.calls[0]
-    assert given.dtype == boxes.dtype == torch.float32
-    assert given.is_contiguous() and boxes.is_contiguous()
-    assert rest == [(3, 3), SCALE, 2, False]
-    with pytest.raises(ValueError, match="batch index 2"):
-        wrong = torch.tensor([[2.0, 0, 0, 1, 1]])
-        roi_align(features, wrong, 3, SCALE, backend="torchvision")
-    none = roi_align(features, torch.zeros(0, 5), 3, SCALE, backend="torchvision")
-    assert none.shape[0] == 0 and len(ops.calls) == 1
-
-
-def test_auto_skips_a_build_without_cuda_on_a_gpu(install):
-    for cuda, on_gpu in ((None, "torch"), ("12.1", "torchvision")):
-        install(cuda)
-        assert module._choose_backend("auto", torch.device("cpu")) == "torchvision"
-        assert module._choose_backend("auto", torch.device("cuda")) == on_gpu
-        assert module._choose_backend("auto", torch.device("mps")) == "torch"
 
 
 def test_a_chosen_implementation_that_does_not_import_is_an_error(install):

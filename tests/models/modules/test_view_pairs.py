@@ -34,12 +34,6 @@ def test_pairs_equal_a_loop(num_views, symmetric):
             assert len(pairs) == size * others
 
 
-def test_pairs_of_the_docstring():
-    assert view_pairs(2, (0, 1)) == [(1, 0), (0, 1)]
-    assert view_pairs(2, (1,), symmetric=False) == [(0, 1)]
-    assert view_pairs(3, (0, 1)) == [(1, 0), (2, 0), (0, 1), (2, 1)]
-
-
 @pytest.mark.parametrize("wrong", [(), (0, 0), (-1,), (0.0,), (True,), ("0",)])
 def test_wrong_target_views(wrong):
     with pytest.raises(ValueError, match="one or more different indices of views from 0"):

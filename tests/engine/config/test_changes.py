@@ -1,0 +1,343 @@
+"""Steps of a list by the name of their type: in options, in child configs, in messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from mmengine.config.config import ConfigDict
+
+from sce_video.engine.config.changes import (
+    available_settings,
+    named_path,
+    numbered_path,
+    options_of_settings,
+)
+from sce_video.engine.config.load import load_config
+from sce_video.registry import HOOKS, TRANSFORMS
+from sce_video.runs.pretrain import methods
+
+
+@TRANSFORMS.register_module(name="StepTestOpen")
+class _Open:
+    def __init__(self, backend="av", num_threads=1):
+        pass
+
+
+@TRANSFORMS.register_module(name="StepTestClips")
+class _Clips:
+    def __init__(self, num_frames=8, views=None):
+        pass
+
+
+@HOOKS.register_module(name="StepTestHook")
+class _Hook:
+    def __init__(self, lr=None, inner=None):
+        pass
+
+
+BASE = """
+default_scope = "sce_video"
+train_dataloader = dict(
+    batch_size=64,
+    num_workers=2,
+    dataset=dict(
+        type="VideoDataset",
+        pipeline=[
+            dict(type="StepTestOpen", backend="av"),
+            dict(type="sce_video.StepTestClips", num_frames=8, views=[dict(type="StepTestOpen")]),
+            dict(type="Flip", prob=0.5),
+            dict(type="Flip", prob=0.1),
+        ],
+    ),
+)
+custom_hooks = [
+    dict(type="StepTestHook", lr=dict(warmup_epochs=5, base=1.0), priority="LOW"),
+    dict(type="EMAHook"),
+]
+data_root = ["a", "b"]
+"""
+
+PIPELINE = "train_dataloader.dataset.pipeline"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    file = tmp_path / "base.py"
+    file.write_text(BASE)
+    return file
+
+
+@pytest.fixture
+def child_of(tmp_path: Path, base: Path):
+    """Writes a child config and returns its path."""
+
+    def write(text: str, parent: str = "base.py", name: str = "child.py") -> Path:
+        file = tmp_path / name
+        file.write_text(f"_base_ = [{parent!r}]\n{text}\n")
+        return file
+
+    return write
+
+
+def pipeline(cfg: Config) -> list:
+    return cfg.train_dataloader.dataset.pipeline
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "part", ["StepTestClips", "sce_video.StepTestClips", "1"], ids=["name", "scope", "number"]
+)
+def test_an_option_finds_a_step_by_name_or_number(base, part):
+    cfg = load_config(base, [f"{PIPELINE}.{part}.num_frames=16"])
+    assert pipeline(cfg)[1].num_frames == 16
+    pipeline(cfg)[1].num_frames = 8
+    assert cfg.to_dict() == load_config(base).to_dict()
+
+
+def test_names_work_in_hooks_and_in_lists_within_lists(base):
+    options = [
+        "custom_hooks.StepTestHook.lr.warmup_epochs=35",
+        "custom_hooks.EMAHook.priority=LOW",
+        f"{PIPELINE}.StepTestClips.views.StepTestOpen.backend=pyav",
+    ]
+    cfg = load_config(base, options)
+    assert cfg.custom_hooks[0].lr == dict(warmup_epochs=35, base=1.0)
+    assert cfg.custom_hooks[1].priority == "LOW"
+    assert pipeline(cfg)[1].views == [dict(type="StepTestOpen", backend="pyav")]
+
+
+def test_a_name_is_that_of_the_file_or_the_new_type_whatever_the_order(base):
+    retype = f"{PIPELINE}.StepTestOpen.type=StepTestClips"
+    for options in (
+        [retype, f"{PIPELINE}.0.num_frames=2"],
+        [f"{PIPELINE}.StepTestOpen.num_frames=2", retype],
+        [retype, f"{PIPELINE}.StepTestOpen.num_frames=2"],
+    ):
+        step = pipeline(load_config(base, options))[0]
+        assert (step.type, step.num_frames) == ("StepTestClips", 2)
+    renamed = [f"{PIPELINE}.2.type=StepTestHook", f"{PIPELINE}.StepTestHook.lr=1"]
+    assert pipeline(load_config(base, renamed))[2].lr == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "messages"),
+    [
+        (
+            f"{PIPELINE}.StepTestClip.num_frames=16",
+            [
+                "list of 4 entries (0: StepTestOpen, 1: StepTestClips, 2: Flip, 3: Flip)",
+                "'StepTestClip' is not the index of one, nor the name of its type",
+                "did you mean StepTestClips",
+            ],
+        ),
+        (
+            f"{PIPELINE}.Flip.prob=1",
+            ["'Flip' is ambiguous", "the entries 2 and 3", f"use a number, {PIPELINE}.2"],
+        ),
+        ("custom_hooks.5.lr=1", ["list of 2 entries", "'5' is not the index"]),
+        (
+            "custom_hooks.StepTestHook.lr=1",
+            ["custom_hooks.StepTestHook.lr is a dict with the keys"],
+        ),
+        (f"{PIPELINE}.StepTestClips=3", [f"{PIPELINE}.StepTestClips is a dict with the keys"]),
+        (
+            f"{PIPELINE}.StepTestClips.num_frames=many",
+            [f"{PIPELINE}.StepTestClips.num_frames is 8", "give a number, got 'many'"],
+        ),
+        (
+            f"{PIPELINE}.StepTestClips.num_frmes=16",
+            [
+                f"unknown key '{PIPELINE}.StepTestClips.num_frmes'",
+                f"did you mean {PIPELINE}.StepTestClips.num_frames?",
+            ],
+        ),
+        (
+            f"{PIPELINE}.1.num_frmes=16",
+            [f"did you mean {PIPELINE}.StepTestClips.num_frames?"],
+        ),
+        (f"{PIPELINE}=3", [f"for example {PIPELINE}.StepTestOpen.type"]),
+        ("data_root.StepTestOpen=x", ["list of 2 entries; 'StepTestOpen' is not the index of one"]),
+        ("val_evaluator.AccMetric.k=1", ["options cannot begin the list val_evaluator"]),
+        ("param_scheduler.LinearLR.begin=1", ["options cannot begin the list param_scheduler"]),
+    ],
+)
+def test_an_option_that_fits_no_step_is_refused(base, option, messages):
+    base.write_text(BASE.replace('"b"]', '"b"]\nval_evaluator = None'))
+    with pytest.raises(ValueError) as error:
+        load_config(base, [option])
+    for message in messages:
+        assert message in str(error.value)
+    assert option.split("=")[0] in str(error.value)
+
+
+# -- child configs -------------------------------------------------------------------------------
+
+CHILD = """
+train_dataloader = dict(
+    batch_size=32, dataset=dict(pipeline=dict(StepTestClips=dict(num_frames=16)))
+)
+custom_hooks = dict(StepTestHook=dict(lr=dict(warmup_epochs=35)))
+"""
+
+
+def test_a_child_config_changes_steps_by_name(base, child_of):
+    cfg, parent = load_config(child_of(CHILD)), load_config(base)
+    assert pipeline(cfg)[1] == {**pipeline(parent)[1], "num_frames": 16}
+    assert cfg.custom_hooks[0].lr == dict(warmup_epochs=35, base=1.0)
+    # Everything else is the parent's.
+    pipeline(cfg)[1].num_frames = 8
+    cfg.custom_hooks[0].lr.warmup_epochs = 5
+    cfg.train_dataloader.batch_size = 64
+    assert cfg.to_dict() == parent.to_dict()
+    assert type(pipeline(cfg)[1]) is type(pipeline(parent)[1]) is ConfigDict
+
+
+def test_two_levels_and_options_on_top(child_of):
+    child_of(CHILD)
+    grandchild = child_of(
+        "train_dataloader = dict(dataset=dict(pipeline={\n"
+        "    'sce_video.StepTestClips': dict(views={'0': dict(backend='decord')}),\n"
+        "    'StepTestOpen': dict(num_threads=4), '3': dict(prob=0.9)}))\n"
+        "custom_hooks = dict(StepTestHook=dict(lr=dict(base=3.0), inner=1))",
+        parent="child.py",
+        name="grandchild.py",
+    )
+    cfg = load_config(grandchild, ["custom_hooks.StepTestHook.inner=2"])
+    assert pipeline(cfg) == [
+        dict(type="StepTestOpen", backend="av", num_threads=4),
+        dict(
+            type="sce_video.StepTestClips",
+            num_frames=16,
+            views=[dict(type="StepTestOpen", backend="decord")],
+        ),
+        dict(type="Flip", prob=0.5),
+        dict(type="Flip", prob=0.9),
+    ]
+    assert cfg.custom_hooks[0] == dict(
+        type="StepTestHook", lr=dict(warmup_epochs=35, base=3.0), inner=2, priority="LOW"
+    )
+    assert cfg.train_dataloader.batch_size == 32
+
+
+def test_a_list_still_replaces_a_list_and_a_tuple_stays_one(tmp_path, child_of):
+    cfg = load_config(child_of("custom_hooks = [dict(type='EMAHook')]\ndata_root = ['c']"))
+    assert cfg.custom_hooks == [dict(type="EMAHook")] and cfg.data_root == ["c"]
+    (tmp_path / "tuple.py").write_text("views = (dict(type='A', x=1), dict(type='B'))")
+    cfg = load_config(child_of("views = dict(A=dict(x=2))", parent="tuple.py"))
+    assert cfg.views == (dict(type="A", x=2), dict(type="B"))
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        (
+            "custom_hooks = dict(StepTestHok=dict(inner=1))",
+            [
+                "custom_hooks is a list of 2 entries (0: StepTestHook, 1: EMAHook)",
+                "'StepTestHok' is not the index of one, nor the name of its type",
+                "did you mean StepTestHook?",
+                "To add or remove steps, give custom_hooks as a list",
+            ],
+        ),
+        (
+            "train_dataloader = dict(dataset=dict(pipeline=dict(Flip=dict(prob=1))))",
+            [f"{PIPELINE}: 'Flip' is ambiguous", "the entries 2 and 3"],
+        ),
+        ("custom_hooks = dict(EMAHook=3)", ["custom_hooks.EMAHook is a dict", "got 3"]),
+        ("custom_hooks = dict(EMAHook=None)", ["custom_hooks.EMAHook is a dict", "got None"]),
+        ("custom_hooks = dict(type='EMAHook')", ["'type' is not the index"]),
+    ],
+)
+def test_a_child_that_fits_no_step_is_refused_with_its_file(child_of, text, messages):
+    faulty = child_of(text, name="faulty.py")
+    grandchild = child_of("x = 1", parent="faulty.py", name="grandchild.py")
+    for path in (faulty, grandchild):
+        with pytest.raises(ValueError) as error:
+            load_config(path)
+        for message in messages:
+            assert message in str(error.value)
+        # The file at fault, not the one that was asked for.
+        assert str(faulty) in str(error.value) and str(grandchild) not in str(error.value)
+
+
+def test_nothing_stays_patched(child_of):
+    good, bad = child_of(CHILD), child_of("custom_hooks = dict(No=dict())", name="bad.py")
+    before = {name: vars(Config)[name] for name in ("_merge_a_into_b", "_file2dict")}
+    load_config(good)
+    with pytest.raises(ValueError):
+        load_config(bad)
+    for name, function in before.items():
+        assert vars(Config)[name] is function
+    with pytest.raises(TypeError, match="cannot inherit from base"):
+        Config.fromfile(str(good))
+
+
+# -- messages of check_config, and the functions -------------------------------------------------
+
+
+def test_paths_with_numbers_and_with_names():
+    root = {"a": [dict(type="s.X", b=[dict(type="Y"), dict(type="Y")]), dict(type="Z")]}
+    assert numbered_path(root, ["a", "X", "b", "1", "k"]) == ("a", "0", "b", "1", "k")
+    assert numbered_path(root, ["a", "s", "X", "b"]) == ("a", "0", "b")
+    assert numbered_path(root, ["a", "X", "b", "Y"]) == ("a", "0", "b", "Y")  # ambiguous: left
+    assert numbered_path(root, ["none", "X"]) == ("none", "X")
+    assert named_path(root, ("a", "0", "b", "1", "k")) == "a.X.b.1.k"
+    assert named_path(root, ("a", "1")) == "a.Z"
+    assert named_path(root, ("a", "7", "none")) == "a.7.none"
+
+
+# Settings by one name that stand at several places of a recipe.
+
+
+FOLDER = "sce_r3d18_folder"
+
+
+def test_every_place_that_the_recipe_declares_is_there():
+    cfg = load_config(FOLDER)
+    assert available_settings(cfg) == {k: tuple(v) for k, v in cfg.settings.items()}
+
+
+def test_a_setting_reaches_training_test_and_gallery():
+    cfg = load_config(FOLDER)
+    cfg = load_config(FOLDER, options_of_settings(cfg, {"frames": 5, "size": 96, "width": 16}))
+    test = cfg.test_dataloader.dataset.pipeline
+    gallery = cfg.test_cfg.gallery_dataloader.dataset.pipeline
+    train = cfg.train_dataloader.dataset.pipeline
+    assert [t.num_frames for t in (train[1], test[1], gallery[1])] == [5, 5, 5]
+    assert [t["size"] for t in (train[3], *test[3:5], *gallery[3:5])] == [96] * 5
+    assert cfg.model.backbone.base_channels == 16
+
+
+def test_methods_lack_what_they_have_no_place_for():
+    lacking = {}
+    complete = set(load_config(FOLDER).settings)
+    for method, recipe in methods().items():
+        lacking[method] = complete - set(available_settings(load_config(recipe)))
+    assert lacking == {
+        "sce": set(),
+        "moco": set(),
+        "ressl": set(),
+        "byol": {"queue"},
+        "moco_v3": {"queue"},
+        "simclr": {"queue", "momentum"},
+        "swav": {"momentum"},
+        "lejepa": {"queue", "momentum"},
+    }
+    simclr = load_config(methods()["simclr"])
+    with pytest.raises(ValueError, match="no setting 'queue' here"):
+        options_of_settings(simclr, {"queue": 32})
+    assert options_of_settings(simclr, {"hidden": 7}) == {"model.projector.hidden_channels": 7}
+
+
+def test_errors():
+    cfg = load_config(FOLDER)
+    with pytest.raises(ValueError, match="'frame' here, meant frames"):
+        options_of_settings(cfg, {"frame": 3})
+    for key in ("train_dataloader.dataset.pipeline.1.num_frames", "model.queue_size"):
+        with pytest.raises(ValueError, match=f"set the same: give one.*|{key}"):
+            options_of_settings(cfg, {"frames": 3, "queue": 8}, [key])
+    assert options_of_settings(cfg, {"queue": 8}, ["model.tau"]) == {"model.queue_size": 8}

@@ -1,0 +1,141 @@
+"""What is refused in a config file: misspelled top-level keys, unknown types, wrong values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sce_video.engine.config.load import check_config, load_config
+
+RECIPE = Path(__file__).parents[3] / "configs/sce/sce_r3d18_folder.py"
+
+
+@pytest.fixture
+def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Checks a child of the folder recipe with this text; returns the warnings."""
+    warnings: list[str] = []
+    monkeypatch.setattr(
+        "sce_video.engine.config.check.print_log", lambda message, **_: warnings.append(message)
+    )
+
+    def check(text: str, base: str = str(RECIPE)) -> str:
+        path = tmp_path / "mine.py"
+        path.write_text(f"_base_ = [{base!r}]\n{text}\n")
+        check_config(load_config(path))
+        return "".join(warnings)
+
+    return check
+
+
+# -- top-level keys ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "near"),
+    [
+        ("optim_wraper = dict(type='OptimWrapper')", "optim_wraper", "optim_wrapper"),
+        ("train_config = dict(max_epochs=3)", "train_config", "train_cfg"),
+        ("defaults_hooks = dict(logger=dict(interval=5))", "defaults_hooks", "default_hooks"),
+        ("batch_size = 64", "batch_size", "train_dataloader.batch_size"),
+        ("lr = 0.1", "lr", "optim_wrapper.optimizer.lr"),
+    ],
+)
+def test_a_misspelled_or_misplaced_top_level_key_is_refused(checked, text, key, near):
+    with pytest.raises(ValueError, match="unknown keys in the config") as error:
+        checked(text)
+    _, message = str(error.value).splitlines()
+    assert message.strip().startswith(f"{key}: ") and near in message
+
+
+def test_a_helper_of_a_base_may_be_used_by_the_child_only(checked, tmp_path):
+    base = tmp_path / "base.py"
+    base.write_text(f"_base_ = [{str(RECIPE)!r}]\ntrain_loader = dict(batch_size=3)\n")
+    assert checked("train_dataloader = _base_.train_loader", str(base)) == ""
+    with pytest.raises(ValueError, match="did you mean train_dataloader"):
+        checked("", str(base))
+
+
+def test_a_variable_without_effect_is_warned_of(checked):
+    assert "'title' has no effect" in checked("title = 'first try'")
+    # The base has made its data loader from its own train_pipeline.
+    assert "'train_pipeline' has no effect" in checked("train_pipeline = []")
+
+
+def test_the_arguments_of_gradient_clipping_are_checked():
+    good, bad = ("optim_wrapper.clip_grad.max_norm=1", "optim_wrapper.clip_grad.max_norms=1")
+    check_config(load_config(RECIPE, [good]))
+    check_config(load_config(RECIPE, [good, "optim_wrapper.clip_grad.type=norm"]))
+    with pytest.raises(ValueError, match=r"max_norms.*did you mean .*max_norm"):
+        check_config(load_config(RECIPE, [bad]))
+
+
+# -- types and values --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("model.type=SCEE", "model.type: nothing is registered as 'SCEE'; did you mean SCE"),
+        ("optim_wrapper.optimizer.type=SDG", "optimizer.type: .* did you mean SGD"),
+        ("train_dataloader.dataset.type=VideoDatset", "did you mean VideoDataset"),
+        ("train_dataloader.dataset.pipeline.RandomClips.type=RandmClips", "did you mean RandomC"),
+        ("default_hooks.logger.type=LogerHook", "default_hooks.logger.type: .*LoggerHook"),
+        ("model.projector.type=MLPP", "model.projector.type: .* did you mean MLP"),
+        ("train_cfg.type=Qqqq", "train_cfg.type: .* is its file in custom_imports"),
+        ("model.queue_size=1.5", "model.queue_size: give a whole number, got 1.5"),
+        ("model.queue_size=[1]", r"model.queue_size: give a whole number, got \[1\]"),
+        ("model.symmetric=3", "model.symmetric: give True or False, got 3"),
+        ("model.target_views=[0,x]", "model.target_views: give a list of values .* or None"),
+        ("model.projector.out_channels=1.5", "model.projector.out_channels: give a whole number"),
+        ("train_dataloader.dataset.data_root=5", "dataset.data_root: give text, got 5"),
+        (
+            "train_dataloader.dataset.pipeline.RandomClips.num_frames=1.5",
+            "pipeline.RandomClips.num_frames: give a whole number, got 1.5",
+        ),
+        (
+            "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=[32,32]",
+            "RandomResizedCropClips.size: give a whole number",
+        ),
+        (
+            "train_dataloader.dataset.pipeline.RandomResizedCropClips.area=0.5",
+            r"area: give 2 values \(a number, a number\), got 0.5",
+        ),
+        ("test_evaluator.KNN.k=ten", "test_evaluator.KNN.k is 20 in the config: give a number"),
+    ],
+)
+def test_an_unknown_type_or_a_value_of_a_wrong_type_is_refused(option, message):
+    with pytest.raises(ValueError, match=message):
+        check_config(load_config(RECIPE, [option]))
+
+
+def test_values_that_the_annotations_allow_pass():
+    options = [
+        "model.tau=1",  # an int for a float
+        "model.target_views=[0,1]",
+        "train_dataloader.dataset.pipeline.RandomResizedCropClips.area=[0.1,1]",
+        "train_dataloader.dataset.timeout=None",
+        "optim_wrapper.optimizer.betas=[0.9,0.99]",
+    ]
+    check_config(load_config(RECIPE, options))
+
+
+# -- files that cannot be read -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.py", "x = 1\ny = undefined", r"a\.py, line 2: NameError: name 'undefined'"),
+        ("a.py", "x = (1", r"a\.py.*SyntaxError"),
+        ("a.py", "custom_imports = dict(imports=['no_such_module'])", "no_such_module"),
+        ("a.txt", "x = 1", r"a\.txt: OSError: Only py"),
+        ("a.py", "_base_ = ['no_such_base.py']", r"no_such_base\.py"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_one_line(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
+        load_config(path)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,198 @@
+"""Runs copied to an object store while they train, and restored; boto3 looks at the copy."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.training import make_videos, small_config, train
+
+from sce_video.engine import MirrorHook
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.hooks import checkpoint as hook_module
+from sce_video.engine.hooks.checkpoint import add_mirror, claim_mirror, mirror_of, restore_run
+from sce_video.utils import storage
+from sce_video.utils.storage import ObjectStoreError
+
+EPOCHS = {"type": "CheckpointHook", "interval": 1, "by_epoch": True, "max_keep_ckpts": 2}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"), 8)  # 2 iterations an epoch
+
+
+def config(videos, work_dir, bucket, **changes):
+    cfg = small_config(videos, work_dir, default_hooks__checkpoint=EPOCHS, **changes)
+    add_mirror(cfg, bucket.url("run/"))
+    return cfg
+
+
+def warnings(work_dir) -> list[str]:
+    (log,) = work_dir.glob("*/*.log")
+    return [line for line in log.read_text().splitlines() if "WARNING - the copy" in line]
+
+
+def iterations(path) -> list[int]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row["iter"] for row in rows if row.get("kind") == "train"]
+
+
+def test_the_copy_is_the_run(videos, tmp_path, bucket):
+    train(config(videos, tmp_path, bucket))
+    names = {key.removeprefix("run/") for key in bucket.keys()}
+    assert {name for name in names if name.endswith(".pth")} == {"epoch_2.pth", "epoch_3.pth"}
+    assert {"metrics.jsonl", "history.jsonl"} < names
+    for name in names:
+        assert bucket.get(f"run/{name}") == (tmp_path / name).read_bytes()
+    assert not warnings(tmp_path) and bucket.unfinished_uploads() == []
+
+
+def test_a_run_continues_on_a_machine_without_its_folder(videos, tmp_path, bucket):
+    whole, all_rows = train(config(videos, tmp_path / "whole", bucket))
+    bucket_of_whole = bucket.keys()
+    for key in bucket_of_whole:
+        bucket.client.delete_object(Bucket=bucket.name, Key=key)
+
+    first = tmp_path / "first"
+    _, before = train(config(videos, first, bucket), stop_after=3)  # in the second epoch
+    shutil.rmtree(first)
+    second = tmp_path / "second"
+    restore_run(bucket.url("run"), second)
+    cfg = config(videos, second, bucket)
+    cfg.resume = True
+    resumed, after = train(cfg)
+
+    assert before.rows[:2] + after.rows == all_rows.rows  # iteration 3 is computed again
+    ours, theirs = resumed.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert iterations(second / "metrics.jsonl") == [1, 2, 3, 4, 5, 6]
+    assert bucket.get("run/metrics.jsonl") == (second / "metrics.jsonl").read_bytes()
+    assert len((second / "history.jsonl").read_text().splitlines()) == 4  # both starts and ends
+
+
+def test_a_bucket_that_vanishes_costs_no_checkpoint(videos, tmp_path, bucket, monkeypatch):
+    copy = MirrorHook.after_checkpoint
+
+    def vanish_first(hook, runner, path):
+        if path.name == "epoch_2.pth":
+            hook._thread.submit(bucket.vanish).result()  # after the upload of the first epoch
+        copy(hook, runner, path)
+
+    monkeypatch.setattr(MirrorHook, "after_checkpoint", vanish_first)
+    train(config(videos, tmp_path, bucket))
+    assert [p.name for p in find_checkpoints(tmp_path)] == ["epoch_3.pth", "epoch_2.pth"]
+    *failed, last = warnings(tmp_path)
+    assert "(1 so far)" in failed[0] and "bucket does not exist" in failed[0]
+    assert "is not complete" in last and "epoch_2.pth, epoch_3.pth" in last
+    assert str(tmp_path) in last
+
+
+def test_a_failed_upload_is_repeated(videos, tmp_path, bucket, monkeypatch):
+    calls = []
+
+    def unreliable(path, url):
+        calls.append(path.name)
+        if calls.count("epoch_2.pth") == 1 and path.name == "epoch_2.pth":
+            assert "run/epoch_1.pth" in bucket.keys()
+            raise ObjectStoreError(f"{url} cannot be written: the network is busy")
+        storage.put_file(path, url)
+
+    monkeypatch.setattr(hook_module, "put_file", unreliable)
+    cfg = config(videos, tmp_path, bucket)
+    cfg.default_hooks.checkpoint.max_keep_ckpts = -1
+    train(cfg)
+    assert [key for key in bucket.keys() if key.endswith(".pth")] == [
+        f"run/epoch_{i}.pth" for i in (1, 2, 3)
+    ]
+    (failed,) = warnings(tmp_path)
+    assert "(1 so far)" in failed and "the network is busy; the training goes on" in failed
+
+
+def test_an_interrupt_of_the_last_upload_ends_it(tmp_path, monkeypatch):
+    cancelled = []
+    hook = MirrorHook("s3://b/run")
+    hook._thread = thread = ThreadPoolExecutor(1)
+    runner = SimpleNamespace(work_dir=str(tmp_path), logger=logging.getLogger("test"))
+
+    def shutdown(wait=True, cancel_futures=False):
+        if wait:
+            raise KeyboardInterrupt
+        cancelled.append(cancel_futures)
+
+    monkeypatch.setattr(thread, "shutdown", shutdown)
+    monkeypatch.setattr(hook_module, "cancel_uploads", lambda: cancelled.append("uploads"))
+    with pytest.raises(KeyboardInterrupt):
+        hook.after_stop(runner)
+    assert cancelled == [True, "uploads"]
+    monkeypatch.undo()
+    thread.shutdown()
+
+
+def test_outdated_copies_stay_until_newer_ones_have_arrived(videos, tmp_path, bucket, monkeypatch):
+    def only_first(path, url):
+        if path.name in ("epoch_2.pth", "epoch_3.pth"):
+            raise ObjectStoreError("the network is down")
+        storage.put_file(path, url)
+
+    monkeypatch.setattr(hook_module, "put_file", only_first)
+    cfg = config(videos, tmp_path, bucket)
+    cfg.default_hooks.checkpoint.max_keep_ckpts = 1
+    train(cfg)
+    assert [p.name for p in find_checkpoints(tmp_path)] == ["epoch_3.pth"]
+    assert "run/epoch_1.pth" in bucket.keys()
+    assert "1 checkpoint (epoch_3.pth)" in warnings(tmp_path)[-1]
+
+
+def test_a_new_training_does_not_mix_with_another(videos, tmp_path, bucket):
+    bucket.put("run/epoch_7.pth", b"of an earlier training")
+    bucket.put("run/epoch_1.pth", b"of an earlier training")
+    url = bucket.url("run")
+    with pytest.raises(ValueError, match=r"holds an earlier training .*: epoch_[17].pth"):
+        claim_mirror(url, new=True)
+    assert bucket.keys() == ["run/epoch_1.pth", "run/epoch_7.pth"]
+    claim_mirror(url, new=False)
+    assert json.loads(bucket.get("run/mirror.json"))["pid"] == os.getpid()
+    train(config(videos, tmp_path, bucket, train_cfg__max_epochs=1))  # --overwrite
+    assert [key for key in bucket.keys() if key.endswith(".pth")] == ["run/epoch_1.pth"]
+    assert bucket.get("run/epoch_1.pth") == (tmp_path / "epoch_1.pth").read_bytes()
+
+
+# -- restoring ------------------------------------------------------------------------------
+
+
+def stored(bucket, tmp_path, *names) -> None:
+    for number, name in enumerate(names):
+        path = tmp_path / "source.pth"
+        torch.save({"meta": {"name": name}, "state_dict": {"w": torch.full((9,), number)}}, path)
+        bucket.put(f"run/{name}", path.read_bytes())
+
+
+def test_the_newest_readable_checkpoint_is_restored(bucket, tmp_path):
+    stored(bucket, tmp_path, "epoch_9.pth", "epoch_10.pth", "epoch_11.pth")
+    whole = bucket.get("run/epoch_11.pth")
+    bucket.put("run/epoch_11.pth", whole[: len(whole) // 2])  # damaged by somebody
+    bucket.put("run/metrics.jsonl", b'{"iter": 1}\n')
+    bucket.put("run/deeper/x.json", b"{}")
+    restore_run(bucket.url("run"), tmp_path / "run")
+    kept = {name for name in os.listdir(tmp_path / "run") if not name.endswith(".lock")}
+    assert kept == {"epoch_10.pth", "metrics.jsonl"}
+    assert load_checkpoint_file(tmp_path / "run/epoch_10.pth")["meta"]["name"] == "epoch_10.pth"
+
+
+def test_settings_of_a_mirror(tmp_path, videos):
+    cfg = small_config(videos, tmp_path)
+    hooks = len(cfg.custom_hooks)
+    assert mirror_of(cfg) is None
+    for url in ("s3://b/run", "s3://b/other/"):
+        add_mirror(cfg, url)
+    assert mirror_of(cfg) == "s3://b/other" and len(cfg.custom_hooks) == hooks + 1
+    for wrong in (lambda: add_mirror(cfg, "backup/run"), lambda: MirrorHook("backup/run")):
+        with pytest.raises(ValueError, match="backup/run"):
+            wrong()

@@ -1,0 +1,203 @@
+"""LARS against a plain loop in numpy, one parameter at a time."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sce_video.engine.optimizers import LARS
+
+SHAPES = [(5,), (), (4, 3), (2, 3, 3, 3), (4, 2, 1, 3, 3), (7,), (1, 1)]
+
+
+def reference_step(p, grad, buffer, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+    """One step of one array in the order of eztorch's LARS; returns the new array and buffer."""
+    g = grad
+    if p.ndim > 1:
+        g = grad + weight_decay * p
+        p_norm, g_norm = np.sqrt((p * p).sum()), np.sqrt((g * g).sum())
+        if p_norm != 0 and g_norm != 0:
+            g = g * (trust_coefficient * p_norm / g_norm)
+    buffer = momentum * buffer + g
+    return p - lr * buffer, buffer
+
+
+def slowfast_step(p, grad, buffer, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001,
+                  nesterov=True):  # fmt: skip
+    """One step of SlowFast's LARS around torch's SGD; returns the new array and buffer."""
+    g = grad
+    if p.ndim != 1 and p.ndim != 0:
+        p_norm, g_norm = np.sqrt((p * p).sum()), np.sqrt((g * g).sum())
+        if p_norm != 0 and g_norm != 0:
+            rate = trust_coefficient * p_norm / (g_norm + p_norm * weight_decay + 1e-8)
+            g = (grad + weight_decay * p) * rate
+    buffer = momentum * buffer + g
+    return p - lr * (g + momentum * buffer if nesterov else buffer), buffer
+
+
+def _run(groups, lrs, dtype, grads_of, plain_step=reference_step, **options):
+    """LARS and a plain step over the same gradients; returns both lists of final arrays."""
+    params = [[nn.Parameter(torch.tensor(p, dtype=dtype)) for p in arrays] for arrays, _ in groups]
+    optimizer = LARS(
+        [{"params": ps, **settings} for ps, (_, settings) in zip(params, groups, strict=True)],
+        lr=1.0,
+        **options,
+    )
+    plain = [[(p.copy(), np.zeros_like(p)) for p in arrays] for arrays, _ in groups]
+    for step, lr in enumerate(lrs):
+        for g, (_, settings) in enumerate(groups):
+            optimizer.param_groups[g]["lr"] = lr * (g + 1)
+            for i, param in enumerate(params[g]):
+                grad = grads_of(step, g, i, param.shape)
+                param.grad = None if grad is None else torch.tensor(grad, dtype=dtype)
+                if grad is not None:
+                    array, buffer = plain[g][i]
+                    rate = lr * (g + 1)
+                    plain[g][i] = plain_step(array, grad, buffer, rate, **settings)
+        optimizer.step()
+    return params, plain
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+def test_equals_the_plain_loop_over_changing_rates(dtype, tolerance):
+    rng = np.random.default_rng(0)
+    first = [rng.normal(size=shape) for shape in SHAPES] + [np.zeros((3, 2))]
+    second = [rng.normal(size=shape) for shape in SHAPES[2:]]
+    third = [rng.normal(size=(3, 3))]
+    groups = [
+        (first, dict(weight_decay=0.1)),
+        (second, dict(momentum=0.5, trust_coefficient=0.02)),
+        (third, dict(momentum=0.0, weight_decay=1e-6)),
+    ]
+    noise = {}
+
+    def grads(step, group, i, shape):
+        if (group, i) == (1, 0):
+            return np.zeros(shape)  # a zero gradient, no weight decay: the update's norm is 0
+        if (group, i) == (1, 1) and step % 3 == 0:
+            return None  # not used in this step
+        return noise.setdefault((step, group, i), rng.normal(size=shape))
+
+    lrs = [4.8 * (1 + np.cos(np.pi * k / 25)) * min(1, k / 6) for k in range(25)]
+    params, plain = _run(groups, lrs, dtype, grads)
+    for moved, expected in zip(params, plain, strict=True):
+        for param, (array, _) in zip(moved, expected, strict=True):
+            np.testing.assert_allclose(
+                param.detach().double().numpy(), array, rtol=tolerance, atol=tolerance
+            )
+    assert torch.equal(params[1][0].double(), torch.tensor(second[0]).to(dtype).double())
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_equals_the_plain_loop_of_slowfast(nesterov):
+    rng = np.random.default_rng(1)
+    arrays = [rng.normal(size=shape) for shape in SHAPES] + [np.zeros((3, 2)), np.ones((2, 2))]
+
+    def grads(step, group, i, shape):  # the last one has no gradient: no decay either
+        return np.zeros(shape) if i == len(arrays) - 1 else rng.normal(size=shape)
+
+    groups = [(arrays, dict(weight_decay=0.1, trust_coefficient=0.02))]
+    lrs = [4.8, 2.0, 0.5, 1.0, 3.0]
+
+    def plain_step(*args, **settings):
+        return slowfast_step(*args, **settings, nesterov=nesterov)
+
+    options = dict(nesterov=nesterov, separate_norms=True)
+    (moved,), (plain,) = _run(groups, lrs, torch.float64, grads, plain_step, **options)
+    for param, (array, _) in zip(moved, plain, strict=True):
+        np.testing.assert_allclose(param.detach().numpy(), array, rtol=1e-12, atol=1e-12)
+    assert torch.equal(moved[-1].detach(), torch.ones(2, 2, dtype=torch.float64))
+
+
+def _one(value, grad, **settings):
+    param = nn.Parameter(torch.tensor(value))
+    param.grad = torch.tensor(grad)
+    optimizer = LARS([param], **settings)
+    optimizer.step()
+    return param.detach(), optimizer
+
+
+def test_a_zero_parameter_or_update_has_ratio_one():
+    param, _ = _one([[0.0, 0.0]], [[1.0, 2.0]], lr=0.5, weight_decay=0.1)
+    torch.testing.assert_close(param, torch.tensor([[-0.5, -1.0]]))
+    param, _ = _one([[1.0, 2.0]], [[0.0, 0.0]], lr=0.5)
+    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
+    # The decayed update vanishes although the gradient does not.
+    param, _ = _one([[1.0, 2.0]], [[-0.5, -1.0]], lr=0.5, weight_decay=0.5)
+    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_low_precision_norms_are_fp32(dtype):
+    # Both norms, 3e5 and 9e6, are beyond the 65504 of fp16.
+    value = torch.full((300, 300), 1000.0)
+    grad = torch.full((300, 300), 30000.0)
+    moved = []
+    for kind in (dtype, torch.float32):
+        param = nn.Parameter(value.to(kind))
+        param.grad = grad.to(kind)
+        LARS([param], lr=20.0, trust_coefficient=1e-3).step()
+        assert param.dtype == kind
+        moved.append(param.detach().float())
+    assert moved[1][0, 0] == pytest.approx(980, rel=1e-5)
+    torch.testing.assert_close(moved[0], moved[1], rtol=4e-3, atol=0)
+
+
+def test_state_is_saved_and_loaded_bit_by_bit(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(32, 5))
+    settings = dict(lr=0.5, momentum=0.9, weight_decay=1e-3)
+    optimizer = LARS(model.parameters(), **settings)
+    clips = torch.randn(8, 2, 3, 4, 4, 4)
+
+    def train(network, opt, steps):
+        for clip in clips[steps]:
+            opt.zero_grad()
+            network(clip).square().mean().backward()
+            opt.step()
+
+    train(model, optimizer, slice(0, 4))
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pth")
+    resumed = copy.deepcopy(model)
+    other = LARS(resumed.parameters(), lr=9.0)
+    other.load_state_dict(torch.load(tmp_path / "optimizer.pth", weights_only=True))
+    assert other.param_groups[0]["lr"] == 0.5
+    train(model, optimizer, slice(4, 8))
+    train(resumed, other, slice(4, 8))
+    for a, b in zip(model.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(lr=-1.0), "lr must .* got -1.0"),
+        (dict(lr=float("nan")), "lr must .* got nan"),
+        (dict(lr=1.0, momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),
+        (dict(lr=1.0, momentum=-0.1), "got -0.1"),
+        (dict(lr=1.0, weight_decay=-1e-6), "weight_decay must .* got -1e-06"),
+        (dict(lr=1.0, trust_coefficient=0.0), "trust_coefficient must be above 0"),
+        (dict(lr=1.0, trust_coefficient=-1.0), "trust_coefficient must .* got -1.0"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LARS([nn.Parameter(torch.ones(2))], **settings)
+
+
+def test_bad_groups_are_named():
+    with pytest.raises(ValueError, match="unknown key 'wight_decay'"):
+        LARS([{"params": [nn.Parameter(torch.ones(2))], "wight_decay": 0.1}], lr=1.0)
+    with pytest.raises(ValueError, match=r"got -0\.5"):
+        LARS([{"params": [nn.Parameter(torch.ones(2))], "momentum": -0.5}], lr=1.0)
+
+
+def test_a_sparse_gradient_is_refused():
+    embedding = nn.Embedding(4, 2, sparse=True)
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match=r"sparse one of shape \(4, 2\)"):
+        LARS(embedding.parameters(), lr=1.0).step()

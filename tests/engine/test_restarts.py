@@ -1,0 +1,254 @@
+"""Restarts that belong to one launch, and what is and is not requeued; scontrol is a fake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from helpers.training import Recorder, make_videos, small_config, train
+
+from sce_video.engine import restarts as restarts_module
+from sce_video.engine.hooks.progress import NonFiniteLossError
+from sce_video.engine.restarts import describe_launch, is_restart, requeued_job, slurm_job
+from sce_video.pages.curves import read_history
+from sce_video.runs import launch
+
+LAUNCHERS = ("SLURM_", "TORCHELASTIC_", "GROUP_", "SCE_VIDEO_LAUNCH")
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(LAUNCHERS)]:
+        monkeypatch.delenv(name)
+    before = signal.getsignal(signal.SIGUSR1)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def set_env(monkeypatch, **env):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+
+def note_start(folder: Path, iteration: int = 0, **row) -> None:
+    row = {"event": "start", "iter": iteration, "launch": describe_launch(), **row}
+    with open(folder / "history.jsonl", "a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def slurm(monkeypatch, job: str, restarts: int) -> None:
+    set_env(monkeypatch, SLURM_JOB_ID=job, SLURM_RESTART_COUNT=str(restarts))
+
+
+def torchrun(monkeypatch, run: str, restarts: int) -> None:
+    set_env(monkeypatch, TORCHELASTIC_RUN_ID=run, TORCHELASTIC_RESTART_COUNT=str(restarts))
+
+
+@pytest.mark.parametrize("launcher", [slurm, torchrun])
+def test_only_a_later_start_of_the_same_launch_is_a_restart(monkeypatch, tmp_path, launcher):
+    assert not is_restart(tmp_path)
+    launcher(monkeypatch, "7", 1)
+    assert not is_restart(tmp_path)  # the first start was refused: the folder is another's
+    note_start(tmp_path, launch=None)
+    assert not is_restart(tmp_path)
+    launcher(monkeypatch, "7", 0)
+    note_start(tmp_path)
+    assert not is_restart(tmp_path)  # the same start trains twice
+    launcher(monkeypatch, "7", 1)
+    assert is_restart(tmp_path)
+    launcher(monkeypatch, "8", 1)
+    assert not is_restart(tmp_path)
+
+
+def test_without_a_run_id_the_process_of_torchrun_identifies_it(monkeypatch):
+    torchrun(monkeypatch, "none", 0)
+    assert describe_launch()["torchrun"]["id"].endswith(f":{os.getppid()}")
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")  # unknown to the other machines
+    assert describe_launch() == {}
+
+
+def test_a_task_of_an_array_is_a_job_of_its_own(monkeypatch):
+    assert slurm_job() is None
+    set_env(monkeypatch, SLURM_JOB_ID="90")
+    assert slurm_job() == "90"
+    set_env(monkeypatch, SLURM_ARRAY_JOB_ID="90", SLURM_ARRAY_TASK_ID="3")
+    assert slurm_job() == "90_3"
+
+
+class Log:
+    def __init__(self) -> None:
+        self.text = ""
+
+    def info(self, text: str) -> None:
+        self.text += f"{text}\n"
+
+    error = info
+
+
+@pytest.fixture
+def scontrol(monkeypatch, tmp_path):
+    """Makes a fake scontrol with a script; returns its calls."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def install(script: str = "exit 0") -> None:
+        path = folder / "scontrol"
+        path.write_text(f'#!/bin/sh\necho "$*" >>"{tmp_path}/calls"\n{script}\n')
+        path.chmod(0o755)
+
+    def calls() -> list[str]:
+        file = tmp_path / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+    return SimpleNamespace(install=install, calls=calls)
+
+
+def stopped(folder: Path, by: signal.Signals | None, iteration: int = 5) -> SimpleNamespace:
+    loop = SimpleNamespace(stopped_by=by)
+    return SimpleNamespace(train_loop=loop, work_dir=folder, iter=iteration, logger=Log())
+
+
+@pytest.mark.parametrize("by", [None, signal.SIGTERM, signal.SIGINT])
+def test_what_has_finished_or_was_cancelled_is_not_requeued(monkeypatch, tmp_path, scontrol, by):
+    slurm(monkeypatch, "7", 0)
+    scontrol.install()
+    runner = stopped(tmp_path, by)
+    assert requeued_job(runner) is None and runner.logger.text == ""
+    assert launch.end_training(runner) == (0 if by is None else 128 + by)
+    assert scontrol.calls() == []
+
+
+def test_outside_slurm_the_signal_only_stops(tmp_path, scontrol):
+    scontrol.install()
+    assert launch.end_training(stopped(tmp_path, signal.SIGUSR1)) == 128 + signal.SIGUSR1
+    assert scontrol.calls() == []
+
+
+def test_starts_without_a_step_are_requeued_three_times_at_most(monkeypatch, tmp_path, scontrol):
+    scontrol.install()
+    for restarts, iteration in enumerate([0, 5, 5, 5]):
+        slurm(monkeypatch, "7", restarts)
+        note_start(tmp_path, iteration)
+        runner = stopped(tmp_path, signal.SIGUSR1)
+        if restarts < 3:
+            assert launch.end_training(runner) == 0, runner.logger.text
+    assert launch.end_training(runner) == 128 + signal.SIGUSR1
+    assert "job 7 is not requeued: its last 3 starts have done no step after iteration 5" in (
+        runner.logger.text
+    )
+    assert requeued_job(stopped(tmp_path, signal.SIGUSR1, 6)) == "7"  # it has done one
+    slurm(monkeypatch, "8", 0)  # starts of another job do not count
+    assert requeued_job(stopped(tmp_path, signal.SIGUSR1)) == "8"
+    assert scontrol.calls() == ["requeue 7"] * 4 + ["requeue 8"]
+
+
+def test_a_job_that_slurm_does_not_requeue_is_said(monkeypatch, tmp_path, scontrol):
+    slurm(monkeypatch, "7", 0)
+    runner = stopped(tmp_path, signal.SIGUSR1)
+    assert launch.end_training(runner) == 128 + signal.SIGUSR1
+    assert "could not be requeued: there is no scontrol on" in runner.logger.text
+    scontrol.install("echo 'Requested operation is presently disabled' >&2; exit 1")
+    assert requeued_job(runner) is None
+    assert (
+        "status 1: Requested operation is presently disabled; the checkpoint is written: run "
+        in (runner.logger.text)
+    )
+
+
+def test_a_restart_resumes_whatever_the_first_start_was_told(monkeypatch, tmp_path):
+    """The first start is told to overwrite and fails in its fifth iteration."""
+    videos, work_dir = make_videos(tmp_path / "videos"), tmp_path / "run"
+    cfg = small_config(videos, work_dir, train_cfg__max_epochs=1, run_page=None)
+    for key in ("work_dir", "launcher"):
+        cfg.pop(key)
+    cfg.dump(tmp_path / "c.py")
+
+    def start(restarts: int, epochs: int, overwrite: bool) -> str:
+        restarts_module._started.clear()  # as in a new process
+        torchrun(monkeypatch, "run", restarts)
+        options = [f"train_cfg.max_epochs={epochs}"]
+        cfg = launch.training_config(tmp_path / "c.py", work_dir=work_dir, cfg_options=options)
+        cfg.experiment_name = f"restart_{tmp_path.name}_{restarts}_{epochs}"
+        return launch.train(cfg, overwrite).resumed_from
+
+    assert start(0, 1, False) is None
+    with pytest.raises(ValueError, match="holds an earlier training"):
+        start(0, 1, False)
+    assert start(1, 2, True).endswith("iter_3.pth")
+    for path in work_dir.glob("*.pth"):
+        path.unlink()
+    assert start(2, 1, False) is None  # killed before its first checkpoint
+    assert len((work_dir / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+# metrics.jsonl and history.jsonl of small trainings: interrupted, resumed, failed.
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))  # 12: 3 iterations per epoch
+
+
+class Signals(Recorder):
+    """Asks the training to stop after an iteration."""
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        self.rows.append((runner.iter, *outputs.values()))
+        if runner.iter + 1 == self.stop_after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_resumed_log_equals_the_uninterrupted_one(videos, tmp_path):
+    """The first start logs two iterations more than its last checkpoint has."""
+    whole = small_config(videos, tmp_path / "whole")
+    train(whole)
+    cfg = small_config(videos, tmp_path / "resumed", default_hooks__checkpoint__interval=2)
+    train(cfg, stop_after=8)
+    for newest in (6, 8):
+        (tmp_path / f"resumed/iter_{newest}.pth").unlink(missing_ok=True)
+    with open(tmp_path / "resumed/metrics.jsonl", "a") as file:
+        file.write('{"kind": "tr')  # killed
+    cfg.resume = True
+    train(cfg)
+    logs = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "resumed")]
+    rows = [[json.loads(line) for line in log.splitlines()] for log in logs]
+    clock = {"time", "step_seconds", "data_seconds", "data_wait", "videos_per_s"}
+    a, b = ([{k: v for k, v in row.items() if k not in clock} for row in r] for r in rows)
+    assert a == b and [row["iter"] for row in a] == list(range(1, 10))
+    assert {row["kind"] for row in a} == {"train"} and [row["epoch"] for row in a][::3] == [1, 2, 3]
+    assert clock < set(rows[0][0]) and rows[0][0]["time"] > 1e9
+
+    history = read_history(tmp_path / "resumed")
+    assert [(row["event"], row["iter"]) for row in history] == [
+        ("start", 0),
+        ("end", 7),
+        ("start", 4),
+        ("end", 9),
+    ]
+    first, interrupted, second, end = history
+    assert first["resumed_from"] is None and second["resumed_from"].endswith("iter_4.pth")
+    assert interrupted["status"] == "interrupted" and end["status"] == "finished"
+    assert first["model"] == "SCE" and first["data"]["samples"] == 12
+    assert first["ranks"] == 1 and first["versions"]["torch"] and first["command"]
+    assert (tmp_path / "resumed" / first["log"]).is_dir()
+
+
+def test_a_signal_and_a_failure_in_the_history(videos, tmp_path, monkeypatch):
+    cfg = small_config(videos, tmp_path)
+    monkeypatch.setattr("sys.argv", ["sce-video train", "train", "a b"])  # as its usage names it
+    train(cfg, recorder=Signals(stop_after=2))
+    start, end = read_history(tmp_path)
+    assert start["command"] == ["sce-video", "train", "a b"]
+    assert (end["status"], end["message"], end["iter"]) == ("interrupted", "SIGTERM", 2)
+    cfg = small_config(videos, tmp_path, default_hooks__log_reduction__max_nonfinite=0)
+    cfg.resume = True
+    cfg.optim_wrapper.optimizer.lr = 1e30
+    with pytest.raises(NonFiniteLossError):
+        train(cfg)
+    *_, end = read_history(tmp_path)
+    assert end["status"] == "failed" and end["message"].startswith("NonFiniteLossError: the loss")

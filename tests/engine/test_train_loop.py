@@ -1,0 +1,483 @@
+"""Signals and failures: a checkpoint after a whole step, workers that continue, exit status."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from helpers import training
+from helpers.run_tool import free_port, run_ranks
+from helpers.training import make_videos, small_config, train
+from torch.utils.data import DataLoader
+
+from sce_video.datasets import TooManyBadFilesError
+from sce_video.engine import train_loop
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.compile import SmallConv3d
+from sce_video.engine.train_loop import (
+    ResumableTrainLoop,
+    StopSignals,
+    copied_ahead,
+    one_ahead,
+    outliving_workers,
+)
+from sce_video.models.backbones import ResNet3dSlowPath
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(autouse=True)
+def usual_handlers():
+    """Handlers as in a terminal; tests run in the background may have SIGINT ignored."""
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in (
+            (signal.SIGINT, signal.default_int_handler),
+            (signal.SIGTERM, signal.SIG_DFL),
+            (signal.SIGHUP, signal.SIG_DFL),
+        )
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def handlers():
+    return tuple(map(signal.getsignal, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+
+
+class Signalled(training.Recorder):
+    """Sends itself signals before the iterations that ``at`` names, counted from 0."""
+
+    def __init__(self, at: dict[int, list[int]]) -> None:
+        super().__init__()
+        self.at = at
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        for number in self.at.get(runner.iter, []):
+            os.kill(os.getpid(), number)
+
+
+def signalled(cfg, at):
+    return train(cfg, recorder=Signalled(at))
+
+
+def by_epoch(videos, work_dir, **changes):
+    """Checkpoints at the end only, and those of a stop."""
+    return small_config(
+        videos,
+        work_dir,
+        default_hooks__checkpoint__by_epoch=True,
+        default_hooks__checkpoint__interval=10,
+        **changes,
+    )
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.pth"))
+
+
+def test_a_step_is_completed(videos, tmp_path):
+    """A signal in the first of three micro-batches; resumed, the run equals the uninterrupted."""
+    options = dict(train_dataloader__batch_size=2, optim_wrapper__accumulative_counts=3)
+    whole, uninterrupted = train(by_epoch(videos, tmp_path / "whole", **options))
+    cfg = by_epoch(videos, tmp_path / "broken", **options)
+    before_handlers = handlers()
+    stopped, before = signalled(cfg, {6: [signal.SIGTERM, signal.SIGTERM]})
+    assert handlers() == before_handlers
+    assert stopped.train_loop.stopped_by == signal.SIGTERM
+    assert stopped.iter == 9 and names(tmp_path / "broken") == ["iter_9.pth"]
+    cfg.resume = True
+    resumed, after = train(cfg)
+    assert len(uninterrupted.rows) == 18 and before.rows + after.rows == uninterrupted.rows
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_too_many_bad_files_leave_a_checkpoint(tmp_path):
+    """Resumed with a larger share, the run equals one that had it from the beginning."""
+    videos = make_videos(tmp_path / "videos")
+    next(videos.rglob("*.mp4")).write_bytes(b"no video")
+    runs = {name: by_epoch(videos, tmp_path / name) for name in ("whole", "broken")}
+    hook = runs["broken"].default_hooks.bad_files
+    hook.max_bad_share = 0.01
+    before = training.Recorder()
+    with pytest.raises(TooManyBadFilesError, match=r"1 of \d+ files cannot be decoded"):
+        runner_of(runs["broken"], before).train()
+    assert names(tmp_path / "broken") == [f"iter_{len(before.rows)}.pth"]
+    hook.max_bad_share = 0.5
+    runs["broken"].resume = True
+    rows = [train(runs[name])[1].rows for name in ("broken", "whole")]
+    assert before.rows + rows[0] == rows[1]
+
+
+def test_a_failure_on_another_process_ends_this_one_too(monkeypatch):
+    loop = ResumableTrainLoop.__new__(ResumableTrainLoop)
+    loop._signals = SimpleNamespace(received=int(signal.SIGTERM))
+    reduced = []
+    monkeypatch.setattr(train_loop, "get_world_size", lambda: 2)
+    monkeypatch.setattr(
+        train_loop, "all_reduce", lambda value, op: value.fill_(max([*reduced, int(value)]))
+    )
+    for failure, other, message in [
+        (None, 128, "another process of the training has failed"),
+        (ValueError("here"), 0, "here"),
+    ]:
+        reduced[:], loop.failure = [other], failure
+        with pytest.raises(train_loop._Stopped) as stopped:
+            loop._stop_if_asked()
+        assert message in str(stopped.value.by)
+
+
+def runner_of(cfg, recorder):
+    """A runner whose KeyboardInterrupt reaches the test; ``train`` catches it."""
+    cfg.experiment_name = f"stopping_{id(recorder)}"
+    runner = training.VideoRunner.from_cfg(cfg)
+    runner.register_hook(recorder)
+    return runner
+
+
+def test_other_threads_and_ignored_signals_are_not_changed():
+    seen = []
+
+    def enter():
+        with StopSignals() as signals:
+            seen.append((handlers(), signals.received))
+
+    before = handlers()
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [(before, 0)]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+    with StopSignals():
+        assert signal.getsignal(signal.SIGINT) is signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) not in before
+    assert handlers() == (signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_forked_process_can_still_be_terminated(number):
+    reader, writer = os.pipe()
+    with StopSignals() as signals:
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGINT)  # ignored by the child
+            os.write(writer, b"x")
+            time.sleep(60)
+            os._exit(0)
+        assert os.read(reader, 1) == b"x"
+        os.kill(child, number)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -number
+    os.close(reader)
+    os.close(writer)
+    assert signals.received == 0
+
+
+class Pids(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+
+def seeded(folder, worker):
+    (folder / f"worker{worker}").touch()
+
+
+def test_workers_are_ended_by_their_parent_only(tmp_path):
+    loader = DataLoader(
+        Pids(), num_workers=2, persistent_workers=True, worker_init_fn=partial(seeded, tmp_path)
+    )
+    own = loader.worker_init_fn
+    with outliving_workers(loader):
+        batches = iter(loader)
+        pids = {int(next(batches)) for _ in range(2)}
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for pid in pids:
+                # sent by another process, as at the end of a job
+                subprocess.run(["kill", f"-{number.name[3:]}", str(pid)], check=True)
+        assert {int(pid) for pid in batches} == pids
+    assert loader.worker_init_fn is own
+    assert (tmp_path / "worker0").exists() and (tmp_path / "worker1").exists()
+    processes = loader._iterator._workers
+    for process in processes:
+        process.terminate()
+        process.join(60)
+    assert [p.exitcode for p in processes] == [0, 0]
+
+
+def start(repo, videos, work_dir, *python: str) -> tuple[subprocess.Popen, Path]:
+    """Start a training as a command; returns once it trains."""
+    command = [sys.executable, *python, str(repo / "tools/train.py")]
+    command += [str(repo / "configs/sce/sce_r3d18_folder.py"), "--work-dir", str(work_dir)]
+    command += ["--launcher", "pytorch" if python else "none"]
+    command += ["--cfg-options", f"train_dataloader.dataset.data_root={videos}"]
+    command += ["train_dataloader.batch_size=2", "train_dataloader.sampler.min_samples=0"]
+    command += ["train_dataloader.num_workers=2"]
+    command += ["train_dataloader.dataset.pipeline.1.clip_duration=0.4"]
+    command += ["train_dataloader.dataset.pipeline.1.num_frames=2"]
+    command += ["train_dataloader.dataset.pipeline.3.size=32", "model.backbone.base_channels=4"]
+    command += ["model.projector.hidden_channels=16", "model.predictor.hidden_channels=16"]
+    command += ["model.queue_size=20", "train_cfg.max_epochs=5000"]
+    command += ["default_hooks.logger.interval=1", "default_hooks.checkpoint.interval=5000"]
+    command += ["run_page=None"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
+    out = work_dir / "out.txt"
+    with out.open("w") as file:
+        run = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
+    limit = time.monotonic() + 240
+    while "Epoch(train)" not in out.read_text():
+        assert run.poll() is None and time.monotonic() < limit, out.read_text()[-3000:]
+        time.sleep(0.05)
+    return run, out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_the_command_ends_with_the_status_of_the_signal(repo, videos, tmp_path, number):
+    """Sent to all processes of the training, as terminals and schedulers do."""
+    run, out = start(repo, videos, tmp_path)
+    os.killpg(run.pid, number)
+    status = run.wait(240)
+    text = out.read_text()
+    assert status == 128 + number, text[-3000:]
+    assert text.count(f"stopped by {number.name}: checkpoint") == 1
+    assert "Traceback" not in text and "DataLoader worker" not in text
+    (written,) = tmp_path.glob("*.pth")
+    assert written.name == f"iter_{load_checkpoint_file(written)['meta']['iter']}.pth"
+
+
+def on_two_processes(rank, port, videos, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cfg = by_epoch(videos, folder, train_dataloader__batch_size=2)
+    cfg.launcher = "pytorch"
+    recorder = Signalled({3: [signal.SIGINT]} if rank == 1 else {})
+    runner = runner_of(cfg, recorder)
+    runner.train()
+    torch.save([runner.iter, int(runner.train_loop.stopped_by)], folder / f"{rank}.pt")
+    torch.distributed.barrier()
+    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_stop_at_the_same_step(videos, tmp_path):
+    run_ranks(on_two_processes, free_port(), videos, tmp_path)
+    assert [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)] == [[4, signal.SIGINT]] * 2
+    meta = load_checkpoint_file(tmp_path / "iter_4.pth")["meta"]
+    assert (meta["epoch"], meta["iter"], len(meta["random_states"])) == (1, 4, 2)
+
+
+# Copies of batches to the device.
+
+
+def batches():
+    for i in range(5):
+        yield {
+            "inputs": [torch.full((2, 1, 4, 4, 3), 10 * i + v, dtype=torch.uint8) for v in (0, 1)],
+            "seed": torch.tensor([i, i + 1]),
+            "failures": [("a", "b")],
+        }
+
+
+def test_on_a_cpu_batches_are_unchanged():
+    given = list(batches())
+    passed = list(copied_ahead(iter(given), torch.device("cpu")))
+    assert all(a is b for a, b in zip(given, passed, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_the_views_are_copied_completely():
+    device = torch.device("cuda")
+    for i, batch in enumerate(copied_ahead(batches(), device)):
+        for v, view in enumerate(batch["inputs"]):
+            assert view.device.type == "cuda" and bool((view == 10 * i + v).all())
+        assert batch["seed"].device.type == "cpu"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_the_next_item_is_fetched_before_an_item_is_yielded(count):
+    events = []
+
+    def items():
+        for i in range(count):
+            events.append(f"take {i}")
+            yield i
+
+    for i in one_ahead(items()):
+        events.append(f"use {i}")
+    uses = [events.index(f"use {i}") for i in range(count)]
+    assert uses == sorted(uses) and len(events) == 2 * count
+    for i in range(count - 1):
+        assert events.index(f"take {i + 1}") < uses[i]
+        if i + 2 < count:
+            assert uses[i] < events.index(f"take {i + 2}"), "no more than one ahead"
+
+
+# Accumulation, mixed precision, compilation and memory layout in whole trainings.
+
+
+@pytest.fixture(scope="module")
+def plain(videos, tmp_path_factory):
+    return train(small_config(videos, tmp_path_factory.mktemp("plain"), train_cfg__max_epochs=1))
+
+
+def test_epochs_end_with_whole_steps(videos, tmp_path):
+    cfg = small_config(
+        videos,
+        tmp_path,
+        train_dataloader__batch_size=2,  # 6 batches an epoch: one step of 4, 2 left out
+        optim_wrapper__accumulative_counts=4,
+        default_hooks__checkpoint__interval=4,
+        train_cfg__max_epochs=2,
+    )
+    runner, recorder = train(cfg)
+    assert [row[0] for row in recorder.rows] == list(range(8))
+    algorithm = runner.model
+    assert int(algorithm.queue.pointer) == 2 * 4 * 2 * 2 % 20  # steps x batches x batch x views
+    steps = {int(s["step"]) for s in runner.optim_wrapper.optimizer.state.values()}
+    assert steps == {2}
+
+
+def test_a_checkpoint_in_the_middle_of_a_step_is_refused(videos, tmp_path):
+    cfg = small_config(
+        videos,
+        tmp_path,
+        train_dataloader__batch_size=2,
+        optim_wrapper__accumulative_counts=4,
+        default_hooks__checkpoint__interval=6,
+    )
+    with pytest.raises(ValueError, match=r"interval 6 .* multiple of accumulative_counts=4"):
+        train(cfg)
+
+
+def test_too_few_videos_for_a_step(videos, tmp_path):
+    with pytest.raises(ValueError, match="12 training samples do not fill one step"):
+        train(small_config(videos, tmp_path, train_dataloader__batch_size=16))
+
+
+def test_mmaction2_loads_the_backbone_of_a_checkpoint(videos, tmp_path):
+    """As in README.md: a Recognizer3D of an mmaction2 config, ``prefix="backbone."``."""
+    runner, _ = train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
+    from mmaction.registry import MODELS as MMACTION_MODELS
+    from mmengine.registry import DefaultScope
+
+    with DefaultScope.overwrite_default_scope("mmaction"):
+        recogniser = MMACTION_MODELS.build(
+            dict(
+                type="Recognizer3D",
+                backbone=dict(
+                    type="sce_video.ResNet3dSlowPath",
+                    depth=18,
+                    base_channels=4,
+                    init_cfg=dict(
+                        type="Pretrained",
+                        checkpoint=str(tmp_path / "iter_3.pth"),
+                        prefix="backbone.",
+                    ),
+                ),
+                cls_head=dict(type="I3DHead", num_classes=5, in_channels=32),
+            )
+        )
+        recogniser.init_weights()
+    pretrained = runner.model.backbone.state_dict()
+    for name, value in recogniser.backbone.state_dict().items():
+        assert torch.equal(value, pretrained[name]), name
+
+
+def test_any_named_hook_can_be_removed(videos, tmp_path):
+    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
+    cfg.default_hooks.progress = None  # ours
+    cfg.default_hooks.timer = None  # mmengine's
+    runner, _ = train(cfg)
+    names = {type(hook).__name__ for hook in runner.hooks}
+    assert not names & {"ProgressHook", "IterTimerHook"} and "LoggerHook" in names
+
+
+def losses(recorder):
+    return [row[1] for row in recorder.rows]
+
+
+@contextmanager
+def float64():
+    """Trainings have float64 weights: steps through batch norm over four samples amplify rounding.
+
+    In float32 the loss of the third step differed by 0.04 after another order of summation.
+    """
+    forward = ResNet3dSlowPath.forward
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mock.patch.object(
+            ResNet3dSlowPath, "forward", lambda self, x: forward(self, x.double())
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def plain_float64(videos, tmp_path_factory):
+    with float64():
+        return train(small_config(videos, tmp_path_factory.mktemp("f64"), train_cfg__max_epochs=1))
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [dict(model__backbone__channels_last=True), dict(conv_2d=True)],
+    ids=["channels_last", "conv_2d"],
+)
+def test_switches_of_convolutions_change_speed_not_results(videos, tmp_path, plain_float64, switch):
+    with float64():
+        _, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **switch))
+    assert losses(recorder) == pytest.approx(losses(plain_float64[1]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("switch", "tolerance"),
+    [
+        (dict(compile=dict(backend="eager")), 1e-5),
+        (
+            dict(optim_wrapper__type="MixedPrecisionOptimWrapper", optim_wrapper__dtype="bfloat16"),
+            0.3,
+        ),
+    ],
+    ids=["compile", "bfloat16"],
+)
+def test_switches_change_speed_not_results(videos, tmp_path, plain, switch, tolerance, monkeypatch):
+    begun = []  # steps that CUDA graphs would be told of, as they reuse the outputs of a step
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(1))
+    runner, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **switch))
+    assert len(begun) == (3 if "compile" in switch else 0)
+    in_bf16 = "optim_wrapper__dtype" in switch
+    count = 1 if in_bf16 else 3  # in 16 bits steps differ from the second on
+    assert losses(recorder)[:count] == pytest.approx(losses(plain[1])[:count], abs=tolerance)
+    assert all(map(math.isfinite, losses(recorder)))
+    guarded = any(isinstance(part, SmallConv3d) for part in runner.model.modules())
+    assert guarded == in_bf16, "two frames, and kernels of three"
+    if "compile" in switch:
+        assert runner.model.backbone._compiled_call_impl is not None
+        assert runner.model.target.backbone._compiled_call_impl is not None
+        names = set(runner.model.state_dict())
+        assert names == set(plain[0].model.state_dict())  # checkpoints can be exchanged

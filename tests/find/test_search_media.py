@@ -1,0 +1,84 @@
+"""Small images and clips, and calls in other processes: crashes, hangs, errors, the end."""
+
+import io
+import os
+import signal
+import time
+from concurrent.futures import Future
+
+import av
+import pytest
+from helpers.tiny_encoder import moving_frames, write_lossless
+
+from sce_video.find.search_media import CallError, MediaCache, MediaWorkers, animation, middle_frame
+
+
+@pytest.fixture
+def workers():
+    made = MediaWorkers(1)
+    yield made
+    made.close()
+
+
+def test_a_crash_or_a_hang_costs_one_call(workers):
+    first = workers.call(os.getpid, timeout=60)
+    assert first != os.getpid()
+    with pytest.raises(CallError, match="ended the process"):
+        workers.call(signal.raise_signal, signal.SIGKILL, timeout=60)
+    with pytest.raises(CallError, match="longer than 0.5 s"):
+        workers.call(time.sleep, 60, timeout=0.5)
+    assert workers.call(os.getpid, timeout=60) not in (first, os.getpid())
+
+
+def test_errors_are_sentences(workers):
+    with pytest.raises(CallError, match="No such file or directory: '/no'"):
+        workers.call(os.stat, "/no", timeout=60)
+    with pytest.raises(CallError, match="TypeError: "):
+        workers.call(len, 3, timeout=60)
+
+
+def test_a_worker_that_was_killed_between_two_calls_is_replaced(workers):
+    os.kill(workers.call(os.getpid, timeout=60), signal.SIGKILL)
+    assert workers.call(abs, -2, timeout=60) == 2
+
+
+def test_the_end_does_not_wait_for_a_process_that_is_starting(workers):
+    class Starting(Future):
+        def result(self, timeout=None):
+            raise SystemExit("waited")
+
+    (worker,) = workers._all
+    worker.open()
+    started, worker._started = worker._started, Starting()
+    workers.close()
+    with pytest.raises(CallError, match="closed"):
+        worker.open()
+    worker._started = started
+    started.result(60)
+
+
+def test_after_the_end(workers):
+    workers.start()
+    assert workers.call(abs, -1, timeout=60) == 1
+    workers.close()
+    with pytest.raises(CallError, match="closed"):
+        workers.call(abs, 1, timeout=1)
+    workers.close()
+
+
+def test_the_cache_keeps_the_most_recently_used():
+    cache, made = MediaCache(limit=25), []
+
+    def get(key):
+        return cache.get(key, lambda: made.append(key) or bytes([key]) * 10)
+
+    assert [get(key)[0] for key in (1, 2, 1, 3, 1, 2)] == [1, 2, 1, 3, 1, 2]
+    assert made == [1, 2, 3, 2], "3 was made when 2 was the least recently used"
+
+
+def test_a_video_of_an_instant_has_an_animation(tmp_path):
+    for count, expected in ((1, 4), (2, 4), (50, 16)):
+        video = write_lossless(tmp_path / f"{count}.mp4", moving_frames(count, 24, 32))
+        with av.open(io.BytesIO(animation(str(video)))) as container:
+            assert sum(1 for _ in container.decode(video=0)) == expected
+        assert middle_frame(str(video))[:2] == b"\xff\xd8"

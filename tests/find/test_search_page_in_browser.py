@@ -1,0 +1,202 @@
+"""The search page in headless Chromium."""
+
+import pytest
+from helpers.browser import browser_page
+from helpers.search_page import EVIL, NAMES
+from helpers.tiny_encoder import moving_frames, write_lossless
+
+from sce_video.datasets import VideoDataset
+from sce_video.find.label_list import LabelList
+from sce_video.utils.printable import printable_utf8
+
+ROWS = sorted(NAMES)
+
+
+@pytest.fixture
+def page(served):
+    with browser_page(served.origin) as found:
+        found.set_default_timeout(90_000)  # of a busy machine
+        found.goto(served.link)
+        found.locator(".card").nth(len(NAMES) - 1).wait_for()
+        yield found
+        assert found.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+
+
+def names(page):
+    return page.locator(".card").evaluate_all("cards => cards.map(c => c.ariaLabel)")
+
+
+def wait_for_results(page, count):
+    page.locator(".similarity").nth(count - 1).wait_for()
+
+
+def test_grid_search_hover_and_player(page, state):
+    assert names(page) == ROWS
+    assert page.url.endswith("/"), "the token is not left in the address"
+    page.wait_for_function("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert page.locator(".card").nth(2).text_content().count(EVIL) == 1
+
+    page.locator(".card .picture").nth(2).click()
+    wait_for_results(page, 4)
+    assert page.locator("#query-name").text_content() == f"run/{EVIL}"
+    shown = [float(t) for t in page.locator(".similarity").all_text_contents()]
+    assert shown == sorted(shown, reverse=True) and names(page)[0] != ROWS[2]
+
+    page.locator(".card .picture").first.hover()
+    playing = "() => document.querySelector('.card .picture video')?.currentTime > 0.2"
+    page.wait_for_function(playing)
+    page.locator("#count").hover()
+    page.wait_for_function("() => !document.querySelector('.card .picture video')")
+
+    page.locator(".card").first.hover()
+    page.locator(".card .play").first.click()
+    page.wait_for_function("() => document.querySelector('#player video')?.duration > 0.7")
+    assert page.locator("#player-name").text_content() == names(page)[0]
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.locator("#query").wait_for(state="hidden")
+    assert names(page) == ROWS
+
+
+def test_upload(page, tmp_path, state):
+    name = "my <b>\x1bvideo\u202e.mp4"
+    video = write_lossless(tmp_path / name, moving_frames(20, seed=3))
+    page.set_input_files("#file", video)
+    wait_for_results(page, 5)
+    assert page.locator("#query-name").text_content() == printable_utf8(video.name)
+    page.wait_for_function("() => document.querySelector('#query video')?.currentTime > 0.2")
+    # The fixture's video of that seed is in the index, by another name.
+    assert names(page)[0] == "run/e.mp4"
+    assert page.locator(".similarity").first.text_content() == "1.000"
+
+    page.select_option("#group", label="jump")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    assert set(names(page)) == {"jump/b.mp4", "jump/c d.mp4"}
+
+
+def test_back_forward_and_reload_keep_the_query(page, served):
+    def shown():
+        return page.locator("#query-name").text_content() if page.is_visible("#query") else None
+
+    def wait_for_query(row):
+        page.wait_for_function(
+            f"() => document.querySelector('#query-name').textContent === {row!r}"
+        )
+        wait_for_results(page, 1)
+
+    page.locator(".card .picture").nth(1).click()
+    wait_for_query(ROWS[1])
+    page.check("#centred")
+    page.select_option("#group", label="run")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    first = names(page)
+    page.locator(f'.card[aria-label="{ROWS[3]}"] .picture').click()
+    wait_for_query(ROWS[3])
+    assert "token" not in page.url and page.url.startswith(f"{served.origin}/#video=")
+
+    page.go_back()
+    wait_for_query(ROWS[1])
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    assert names(page) == first
+    page.reload()
+    wait_for_query(ROWS[1])
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    assert names(page) == first and page.is_checked("#centred")
+    assert "mean feature" in page.locator("#query-note").text_content()
+    page.go_forward()
+    wait_for_query(ROWS[3])
+    page.go_back()
+    page.go_back()
+    page.locator("#query").wait_for(state="hidden")
+    assert page.url == f"{served.origin}/" and names(page) == ROWS
+
+
+def test_what_is_no_video_is_refused_on_the_page(page, tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("no video")
+    page.set_input_files("#file", text)
+    page.locator("#message.bad").wait_for()
+    assert "notes.txt is no video" in page.locator("#message").text_content()
+    large = tmp_path / "large.mp4"
+    large.write_bytes(b"0" * 300_000)
+    page.set_input_files("#file", large)
+    page.wait_for_function(
+        "() => document.querySelector('#message').textContent.includes('larger')"
+    )
+
+
+def test_filters(page):
+    page.fill("#path", "RUN/")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    assert names(page) == [f"run/{EVIL}", "run/e.mp4"]
+    page.fill("#path", "")
+    page.select_option("#group", label="jump")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    assert names(page) == ["jump/b.mp4", "jump/c d.mp4"]
+
+
+def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):
+    def label_of(row):
+        return page.locator(".card").nth(row).locator(".chip")
+
+    for row in (0, 1):
+        page.locator(".card").nth(row).hover()
+        page.locator(".card input").nth(row).click()
+    page.fill("#label", "jump up")
+    page.keyboard.press("Enter")
+    label_of(1).wait_for()
+    page.locator(".card").nth(2).focus()
+    page.keyboard.press("l")
+    page.keyboard.type("<i>run</i>")
+    page.keyboard.press("Enter")
+    label_of(2).wait_for()
+    assert label_of(2).text_content() == "<i>run</i>"
+    page.locator(".card").nth(2).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("x")
+    page.keyboard.press("2")
+    label_of(3).wait_for()
+
+    data = VideoDataset(
+        str(searched.folder / "videos"),
+        str(state.labels.file),
+        class_file=str(state.labels.class_file),
+    )
+    assert data.metainfo["classes"] == ("jump up", "<i>run</i>")
+    found = {data.videos.path(i): label for i, label in enumerate(data.labels.tolist())}
+    assert found == {ROWS[0]: 0, ROWS[1]: 0, ROWS[2]: 1, ROWS[3]: 1}
+
+    page.keyboard.press("u")
+    label_of(3).wait_for(state="detached")
+    assert len(LabelList(state.labels.file).labels) == 3
+    page.select_option("#group", label="jump up")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    page.click("#finetune")
+    page.locator("#commands pre").first.wait_for()
+    assert page.locator("#commands pre").first.text_content().startswith("sce-video train ")
+
+
+def test_the_map_is_drawn_and_answers(page, state):
+    page.locator('#map[data-drawn="true"]').wait_for()
+    assert "WebGL" not in page.locator("#map").inner_text(), "the policy lets WebGL draw"
+    page.locator("#map .map-frame").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("#map .map-card video").wait_for()
+    page.keyboard.press("Enter")
+    wait_for_results(page, 4)
+    assert page.locator("#map .map-ring").is_visible()
+
+
+def test_videos_that_have_gone(served, searched, monkeypatch, tmp_path):
+    (tmp_path / "none").mkdir()
+    monkeypatch.setitem(searched.state.index.stored.header, "root", str(tmp_path / "none"))
+    monkeypatch.setattr(type(searched.state), "thumbnail", lambda self, row: b"")
+    with browser_page(served.origin, width=390, dark=True, touch=True) as page:
+        page.set_default_timeout(90_000)
+        page.goto(served.link)
+        page.locator("#gone").wait_for()
+        note = page.locator("#gone").text_content()
+        assert note.startswith("5 videos shown here cannot be read") and "sce-video index" in note
+        page.locator(".card .picture").first.click()
+        wait_for_results(page, 4)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,150 @@
+"""Average pooling and representations of any backbone."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import pytest
+import torch
+from torch import nn
+
+from sce_video.engine.untrusted_network import BACKBONES
+from sce_video.models.backbones.common import average_pool, map_tokens, represent
+from sce_video.registry import MODELS
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 3, 4), (2, 5, 3, 4, 6)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_mean_over_everything_after_the_channels(shape, dtype):
+    features = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    expected = features.double().flatten(2).mean(2)
+    pooled = average_pool(features)
+    assert pooled.dtype == dtype
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(pooled.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("features", "got"), [(torch.zeros(2, 5), r"\(2, 5\)"), ((torch.zeros(1, 2, 3),), "tuple")]
+)
+def test_what_cannot_be_pooled_is_named(features, got):
+    with pytest.raises(ValueError, match=rf"\(N, C, \.\.\.\), got {got}"):
+        average_pool(features)
+
+
+class MaxPooling(nn.Conv3d):
+    def pool(self, features):
+        return features.amax(dim=(2, 3, 4))
+
+
+def test_represent_uses_the_backbones_own_pool_or_the_mean():
+    torch.manual_seed(0)
+    view = torch.rand(2, 3, 2, 4, 4)
+    own, plain = MaxPooling(3, 5, 1), nn.Conv3d(3, 5, 1)
+    assert torch.equal(represent(own, view), own(view).amax(dim=(2, 3, 4)))
+    assert torch.equal(represent(plain, view), plain(view).mean(dim=(2, 3, 4)))
+    plain.pool = nn.MaxPool3d(2)  # a layer with this name is not the contract
+    assert torch.equal(represent(plain, view), plain(view).mean(dim=(2, 3, 4)))
+
+
+# Every registered backbone of this package keeps the contract, under every method.
+
+
+#: A small variant of each.
+SMALL = {
+    "HFEncoder": dict(
+        architecture=dict(
+            model_type="dinov2",
+            image_size=32,
+            patch_size=8,
+            hidden_size=8,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            mlp_ratio=2,
+        ),
+        pool="mean",
+    ),
+    "R2Plus1d": dict(depth=18, base_channels=4),
+    "ResNet2d": dict(depth=18, base_channels=4),
+    "ResNet3dSlowPath": dict(depth=18, base_channels=4),
+    "S3D": dict(base_channels=4, gating=True),
+    "VisionTransformer3d": dict(depth=2, embed_dims=8, num_heads=2),
+}
+
+
+def registered() -> list[str]:
+    """Names of all backbones of sce_video/models/backbones."""
+    package = "sce_video.models.backbones."
+    return sorted(n for n, c in MODELS.module_dict.items() if c.__module__.startswith(package))
+
+
+def build(name: str, **options) -> torch.nn.Module:
+    assert name in SMALL, f"add a small variant of {name} to SMALL"
+    torch.manual_seed(0)
+    if name == "HFEncoder":
+        pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    return MODELS.build(dict(type=name, **SMALL[name], **options))
+
+
+def test_a_checkpoint_may_name_each():
+    assert BACKBONES["sce_video"] == set(registered())
+
+
+@pytest.mark.parametrize("name", registered())
+@pytest.mark.parametrize("frames", [1, 3, 8])  # an image is a clip of one frame
+def test_features_and_representation(name, frames):
+    backbone = build(name).eval()
+    view = torch.rand(2, 3, frames, 64, 64)
+    with torch.no_grad():
+        features = backbone(view)
+        assert features.ndim == 5 and features.shape[:2] == (2, backbone.out_channels)
+        h = backbone.pool(features)
+        assert h.shape == (2, backbone.out_channels)
+        assert torch.equal(h, features.mean(dim=(2, 3, 4)))
+        assert torch.equal(h, average_pool(features))
+        assert torch.equal(represent(backbone, view), h)
+        if features[0, 0].numel() > 1:
+            tokens = map_tokens(features)
+            assert torch.equal(tokens[1, -1], features[1, :, -1, -1, -1])
+            torch.testing.assert_close(tokens.mean(dim=1), h)
+        # A sample's features do not depend on the others.
+        torch.testing.assert_close(backbone(view[:1]), features[:1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", registered())
+def test_gradients_reach_every_parameter(name):
+    backbone = build(name).train()
+    for module in backbone.modules():  # blocks that begin as the identity hide their gradients
+        if (norm := getattr(module, "last_norm", None)) is not None:
+            torch.nn.init.ones_(norm.weight)
+    represent(backbone, torch.rand(4, 3, 8, 64, 64)).square().sum().backward()
+    without = [n for n, p in backbone.named_parameters() if p.grad is None or not p.grad.any()]
+    # Temporal convolutions of few channels may die in ReLU; nothing is left out of the graph.
+    assert not [n for n, p in backbone.named_parameters() if p.grad is None and p.requires_grad]
+    assert len(without) < 0.05 * len(list(backbone.parameters())), without
+
+
+def with_channels_last() -> list[str]:
+    """Those of convolutions."""
+    return [n for n in registered() if "channels_last" in signature(MODELS.get(n)).parameters]
+
+
+@pytest.mark.parametrize("name", with_channels_last())
+def test_channels_last_gives_the_same(name):
+    plain, last = build(name).eval(), build(name, channels_last=True).eval()
+    last.load_state_dict(plain.state_dict())
+    view = torch.rand(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(last(view), plain(view), rtol=1e-4, atol=1e-4)
+    formats = (torch.channels_last, torch.channels_last_3d)
+    convolution = next(p for p in last.parameters() if p.ndim >= 4 and p.shape[-1] > 1)
+    assert convolution.is_contiguous(memory_format=formats[convolution.ndim - 4])
+
+
+@pytest.mark.parametrize("name", registered())
+def test_bf16_autocast_and_bad_views(name):
+    backbone = build(name)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert represent(backbone, torch.rand(2, 3, 4, 64, 64)).isfinite().all()
+    with pytest.raises(ValueError, match=r"\(1, 3, 32, 32\)"):
+        backbone(torch.rand(1, 3, 32, 32))

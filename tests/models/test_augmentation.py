@@ -1,0 +1,371 @@
+"""Batched application of drawn parameters: plan, order, samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from helpers import augmentation_oracle as oracle
+from helpers.augmentation_oracle import clips, per_frame
+from mmengine.config import ConfigDict
+
+from sce_video.engine.config.load import load_config
+from sce_video.models import augmentation
+from sce_video.models.augmentation import (
+    ViewAugmentation,
+    ViewParameters,
+    adjust_brightness,
+    adjust_hue,
+    adjust_saturation,
+    augment,
+    build_view,
+    draw_parameters,
+    gaussian_blur,
+    named_view,
+    planned_operations,
+)
+from sce_video.registry import MODELS
+
+
+def nothing(n: int) -> ViewParameters:
+    """Parameters without effect on n samples."""
+    off = np.zeros(n, dtype=bool)
+    return ViewParameters(
+        jitter=off,
+        grey=off,
+        blur=off,
+        solarise=off,
+        flip=off,
+        factors=np.tile(np.array([1, 1, 1, 0], dtype=np.float32), (n, 1)),
+        order=np.tile(np.arange(4), (n, 1)),
+        sigma=np.ones(n, dtype=np.float32),
+    )
+
+
+def test_the_plan_follows_each_samples_order() -> None:
+    drawn = draw_parameters(named_view("strong-gamma", 1.0), range(64), view=0)
+    names = ["brightness", "contrast", "saturation", "hue"]
+    for i in range(64):
+        done = [name for name, samples in planned_operations(drawn) if i in samples]
+        want = [names[part] for part in drawn.order[i]] if drawn.jitter[i] else []
+        want += [name for name in ("grey", "blur", "solarise", "flip") if getattr(drawn, name)[i]]
+        assert done == want
+    assert len(planned_operations(drawn)) <= 20
+
+
+def test_the_order_of_the_operations_matters_and_is_followed() -> None:
+    # One clip, two orders of the same factors: saturation clamps, so the results differ.
+    x = clips(1).expand(2, -1, -1, -1, -1).contiguous()
+    factors = np.tile(np.array([1.7, 1.0, 1.8, 0.15], dtype=np.float32), (2, 1))
+    parameters = replace(
+        nothing(2),
+        jitter=np.ones(2, dtype=bool),
+        factors=factors,
+        order=np.array([[0, 1, 2, 3], [3, 2, 1, 0]]),
+    )
+    b, s, h = (torch.tensor([v]) for v in (1.7, 1.8, 0.15))
+    one = x[:1].clone()
+    got = augment(x.clone(), parameters)
+    forward = adjust_hue(adjust_saturation(adjust_brightness(one, b), s), h)
+    backward = adjust_brightness(adjust_saturation(adjust_hue(one, h), s), b)
+    torch.testing.assert_close(got[:1], forward)
+    torch.testing.assert_close(got[1:], backward)
+    assert (forward - backward).abs().max() > 0.05
+
+
+def test_only_the_chosen_samples_change() -> None:
+    x = clips(5)
+    chosen = np.array([False, True, False, True, False])
+    for name in ("grey", "blur", "solarise", "flip"):
+        got = augment(x.clone(), replace(nothing(5), **{name: chosen}))
+        changed = (got != x).flatten(1).any(dim=1).numpy()
+        np.testing.assert_array_equal(changed, chosen, err_msg=name)
+
+
+def test_a_wrong_number_of_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 parameters for 2 samples"):
+        augment(clips(2), nothing(3))
+
+
+# Gaussian blur against a direct convolution and OpenCV.
+
+
+@pytest.mark.parametrize(
+    ("h", "w"),
+    [(24, 30), (23, 12), (12, 13), (8, 25), (5, 4), (1, 7)],
+    ids=["large", "edge", "just mirrored", "low", "tiny", "one row"],
+)
+def test_blur_equals_a_direct_convolution(h: int, w: int) -> None:
+    sigma = torch.tensor([0.1, 0.9, 2.0])
+    x = torch.rand(3, 3, 2, h, w, generator=torch.Generator().manual_seed(0))
+    got = gaussian_blur(x, sigma)
+    torch.testing.assert_close(got, per_frame(oracle.blur, x, sigma), atol=1e-5, rtol=0)
+
+
+def test_blur_equals_opencv() -> None:
+    x = clips(2, h=40, w=32)
+    got = gaussian_blur(x, torch.tensor([0.5, 1.7]))
+    for i, sigma in enumerate((0.5, 1.7)):
+        for t in range(x.shape[2]):
+            frame = x[i, :, t].permute(1, 2, 0).numpy()
+            want = cv2.GaussianBlur(frame, (23, 23), sigma, borderType=cv2.BORDER_REFLECT_101)
+            np.testing.assert_allclose(got[i, :, t].permute(1, 2, 0).numpy(), want, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel_size", [0, 4, -3])
+def test_an_even_kernel_is_refused(kernel_size: int) -> None:
+    with pytest.raises(ValueError, match="kernel_size must be odd"):
+        gaussian_blur(torch.zeros(1, 3, 1, 8, 8), torch.ones(1), kernel_size)
+
+
+# Colour operations against the per-frame oracle (colorsys, numpy).
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
+def test_blends_equal_the_oracle(name: str) -> None:
+    factors = torch.tensor([0.0, 0.2, 0.7, 1.0, 1.3, 1.8])
+    x = clips(len(factors))
+    got = getattr(augmentation, f"adjust_{name}")(x, factors)
+    torch.testing.assert_close(got, per_frame(getattr(oracle, name), x, factors), atol=1e-5, rtol=0)
+
+
+def test_hue_equals_colorsys() -> None:
+    shifts = torch.tensor([-0.5, -0.2, -0.01, 0.0, 0.1, 1 / 3, 0.5])
+    x = clips(len(shifts))
+    got = augmentation.adjust_hue(x, shifts)
+    torch.testing.assert_close(got, per_frame(oracle.hue, x, shifts), atol=1e-5, rtol=0)
+
+
+def test_hue_is_finite_and_in_range_on_tiny_chroma() -> None:
+    x = clips(1)
+    x[:, 0] = x[:, 1]
+    x[:, 2] = x[:, 1] + 1e-39  # a denormal chroma
+    got = augmentation.adjust_hue(x, torch.tensor([0.3]))
+    torch.testing.assert_close(got, x, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["grey", "solarise", "flip"])
+def test_operations_without_value_equal_the_oracle(name: str) -> None:
+    function = {
+        "grey": augmentation.to_grey,
+        "solarise": augmentation.solarise,
+        "flip": augmentation.flip_horizontal,
+    }[name]
+    x = clips(3)
+    torch.testing.assert_close(function(x), per_frame(getattr(oracle, name), x), atol=1e-6, rtol=0)
+
+
+def test_solarise_inverts_from_its_threshold_on() -> None:
+    x = torch.tensor([0.0, 0.4999, 0.5, 0.75, 1.0]).view(1, 1, 1, 1, 5)
+    want = torch.tensor([0.0, 0.4999, 0.5, 0.25, 0.0]).view_as(x)
+    torch.testing.assert_close(augmentation.solarise(x), want)
+    want_low = torch.tensor([0.0, 0.5001, 0.5, 0.25, 0.0]).view_as(x)
+    torch.testing.assert_close(augmentation.solarise(x, threshold=0.4), want_low)
+
+
+def test_contrast_blends_with_the_mean_of_each_frame_not_of_the_clip() -> None:
+    x = torch.zeros(1, 3, 2, 4, 4)
+    x[:, :, 1] = 1.0  # a black and a white frame
+    got = augmentation.adjust_contrast(x, torch.tensor([0.0]))
+    # Each becomes its own mean: with the clip's mean both would be 0.5.
+    torch.testing.assert_close(got[:, :, 0], torch.zeros(1, 3, 4, 4))
+    torch.testing.assert_close(got[:, :, 1], torch.full((1, 3, 4, 4), 0.9999))
+
+
+# Distributions of the augmentation parameters, and their dependence on seed and view.
+
+
+DRAWS = 20_000
+SIGMAS = 4.0  # with the fixed seeds below the outcome never changes
+
+# The paper's table tab:augmentations, copied by hand: flip, jitter, brightness, contrast,
+# saturation, hue, grey, blur, solarise.
+TABLE = {
+    "weak": (0.5, 0.0, None, None, None, None, 0.0, 0.0, 0.0),
+    "strong": (0.5, 0.8, 0.4, 0.4, 0.4, 0.1, 0.2, 0.5, 0.0),
+    "strong-alpha": (0.5, 0.8, 0.4, 0.4, 0.2, 0.1, 0.2, 1.0, 0.0),
+    "strong-beta": (0.5, 0.8, 0.4, 0.4, 0.2, 0.1, 0.2, 0.1, 0.2),
+    "strong-gamma": (0.5, 0.8, 0.4, 0.4, 0.2, 0.1, 0.2, 0.5, 0.2),
+}
+COLUMNS = (
+    "flip_prob",
+    "jitter_prob",
+    "brightness",
+    "contrast",
+    "saturation",
+    "hue",
+    "grey_prob",
+    "blur_prob",
+    "solarise_prob",
+)
+
+
+@pytest.fixture(scope="module")
+def gamma() -> ViewParameters:
+    return draw_parameters(named_view("strong-gamma", strength=1.0), range(DRAWS), view=1)
+
+
+def assert_share(share: float, probability: float, draws: int = DRAWS) -> None:
+    bound = SIGMAS * np.sqrt(probability * (1 - probability) / draws)
+    assert abs(share - probability) <= bound, (share, probability, bound)
+
+
+def assert_uniform(values: np.ndarray, low: float, high: float) -> None:
+    assert low <= values.min() and values.max() <= high
+    assert values.min() < low + 0.01 * (high - low) and values.max() > high - 0.01 * (high - low)
+    counts, _ = np.histogram(values, bins=10, range=(low, high))
+    for count in counts:
+        assert_share(count / len(values), 0.1, len(values))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_named_views_are_the_papers_table(name: str) -> None:
+    view = named_view(name)
+    for column, value in zip(COLUMNS, TABLE[name], strict=True):
+        if value is not None:
+            assert getattr(view, column) == pytest.approx(value), column
+    assert view.blur_sigma == (0.1, 2.0)
+
+
+@pytest.mark.parametrize("name", ["strong-alpha", "strong-beta", "strong-gamma"])
+def test_strength_one_is_the_best_video_setting(name: str) -> None:
+    view = named_view(name, strength=1.0)
+    colour = (view.brightness, view.contrast, view.saturation, view.hue)
+    assert colour == pytest.approx((0.8, 0.8, 0.4, 0.2))
+    table = named_view(name)
+    for column in ("flip_prob", "jitter_prob", "grey_prob", "blur_prob", "solarise_prob"):
+        assert getattr(view, column) == getattr(table, column)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_decision_has_its_probability(name: str) -> None:
+    flip, jitter, *_, grey, blur, solarise = TABLE[name]
+    drawn = draw_parameters(named_view(name), range(DRAWS), view=0)
+    for decision, probability in (
+        (drawn.flip, flip),
+        (drawn.jitter, jitter),
+        (drawn.grey, grey),
+        (drawn.blur, blur),
+        (drawn.solarise, solarise),
+    ):
+        assert_share(decision.mean(), probability)
+
+
+def test_factors_and_sigma_are_uniform_in_their_ranges(gamma: ViewParameters) -> None:
+    assert_uniform(gamma.factors[:, 0], 0.2, 1.8)
+    assert_uniform(gamma.factors[:, 1], 0.2, 1.8)
+    assert_uniform(gamma.factors[:, 2], 0.6, 1.4)
+    assert_uniform(gamma.factors[:, 3], -0.2, 0.2)
+    assert_uniform(gamma.sigma, 0.1, 2.0)
+
+
+def test_the_draw_depends_on_seed_and_view_only() -> None:
+    view = named_view("strong", strength=1.0)
+    together = draw_parameters(view, [11, 2**62 + 5, -3], view=1)
+    for i, seed in enumerate((11, 2**62 + 5, -3)):
+        alone = draw_parameters(view, [seed], view=1)
+        np.testing.assert_array_equal(alone.factors[0], together.factors[i])
+        np.testing.assert_array_equal(alone.order[0], together.order[i])
+        assert alone.sigma[0] == together.sigma[i] and alone.flip[0] == together.flip[i]
+    other = draw_parameters(view, [11, 2**62 + 5, -3], view=0)
+    assert not np.isclose(other.factors, together.factors).any()
+
+
+def test_views_do_not_repeat_the_stream_of_the_plain_seed() -> None:
+    """The dataset may seed a generator with the sample's seed: view 0 must differ from it."""
+    view = ViewAugmentation(brightness=1.0, jitter_prob=0.5)
+    drawn = draw_parameters(view, range(2000), view=0).factors[:, 0] / 2.0
+    plain = np.array([np.random.default_rng(seed).random(14) for seed in range(2000)])
+    correlation = [abs(np.corrcoef(drawn, column)[0, 1]) for column in plain.T]
+    assert max(correlation) < 0.1
+
+
+def test_rows_select_samples(gamma: ViewParameters) -> None:
+    part = gamma.rows(slice(3, 7))
+    assert len(part) == 4
+    np.testing.assert_array_equal(part.order, gamma.order[3:7])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(jitter_prob=1.1), "jitter_prob is a probability"),
+        (dict(flip_prob=-0.1), "flip_prob is a probability"),
+        (dict(grey_prob=float("nan")), "grey_prob is a probability"),
+        (dict(brightness=-0.1), "brightness must be 0 or more"),
+        (dict(hue=0.6), "hue must be 0 to 0.5"),
+        (dict(blur_sigma=(0.0, 2.0)), "blur_sigma"),
+        (dict(blur_sigma=(2.0, 1.0)), "blur_sigma"),
+        (dict(blur_sigma=(0.1, 1.0, 2.0)), "blur_sigma"),
+        (dict(blur_sigma=(0.1, 12.0)), "blur_sigma"),
+    ],
+)
+def test_bad_values_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ViewAugmentation(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (dict(name="strong-aplha"), "did you mean 'strong-alpha'"),
+        (dict(name="strong", strength=3.0), "hue must be 0 to 0.5"),
+        (dict(name="strong", strength=-1.0), "strength must be 0 or more"),
+        (dict(name="strong", gray_prob=0.2), "did you mean 'grey_prob'"),
+        (dict(name="strong", strenght=1.0), "unknown key 'strenght'"),
+        (dict(brightness=0.4, strength=1.0), "give name"),
+    ],
+)
+def test_bad_configs_are_refused(config: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_view(config)
+
+
+def test_build_view_takes_names_values_both_and_objects() -> None:
+    assert build_view(dict(name="strong-beta", strength=1.0)) == named_view("strong-beta", 1.0)
+    assert build_view(dict(flip_prob=0.5)) == named_view("weak")
+    without_blur = build_view(ConfigDict(name="strong", blur_prob=0.0, blur_sigma=[0.2, 1.0]))
+    assert without_blur.blur_prob == 0.0 and without_blur.grey_prob == 0.2
+    assert without_blur.blur_sigma == (0.2, 1.0)
+    assert build_view(without_blur) is without_blur
+    assert build_view({}) == ViewAugmentation()
+
+
+# The view configs build the augmentations of their names.
+
+
+EXPECTED = {
+    "weak": (("weak", 0.5), ("weak", 0.5)),
+    "strong": (("strong", 0.5), ("strong", 0.5)),
+    "strong_alpha": (("strong-alpha", 0.5), ("strong-alpha", 0.5)),
+    "strong_beta": (("strong-beta", 0.5), ("strong-beta", 0.5)),
+    "strong_gamma": (("strong-gamma", 0.5), ("strong-gamma", 0.5)),
+    "strong_weak": (("strong", 0.5), ("weak", 0.5)),
+    "alpha_beta_s0.5": (("strong-alpha", 0.5), ("strong-beta", 0.5)),
+    "alpha_beta_s1.0": (("strong-alpha", 1.0), ("strong-beta", 1.0)),
+}
+
+
+def test_every_base_is_expected(repo: Path) -> None:
+    assert {path.stem for path in (repo / "configs/_base_/views").glob("*.py")} == set(EXPECTED)
+
+
+def test_a_recipe_inherits_and_overrides_the_views(repo: Path, tmp_path: Path) -> None:
+    base = repo / "configs/_base_/views/alpha_beta_s1.0.py"
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(f"_base_ = [{str(base)!r}]\ndata_preprocessor = dict(channels_last=True)\n")
+    inherited = MODELS.build(load_config(recipe).data_preprocessor)
+    assert inherited.channels_last
+    assert inherited.views == [named_view("strong-alpha", 1.0), named_view("strong-beta", 1.0)]
+
+    variant = tmp_path / "variant.py"
+    variant.write_text(
+        f"_base_ = [{str(recipe)!r}]\n"
+        "data_preprocessor = dict(views=[dict(name='weak'), dict(name='weak')])\n"
+    )
+    overridden = MODELS.build(load_config(variant).data_preprocessor)
+    assert overridden.channels_last and overridden.views == [named_view("weak")] * 2

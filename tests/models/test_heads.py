@@ -1,0 +1,356 @@
+"""MLP heads: layers, biases and BN of every method, written out."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import DefaultScope
+from torch import nn
+
+from sce_video.engine import ProbeGridConstructor
+from sce_video.models import MLP
+from sce_video.models.heads import AttentiveProbeHead
+from sce_video.registry import MODELS
+
+
+def described(mlp: MLP) -> list[str]:
+    """The layers as text: "8-16 bias", "bn affine", "bn", "relu"."""
+    texts = []
+    for layer in mlp.layers:
+        if isinstance(layer, nn.Linear):
+            bias = " bias" if layer.bias is not None else ""
+            texts.append(f"{layer.in_features}-{layer.out_features}{bias}")
+        elif isinstance(layer, nn.BatchNorm1d):
+            texts.append("bn affine" if layer.affine else "bn")
+        else:
+            texts.append(type(layer).__name__.lower())
+    return texts
+
+
+HEADS = {
+    "SCE projector": (
+        dict(num_layers=3, norm_output=True),
+        ["8-16", "bn affine", "relu", "16-16", "bn affine", "relu", "16-4", "bn"],
+    ),
+    "SCE and MoCo v3 predictor": (
+        dict(num_layers=2, norm_output=False),
+        ["8-16", "bn affine", "relu", "16-4"],
+    ),
+    "MoCo v3 projector": (
+        dict(num_layers=2, norm_output=True),
+        ["8-16", "bn affine", "relu", "16-4", "bn"],
+    ),
+    "SCE on CIFAR, BYOL": (
+        dict(num_layers=2, norm_output=False, bias_output=True),
+        ["8-16", "bn affine", "relu", "16-4 bias"],
+    ),
+    "MoCo v2, ReSSL": (
+        dict(num_layers=2, norm_output=False, norm_hidden=False, bias=True),
+        ["8-16 bias", "relu", "16-4 bias"],
+    ),
+    "SimCLR": (
+        dict(num_layers=2, norm_output=True, affine_output=True),
+        ["8-16", "bn affine", "relu", "16-4", "bn affine"],
+    ),
+    "SwAV": (
+        dict(num_layers=2, norm_output=False, bias=True),
+        ["8-16 bias", "bn affine", "relu", "16-4 bias"],
+    ),
+    "biases but for the last layer": (
+        dict(num_layers=2, norm_output=True, bias=True, bias_output=False),
+        ["8-16 bias", "bn affine", "relu", "16-4", "bn"],
+    ),
+    "one layer": (dict(num_layers=1, norm_output=True), ["8-4", "bn"]),
+}
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_layers_of_every_method(method):
+    arguments, layers = HEADS[method]
+    mlp = MODELS.build(
+        dict(type="MLP", in_channels=8, hidden_channels=16, out_channels=4, **arguments)
+    )
+    assert described(mlp) == layers
+    assert (mlp.in_channels, mlp.out_channels) == (8, 4)
+    assert mlp(torch.rand(3, 8)).shape == (3, 4)
+
+
+def test_forward_equals_the_functional_one():
+    torch.manual_seed(0)
+    mlp = MLP(6, 5, 4, 2, True, bias=True, affine_output=True).train()
+    h = torch.randn(7, 6)
+    state = {name: value.clone() for name, value in mlp.state_dict().items()}
+
+    def norm(x, number):
+        x = (x - x.mean(0)) / torch.sqrt(x.var(0, correction=0) + 1e-5)
+        return x * state[f"layers.{number}.weight"] + state[f"layers.{number}.bias"]
+
+    x = F.relu(norm(h @ state["layers.0.weight"].T + state["layers.0.bias"], 1))
+    x = norm(x @ state["layers.3.weight"].T + state["layers.3.bias"], 4)
+    torch.testing.assert_close(mlp(h), x, rtol=1e-4, atol=1e-5)
+
+
+def test_heads_of_slowfast_begin_as_theirs():
+    """fvcore's ``c2_xavier_fill``, U(-sqrt(3 / fan in), sqrt(3 / fan in)), and biases of 0."""
+    options = dict(bias=True, init_cfg=dict(type="Caffe2Xavier", layer="Linear"))
+    mlp = MLP(8, 16, 4, 3, False, norm_hidden=False, **options)
+    torch.manual_seed(0)
+    mlp.init_weights()
+    torch.manual_seed(0)
+    for layer in mlp.layers[::2]:
+        bound = math.sqrt(3 / layer.in_features)
+        assert torch.equal(layer.weight, torch.empty_like(layer.weight).uniform_(-bound, bound))
+        assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(num_layers=0), "num_layers must be at least 1, got 0"),
+        (dict(hidden_channels=0), "hidden_channels must be at least 1, got 0"),
+        (dict(in_channels=-1), "in_channels must be at least 1, got -1"),
+        (dict(out_channels=0), "out_channels must be at least 1, got 0"),
+        (dict(norm_output=False, affine_output=True), "affine_output=True needs an output BN"),
+    ],
+)
+def test_bad_combinations(change, message):
+    good = dict(in_channels=8, hidden_channels=16, out_channels=4, num_layers=2, norm_output=True)
+    with pytest.raises(ValueError, match=message):
+        MLP(**{**good, **change})
+
+
+# Attentive probes: against plain attention, a grid against single runs, the frozen backbone.
+
+
+N, C, L, K, HEADS_ATTENTIVE_PROBE = 6, 12, (2, 3, 2), 5, 3
+LRS, DECAYS = (1e-2, 1e-3), (0.5, 0.0)
+WRAPPER = dict(
+    type="MixedPrecisionOptimWrapper", dtype="float32", constructor=ProbeGridConstructor.__name__,
+    optimizer=dict(type="AdamW"), clip_grad=dict(max_norm=0.05, per_group=True),
+)  # fmt: skip
+
+
+def build(lrs=LRS, weight_decays=DECAYS, **options) -> AttentiveProbeHead:
+    torch.manual_seed(0)
+    options = {"num_classes": K, "in_channels": C, "num_heads": HEADS_ATTENTIVE_PROBE, **options}
+    head = AttentiveProbeHead(lrs=lrs, weight_decays=weight_decays, **options).double()
+    with torch.no_grad():  # norms and biases that are not 1 and 0
+        for probe in head.probes:
+            torch.manual_seed(1)
+            for parameter in probe.parameters():
+                parameter.add_(torch.randn(parameter.shape, dtype=torch.float64), alpha=0.2)
+    return head
+
+
+def samples(labels):
+    return [SimpleNamespace(gt_labels=SimpleNamespace(item=label[None])) for label in labels]
+
+
+def batches(count, seed=2):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        features = torch.randn(N, C, *L, generator=generator, dtype=torch.float64)
+        yield features, torch.randint(K, (N,), generator=generator)
+
+
+def wrapped(head, **changes):
+    model = nn.Module()
+    model.cls_head = head
+    with DefaultScope.overwrite_default_scope("sce_video"):
+        return build_optim_wrapper(model, {**WRAPPER, **changes})
+
+
+def plain(features, weights):
+    """Logits (N, K) of one probe of depth 1, every token projected, a head at a time."""
+    tokens = features.flatten(2).transpose(1, 2)
+    tokens = F.layer_norm(tokens, (C,), weights["norm.weight"], weights["norm.bias"], 1e-5)
+    query = F.linear(weights["query"], weights["to_query.weight"], weights["to_query.bias"])
+    keys = F.linear(tokens, weights["to_key.weight"])
+    values = F.linear(tokens, weights["to_value.weight"], weights["to_value.bias"])
+    rows = []
+    for n in range(len(tokens)):
+        parts = []
+        for part in torch.arange(C).chunk(HEADS_ATTENTIVE_PROBE):
+            scores = keys[n][:, part] @ query[part] / math.sqrt(len(part))
+            share = scores.exp() / scores.exp().sum()
+            parts.append(share @ values[n][:, part])
+        x = weights["query"] + torch.cat(parts)
+        y = F.layer_norm(x, (C,), weights["mlp.0.weight"], weights["mlp.0.bias"], 1e-5)
+        y = F.gelu(F.linear(y, weights["mlp.1.weight"], weights["mlp.1.bias"]))
+        x = x + F.linear(y, weights["mlp.3.weight"], weights["mlp.3.bias"])
+        rows.append(F.linear(x, weights["fc_cls.weight"], weights["fc_cls.bias"]))
+    return torch.stack(rows)
+
+
+def test_a_step_equals_plain_attention_at_each_point():
+    """Values, gradients, and the weights after one step of AdamW."""
+    head = build()
+    (features, labels), = batches(1)  # fmt: skip
+    references = [
+        {name: p.detach().clone().requires_grad_() for name, p in probe.named_parameters()}
+        for probe in head.probes
+    ]
+    optim = wrapped(head, clip_grad=None)
+    losses = head.loss(features, samples(labels))
+    expected = []
+    for weights, point in zip(references, head.grid, strict=True):
+        loss = F.cross_entropy(plain(features, weights), labels)
+        expected.append(loss)
+        loss.backward()
+        weights |= {"optimizer": torch.optim.AdamW(list(weights.values()), *point[:1],
+                                                   weight_decay=point.weight_decay)}  # fmt: skip
+    torch.testing.assert_close(losses["loss"], sum(expected), rtol=1e-12, atol=0)
+    assert losses["ce_max"] == losses["ce_min"], "all start from the same weights"
+    losses["loss"].backward()
+    for weights, probe in zip(references, head.probes, strict=True):
+        for name, parameter in probe.named_parameters():
+            torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=1e-9, atol=1e-14)
+        weights["optimizer"].step()
+    optim.step()
+    for weights, probe in zip(references, head.probes, strict=True):
+        for name, parameter in probe.named_parameters():
+            torch.testing.assert_close(parameter, weights[name], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_is_the_attentive_classifier_of_v_jepa_2(depth):
+    """The pooler of transformers' V-JEPA 2, with the same weights and the authors' eps."""
+    vjepa2 = pytest.importorskip("transformers.models.vjepa2.modeling_vjepa2")
+    config = vjepa2.VJEPA2Config(
+        hidden_size=C, num_attention_heads=HEADS_ATTENTIVE_PROBE, num_pooler_layers=depth - 1,
+        mlp_ratio=4, layer_norm_eps=1e-5,
+    )  # fmt: skip
+    config._attn_implementation = "sdpa"  # eager takes the softmax in float32
+    theirs = vjepa2.VJEPA2AttentivePooler(config).double().eval()
+    head = build(LRS[:1], DECAYS[:1], depth=depth).eval()
+    (probe,) = head.probes
+    own = dict(probe.named_parameters())
+    layer = "cross_attention_layer."
+    names = {
+        "query": "query_tokens", "norm": f"{layer}layer_norm1", "mlp.0": f"{layer}layer_norm2",
+        "mlp.1": f"{layer}mlp.fc1", "mlp.3": f"{layer}mlp.fc2",
+        **{f"to_{n}": f"{layer}cross_attn.{n[0]}_proj" for n in ("query", "key", "value")},
+    }  # fmt: skip
+    for i in range(depth - 1):
+        block, other = f"blocks.{i}", f"self_attention_layers.{i}"
+        names |= {
+            f"{block}.norm1": f"{other}.layer_norm1", f"{block}.norm2": f"{other}.layer_norm2",
+            f"{block}.linear1": f"{other}.mlp.fc1", f"{block}.linear2": f"{other}.mlp.fc2",
+            f"{block}.self_attn.out_proj": f"{other}.self_attn.out_proj",
+        }  # fmt: skip
+        for end in ("weight", "bias"):
+            parts = own[f"{block}.self_attn.in_proj_{end}"].chunk(3)
+            for part, name in zip(parts, "qkv", strict=True):
+                theirs.get_parameter(f"{other}.self_attn.{name}_proj.{end}").data.copy_(part)
+    for name, parameter in own.items():
+        stem, _, end = name.rpartition(".")
+        other = names.get(name) or f"{names.get(stem)}.{end}"
+        if "in_proj" not in name and "fc_cls" not in name:
+            theirs.get_parameter(other).data.copy_(
+                parameter.reshape_as(theirs.get_parameter(other))
+            )
+    (features, _), = batches(1)  # fmt: skip
+    with torch.no_grad():
+        pooled = theirs(features.flatten(2).transpose(1, 2))
+        torch.testing.assert_close(head(features), probe.fc_cls(pooled), rtol=1e-9, atol=1e-12)
+
+
+def train(head, steps=6):
+    optim = wrapped(head)
+    for features, labels in batches(steps):
+        optim.update_params(head.loss(features, samples(labels))["loss"])
+    return head
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_grid_in_one_pass_is_a_run_for_each_point(depth):
+    """With clipping, whose norm is that of each probe alone."""
+    grid = train(build(depth=depth))
+    distances = []
+    for i, point in enumerate(grid.grid):
+        alone = train(build((point.lr,), (point.weight_decay,), depth=depth))
+        for name, parameter in alone.probes[0].named_parameters():
+            other = grid.probes[i].get_parameter(name)
+            torch.testing.assert_close(parameter, other, rtol=0, atol=1e-10)
+        distances.append(
+            float((alone.probes[0].query - build().probes[0].query).detach().abs().max())
+        )
+    assert len(set(distances)) == len(distances), "the points are trained differently"
+
+
+def test_the_backbone_takes_no_gradient_and_keeps_its_statistics():
+    config = dict(
+        type="Recognizer3D",
+        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=2, frozen_stages=4),
+        cls_head=dict(type="AttentiveProbeHead", num_classes=3, in_channels=16, lrs=(0.1, 0.01)),
+        data_preprocessor=dict(type="RecognizerDataPreprocessor"),
+    )
+
+    def step(config):
+        with DefaultScope.overwrite_default_scope("sce_video"):
+            model = MODELS.build(config)
+            optim = build_optim_wrapper(model, WRAPPER)
+        model.train()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        labels = samples(torch.tensor([0, 2]))
+        loss = model(torch.rand(2, 1, 3, 4, 64, 64), labels, mode="loss")["loss"]
+        optim.update_params(loss)
+        return model, before
+
+    model, before = step(config)
+    assert all(p.grad is None and not p.requires_grad for p in model.backbone.parameters())
+    changed = {n for n, value in model.state_dict().items() if not torch.equal(value, before[n])}
+    assert changed == {f"cls_head.{name}" for name, _ in model.cls_head.named_parameters()}
+    config["backbone"]["frozen_stages"] = 3
+    with pytest.raises(ValueError, match="trained on a frozen backbone.*frozen_stages=4"):
+        step(config)
+
+
+def test_a_diverged_probe_leaves_the_others_their_gradients():
+    heads = build(), build()
+    (features, labels), = batches(1)  # fmt: skip
+    with torch.no_grad():
+        heads[1].probes[0].query.fill_(float("nan"))
+    for head in heads:
+        head.loss(features, samples(labels))["loss"].backward()
+    for mine, other in zip(heads[0].probes[1:], heads[1].probes[1:], strict=True):
+        for a, b in zip(mine.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(lrs=()), r"grid is empty: lrs and weight_decays.*lrs=\[\]"),
+        (dict(weight_decays=[]), "grid is empty"),
+        (dict(lrs=(1e-3, 0.001, 0.1)), "given twice: lr0.001_wd0, lr0.001_wd0.5$"),
+        (dict(lrs=(0.0,)), "above 0.*lr=0"),
+        (dict(weight_decays=(-1.0,)), "weight_decay=-1"),
+        (dict(num_classes=1), "two classes or more, got num_classes=1"),
+        (dict(num_classes=None), "two classes or more"),
+        (dict(num_heads=5), "num_heads must divide the 12 channels.*got 5"),
+        (dict(depth=0), "depth must be at least 1"),
+        (dict(selected=4), "one of 4 grid points, got 4"),
+    ],
+)
+def test_wrong_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(**{"lrs": LRS, **options})
+
+
+@pytest.mark.parametrize("shape", [(N, C), (N, C, 1, 1, 1)])
+def test_a_backbone_without_tokens_is_refused(shape):
+    with pytest.raises(
+        ValueError, match=r"two positions or more, got \(6, 12.*no tokens.*pool=mean"
+    ):
+        build()(torch.zeros(shape, dtype=torch.float64))
+
+
+def test_parameter_groups_need_such_a_head():
+    with pytest.raises(ValueError, match=r"parameter_groups\(\), got Linear"):
+        wrapped(nn.Linear(2, 2))
