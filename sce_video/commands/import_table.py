@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     check_source(args.source, args.data_root)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.data_tools.tables import ImportOptions, import_videos, summarize
+    from sce_video.data_tools.tables import ImportOptions, describe_import, import_videos
     from sce_video.data_tools.verify import read_videos
 
     options = ImportOptions(
@@ -85,5 +85,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = import_videos(videos, root, args.table, options, on_progress=progress)
     except StorageError as error:
         raise StorageError(f"{error}; the same command resumes from here") from error
-    print(summarize(result, args.table))
+    print(describe_import(result, args.table))
     return 0 if result.complete else 1

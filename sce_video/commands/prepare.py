@@ -89,7 +89,7 @@ class DataSet(NamedTuple):
         about: Its name, and the lists that are written.
         module: Below ``data_tools.prepare``; its ``SETS`` have the set.
         options: Of :data:`OPTIONS`.
-        folders: Options for other folders than the usual ones.
+        folders: PrepareOptions for other folders than the usual ones.
         find: Reads the lists and locates the files; None if there is nothing more to do.
     """
 
@@ -201,7 +201,7 @@ _AVA_OPTIONS = tuple(OPTIONS)[-6:]
 
 
 def _parser(name: str, about: str, layout: str) -> Parser:
-    """Options that all sets of downloads share."""
+    """PrepareOptions that all sets of downloads share."""
     parser = Parser(
         f"{sys.argv[0]} {name}",
         description=about,
@@ -296,29 +296,22 @@ def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
 
 
 def _prepare_ava(argv: Sequence[str]) -> int:
-    from sce_video.data_tools.prepare.ava import prepare_ava
-    from sce_video.data_tools.prepare.ava_files import LAYOUT, AvaOptions
+    from sce_video.data_tools.prepare.ava import AvaOptions, prepare_ava
+    from sce_video.data_tools.prepare.ava_files import LAYOUT
 
     parser = _parser("ava", f"Prepare {OTHERS['ava']}.", LAYOUT)
     _add_options(parser, _AVA_OPTIONS, ("videos", "annotations"))
     args = parser.parse_args(argv)
     options = AvaOptions(
-        root=args.root,
+        **vars(_options_of(args)),
         annotations=args.annotations,
         detections=tuple(args.detections),
         without_detections=args.no_detections,
         min_score=args.min_score,
         videos=args.videos,
         frames=args.frames,
-        out=args.out,
-        workers=args.workers,
-        time_limit=args.time_limit,
-        ray=args.ray,
-        check=not args.no_check,
-        keep_missing=args.keep_missing,
         skip_frameless=args.skip_frameless,
         unannotated=args.unannotated,
-        force=args.force,
     )
     return _status("ava", args, prepare_ava(options))
 
@@ -332,9 +325,9 @@ def _prepare_transfer_set(name: str, argv: Sequence[str]) -> int:
 
 
 def _options_of(args: Arguments) -> Any:
-    from sce_video.data_tools.prepare.lists import Options
+    from sce_video.data_tools.prepare.lists import PrepareOptions
 
-    return Options(
+    return PrepareOptions(
         root=args.root,
         out=args.out,
         workers=args.workers,

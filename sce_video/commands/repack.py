@@ -41,15 +41,15 @@ from sce_video.commands.arguments import (
     add_options,
     check_source,
 )
-from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, Options, Settings
+from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, RepackOptions, Settings
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList, scan_folder
 from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 
 if TYPE_CHECKING:
-    from sce_video.data_tools.repack import Plan
+    from sce_video.data_tools.repack import RepackPlan
 
-_SETTINGS, _OPTIONS = Settings(), Options()
+_SETTINGS, _OPTIONS = Settings(), RepackOptions()
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -215,7 +215,7 @@ def read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
     return videos, root
 
 
-def read_plan(args: argparse.Namespace) -> Plan:
+def read_plan(args: argparse.Namespace) -> RepackPlan:
     """The files of a command line with an output folder."""
     from sce_video.data_tools.repack import make_plan, plan_segments
     from sce_video.data_tools.verify import read_videos
@@ -239,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Repack and return the exit status."""
     args = parse_args(argv)
     settings = read_settings(args)
-    options = Options(
+    options = RepackOptions(
         workers=args.workers,
         threads=args.threads,
         timeout=args.timeout,
@@ -258,27 +258,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise StorageError(f"{error}; the same command resumes from here") from error
 
 
-def repack_into_table(args: argparse.Namespace, settings: Settings, options: Options) -> int:
+def repack_into_table(args: argparse.Namespace, settings: Settings, options: RepackOptions) -> int:
     """Write rows, print what was done, and return the exit status."""
     from sce_video.data_tools.repack import repack_to_table
-    from sce_video.data_tools.tables import summarize as summarize_table
+    from sce_video.data_tools.tables import describe_import
 
     videos, root = read_source(args)
     progress = FileProgress("repack", "repacking")
     result = repack_to_table(videos, root, args.to, settings, options, on_progress=progress)
-    print_text(summarize_table(result, args.to, "repacked"))
+    print_text(describe_import(result, args.to, "repacked"))
     return 0 if result.complete else 1
 
 
-def repack_into_folder(args: argparse.Namespace, settings: Settings, options: Options) -> int:
+def repack_into_folder(args: argparse.Namespace, settings: Settings, options: RepackOptions) -> int:
     """Write files, lists and reports, print what was done, and return the exit status."""
     from sce_video.data_tools.repack import repack
-    from sce_video.data_tools.repack.report import summarize
+    from sce_video.data_tools.repack.report import describe_repack
 
     plan = read_plan(args)
     progress = FileProgress("repack", "repacking")
     report, written = repack(plan, args.destination, settings, options, on_progress=progress)
-    print_text(summarize(report))
+    print_text(describe_repack(report))
     for path in written:
         print_text(f"written: {path}")
     return 1 if report["failed"] else 0

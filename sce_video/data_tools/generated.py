@@ -107,8 +107,11 @@ def generate_toy_actions(
         rng = np.random.default_rng([seed, PARTS.index(part), number])
         what, how = CLASSES[number % len(CLASSES)].split("_")
         frames = render_toy_action(what, how, rng, size=size, num_frames=num_frames, fps=fps)
-        _write_video(_video_path(root, part, number), frames, fps)
+        # All frames are key frames: reading four of sixty decodes four.
+        encoded = encode_h264(frames, fps, {"crf": "18", "tune": "fastdecode", "g": "1"})
+        write_bytes(_video_path(root, part, number), encoded)
 
+    # Every video has a random generator of its own, so threads may take them in any order.
     with ThreadPoolExecutor(workers) as pool:  # numpy and the encoder release the GIL
         for _ in pool.map(write, todo):
             pass
@@ -163,7 +166,8 @@ def render_toy_action(
     dy = (centres[None, :, None] - motion.y[:, None, None]) / radius  # (T, H, 1)
     distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
     mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # an edge one pixel wide
-    low, high = _draw_shades(rng)
+    contrast = rng.uniform(55, 75)
+    low, high = _MIDDLE - contrast, _MIDDLE + contrast  # darkest and lightest grey of the disc
     pattern = _draw_pattern(what, rng, dx, dy, distance)
     disc = (low + high) / 2 + (high - low) / 2 * pattern
     grey = _draw_background(rng, size, num_frames)
@@ -258,20 +262,8 @@ def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
     return np.stack([np.interp(at, known, column) for column in rows.T], axis=1)
 
 
-def _draw_shades(rng: np.random.Generator) -> tuple[float, float]:
-    """Darkest and lightest grey of the disc."""
-    contrast = rng.uniform(55, 75)
-    return _MIDDLE - contrast, _MIDDLE + contrast
-
-
 def _video_path(root: Path, part: str, number: int) -> Path:
     return root / part / CLASSES[number % len(CLASSES)] / f"{number:05d}.mp4"
-
-
-def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
-    """Write frames (T, H, W, 3) atomically."""
-    # All frames are key frames: reading four of sixty decodes four.
-    write_bytes(path, encode_h264(frames, fps, {"crf": "18", "tune": "fastdecode", "g": "1"}))
 
 
 def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> bytes:

@@ -183,6 +183,7 @@ def file_problems(path: str, facts: dict[str, Any], limits: Limits) -> list[tupl
 def _describe_incomplete(facts: dict[str, Any]) -> str | None:
     """How a file fails to decode completely; None if it does not fail."""
     frames, seconds = facts["frames"], facts["seconds"]
+    # Of a file cut short there are fewer packets than its header states, if it states a number.
     expected = max(facts["packets"], facts["header_frames"] or 0)
     if facts["refused"]:
         packets = f"{facts['refused']} packet{'s' if facts['refused'] != 1 else ''}"
@@ -258,6 +259,7 @@ def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> di
             facts = _decode_all(path, deadline, limits)
             facts["packets"] = len(reader.timestamps)
             facts["seconds"] = reader.duration
+            # Frames between a damaged packet and the next key frame decode, and show garbage.
             if facts["frames"] != facts["packets"] or facts["refused"]:
                 facts.update(_usable(reader))
     except VideoTimeoutError:

@@ -109,6 +109,7 @@ def _run(
     completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait it keeps their order
     try:
         while True:
+            # Items may be a generator over millions: few are taken that are not yet yielded.
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
@@ -117,8 +118,11 @@ def _run(
                 future.add_done_callback(completed.put)
             if not pending:
                 return
-            done = _next(completed)
-            if done is not None and not _is_broken(done):
+            try:
+                done = completed.get(timeout=1.0)
+            except Empty:
+                done = None
+            if done is not None and not isinstance(done.exception(), BrokenProcessPool):
                 key, _ = pending.pop(done)
                 breaks = 0
                 yield key, _outcome_of(done, timeout)
@@ -131,6 +135,7 @@ def _run(
                         'own starts them under if __name__ == "__main__":'
                     )
                 _stop(pool)
+                # None of these was yielded, so the new pool may process them again.
                 pool, completed = open_pool(), SimpleQueue()
                 items, pending = chain(list(pending.values()), items), {}
     finally:
@@ -141,24 +146,13 @@ def _schedule(
     pool: ProcessPool, function: Callable[[Any], Any], argument: Any, timeout: float
 ) -> Future:
     try:
+        # Each limit is for a failure of the one before: the function's own, pebble's, the alarm.
         arguments = (function, argument, timeout + 2 * _GRACE)
         return pool.schedule(_call, args=arguments, timeout=timeout + _GRACE)
     except RuntimeError as error:  # the pool is no longer active
         future: Future = Future()
         future.set_exception(BrokenProcessPool(str(error)))
         return future
-
-
-def _next(completed: SimpleQueue[Future]) -> Future | None:
-    """The next completed future; None after a second without one."""
-    try:
-        return completed.get(timeout=1.0)
-    except Empty:
-        return None
-
-
-def _is_broken(future: Future) -> bool:
-    return isinstance(future.exception(), BrokenProcessPool)
 
 
 def _stop(pool: ProcessPool) -> None:
@@ -191,20 +185,14 @@ def _begin(start: Callable[[], None] | None) -> None:
     """Make SIGTERM and SIGALRM end a worker at once, also while it is inside C code."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    _end_with_parent()
+    # Linux kills this process when the server that forked it ends, which ends with the driver.
+    # Elsewhere the alarm of _call does so, after the time limit.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if start is not None:
         signal.setitimer(signal.ITIMER_REAL, _SETUP_SECONDS)
         start()
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _end_with_parent() -> None:
-    """Have Linux kill this process when the server that forked it ends, which ends with the driver.
-
-    Elsewhere the alarm of :func:`_call` does so, after the time limit.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> Outcome:

@@ -1,9 +1,9 @@
 """Items of a job on a Ray cluster.
 
-Every Ray task or actor hands its items to one process of :func:`run_local`. So a time limit, a
-crash and an exception are what they are on one machine, whatever C code hangs, and an error of
-Ray itself is the loss of a process of Ray or of its machine. Ray's own retries are off: they would
-know neither when an item itself is at fault (it is tried twice) nor the paths of an attempt.
+Every Ray actor hands its items to one process of :func:`run_local`. So a time limit, a crash and an
+exception are what they are on one machine, whatever C code hangs, and an error of Ray itself is the
+loss of a process of Ray or of its machine. Ray's own retries are off: they would know neither when
+an item itself is at fault (it is tried twice) nor the paths of an attempt.
 
 A call costs time in which its process would have nothing to do. So items of less than a second are
 sent several at once; they are still processed, limited and recorded one by one.
@@ -19,9 +19,8 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
-from uuid import uuid4
 
 from sce_video.jobs.job import BatchJob, Item
 from sce_video.jobs.process_pool import Outcome, WorkersEndedError
@@ -130,7 +129,7 @@ def check_versions(ray: Any) -> None:
             )
 
 
-_AHEAD = 2  # calls scheduled per slot: the one in progress and the next
+_AHEAD = 2  # calls scheduled per actor: the one in progress and the next
 _CALL_SECONDS, _MOST_TOGETHER = 1.0, 64  # of the items of a call, and their number
 _MOST_CRASHES, _MOST_LOSSES = 2, 5  # attempts of one item that may end so
 _MOST_STARTS = 10  # of processes that end before they process an item, one after the other
@@ -141,11 +140,10 @@ _LOOK_EVERY = 10.0  # seconds between two looks at the size of the cluster
 def run_on_ray(
     job: BatchJob, items: Iterable[Item], address: str, count: int | None, timeout: float
 ) -> Done:
-    """Yield (item, outcome) in order of completion; at most two calls per slot are in progress.
+    """Yield (item, outcome) in order of completion; at most two calls per actor are in progress.
 
-    A job without ``setup`` and GPUs runs in tasks, which follow the size of the cluster, another
-    one in actors. An item whose process crashes is tried once more, one whose machine is lost up to
-    five times; then the fault is ``crash`` or ``lost``.
+    An item whose process crashes is tried once more, one whose machine is lost up to five times;
+    then the fault is ``crash`` or ``lost``.
 
     Args:
         job: The job; its class must be importable on the cluster.
@@ -164,17 +162,15 @@ def run_on_ray(
         check_versions(ray)
         # in a list Ray leaves it a reference
         payload = [ray.put((__version__, PackedJob.of(job), timeout))]
-        kind = _Actors if job.gpus or type(job).setup is not BatchJob.setup else _Tasks
-        slots = kind(ray, job, payload, count)
-        run = _Run(ray, slots, timeout)
+        actors = _Actors(ray, job, payload, count)
         try:
-            yield from run.outcomes(iter(items))
+            yield from _Run(ray, actors, timeout).outcomes(iter(items))
         finally:
-            slots.stop(list(run.pending))
+            actors.stop()
 
 
 class _Host:
-    """One process of :func:`run_local` that a task or an actor keeps for its items.
+    """An actor, which keeps one process of :func:`run_local` for its items.
 
     Args:
         payload: Reference to version, job and time limit, in a list.
@@ -189,11 +185,9 @@ class _Host:
         # Ray's own program, which the processes would import to find what a script defines.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._todo: deque[Item] = deque()
-        self._outcomes = run_local(job, self._taken(), 1, timeout)
-
-    def _taken(self) -> Iterator[Item | None]:
-        while True:
-            yield self._todo.popleft() if self._todo else None
+        # None says that there is no other item now, see process_items.
+        taken = (self._todo.popleft() if self._todo else None for _ in repeat(None))
+        self._outcomes = run_local(job, taken, 1, timeout)
 
     def do(self, items: list[Item]) -> tuple[list[tuple[Item, Outcome]], float]:
         """Items with the temporary paths of this attempt and their outcomes; seconds it took."""
@@ -206,95 +200,43 @@ class _Host:
         """Return as soon as the actor runs."""
 
 
-_hosts: dict[str, _Host] = {}  # of a worker process of Ray, which it uses for task after task
-
-
-def _do(
-    run: str, payload: list[Any], items: list[Item]
-) -> tuple[list[tuple[Item, Outcome]], float]:
-    """A task: some items of a run."""
-    if run not in _hosts:
-        _hosts.clear()  # ends the process of an earlier run
-        _hosts[run] = _Host(payload)
-    try:
-        return _hosts[run].do(items)
-    except WorkersEndedError:
-        _hosts.clear()
-        raise
-
-
-class _Tasks:
-    """Tasks of Ray, for jobs of which a process holds nothing.
+class _Actors:
+    """Actors of Ray: as many as the cluster has room for, and more when it grows.
 
     Args:
         ray: The module.
         job: The job.
         payload: For the host.
-        count: Most processes at once, None for all of the cluster.
+        count: Number of actors, None for all that the cluster has room for.
     """
-
-    starting: tuple[Any, ...] = ()
 
     def __init__(self, ray: Any, job: BatchJob, payload: list[Any], count: int | None) -> None:
         self._ray, self._job, self._payload, self._count = ray, job, payload, count
-        self._run = uuid4().hex
-        self._task = ray.remote(_do).options(num_cpus=job.cpus, max_retries=0)
-        self._room, self._looked = 0, float("-inf")
-
-    def room(self, pending: int) -> bool:
-        """Whether one more call may be scheduled, beside those that are pending."""
-        if self._count is not None:
-            return pending < self._count
-        if time.monotonic() - self._looked > _LOOK_EVERY:
-            self._room, self._looked = _AHEAD * _slots(self._ray, self._job), time.monotonic()
-        return pending < self._room
-
-    def schedule(self, items: list[Item]) -> Any:
-        """Reference to what :meth:`_Host.do` returns."""
-        return self._task.remote(self._run, self._payload, items)
-
-    def ended(self, reference: Any, lost: bool) -> None:
-        """A call is no longer in progress."""
-
-    def stop(self, pending: list[Any]) -> None:
-        """End all processes that still have an item."""
-        for reference in pending:
-            with contextlib.suppress(self._ray.exceptions.RayError):
-                self._ray.cancel(reference, force=True)
-
-
-class _Actors:
-    """Actors of Ray, for jobs of which a process holds a model; one that is lost is replaced.
-
-    Args:
-        ray: The module.
-        job: The job.
-        payload: For the host.
-        count: Number of actors, None for as many as the cluster has room for now.
-    """
-
-    def __init__(self, ray: Any, job: BatchJob, payload: list[Any], count: int | None) -> None:
-        self._ray, self._payload = ray, payload
         host = ray.remote(_Host)
         self._host = host.options(num_cpus=job.cpus, num_gpus=job.gpus, max_restarts=0)
         self._starting: dict[Any, Any] = {}  # reference to its readiness -> actor
         self._not_started = 0
         self._load: Counter[Any] = Counter()
         self._where: dict[Any, Any] = {}  # reference to a call -> actor
-        for _ in range(count or _slots(ray, job)):
-            self._add()
+        self._grow()
 
     @property
     def starting(self) -> tuple[Any, ...]:
         """References to wait for besides those of items."""
         return tuple(self._starting)
 
-    def _add(self) -> None:
-        actor = self._host.remote(self._payload)
-        self._starting[actor.ready.remote()] = actor
+    def _grow(self) -> None:
+        """Start actors that are missing; those for which there is no room yet wait in Ray."""
+        self._looked = time.monotonic()
+        wanted = self._count or _slots(self._ray, self._job)
+        for _ in range(wanted - len(self._load) - len(self._starting)):
+            actor = self._host.remote(self._payload)
+            self._starting[actor.ready.remote()] = actor
 
     def room(self, pending: int) -> bool:
         """Whether one more call may be scheduled, beside those that are pending."""
+        if time.monotonic() - self._looked > _LOOK_EVERY:
+            self._grow()
         if self._starting:
             ready, _ = self._ray.wait(
                 list(self._starting), num_returns=len(self._starting), timeout=0
@@ -307,7 +249,7 @@ class _Actors:
                     self._not_started += 1
                     if self._not_started > _MOST_LOSSES:
                         raise WorkersEndedError(f"no actor can be started: {error}") from error
-                    self._add()
+                    self._grow()
                 else:
                     self._load[actor] = 0
         return pending < _AHEAD * len(self._load)
@@ -329,9 +271,9 @@ class _Actors:
         if lost:
             del self._load[actor]
             self._ray.kill(actor)
-            self._add()
+            self._grow()
 
-    def stop(self, pending: list[Any]) -> None:
+    def stop(self) -> None:
         """End all processes."""
         for actor in [*self._load, *self._starting.values()]:
             self._ray.kill(actor)
@@ -339,6 +281,7 @@ class _Actors:
 
 def _slots(ray: Any, job: BatchJob) -> int:
     resources = ray.cluster_resources()
+    # A GPU may be shared: a job that takes a quarter of one has four slots there.
     rooms = [resources.get(n, 0) / w for n, w in (("CPU", job.cpus), ("GPU", job.gpus)) if w]
     return max(1, int(min(rooms, default=1)))
 
@@ -348,12 +291,12 @@ class _Run:
 
     Args:
         ray: The module.
-        slots: Where calls are scheduled.
+        actors: Where calls are scheduled.
         timeout: Seconds an item may take.
     """
 
-    def __init__(self, ray: Any, slots: _Tasks | _Actors, timeout: float) -> None:
-        self._ray, self._slots, self._timeout = ray, slots, timeout
+    def __init__(self, ray: Any, actors: _Actors, timeout: float) -> None:
+        self._ray, self._actors, self._timeout = ray, actors, timeout
         self.pending: dict[Any, list[Item]] = {}
         self._together = 1  # items of the next call
         self._again: deque[Item] = deque()  # each by a call of its own
@@ -364,11 +307,11 @@ class _Run:
         """Schedule items as there is room, and yield (item, outcome)."""
         last, more = time.monotonic(), True
         while True:
-            while (more or self._again) and self._slots.room(len(self.pending)):
+            while (more or self._again) and self._actors.room(len(self.pending)):
                 some = [self._again.popleft()] if self._again else []
                 some = some or list(islice(items, self._together))
                 if some:
-                    self.pending[self._slots.schedule(some)] = some
+                    self.pending[self._actors.schedule(some)] = some
                 else:
                     more = False
             if not (self.pending or self._again or more):
@@ -385,7 +328,7 @@ class _Run:
 
     def _ended(self) -> list[Any]:
         wait = self._ray.wait
-        first, _ = wait([*self.pending, *self._slots.starting], num_returns=1, timeout=1.0)
+        first, _ = wait([*self.pending, *self._actors.starting], num_returns=1, timeout=1.0)
         if not first or not self.pending:
             return []
         ended, _ = wait(list(self.pending), num_returns=len(self.pending), timeout=0)
@@ -401,31 +344,27 @@ class _Run:
             if not isinstance(error.cause, WorkersEndedError) or self._not_started > _MOST_STARTS:
                 reason = str(error.cause).strip().rpartition("\n")[2]  # of a traceback
                 raise WorkersEndedError(f"a process of the cluster failed: {reason}") from error
-            self._slots.ended(reference, True)
+            self._actors.ended(reference, True)
             self._again += items  # another process may start
             return
         except errors.RayError as error:
-            self._slots.ended(reference, True)
-            if len(items) > 1:  # one of them may be at fault
+            self._actors.ended(reference, True)
+            if len(items) > 1:  # one of them may be at fault: each by a call of its own
                 self._again += items
                 return
             killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)
             reason = str(error).strip().partition("\n")[0]
             outcomes = [(items[0], Outcome(None, "crash" if killed else "lost", reason))]
         else:
-            self._slots.ended(reference, False)
+            self._actors.ended(reference, False)
             self._not_started = 0
             together = _CALL_SECONDS * len(items) / max(seconds, 1e-6)
             self._together = max(1, min(_MOST_TOGETHER, int(together)))
-        for item, (attempt, outcome) in zip(self._sorted(items, outcomes), outcomes, strict=True):
-            if not self._is_tried_again(item, outcome.fault):
-                yield attempt, outcome
-
-    @staticmethod
-    def _sorted(items: list[Item], outcomes: list[tuple[Item, Outcome]]) -> Iterator[Item]:
-        """The items, with the prefixes of their temporary paths, in the order of the outcomes."""
         of_key = {item.key: item for item in items}
-        return (of_key[attempt.key] for attempt, _ in outcomes)
+        for attempt, outcome in outcomes:  # in order of completion, not that of the items
+            # Another attempt begins with the prefix of temporary paths, not with that attempt's.
+            if not self._is_tried_again(of_key[attempt.key], outcome.fault):
+                yield attempt, outcome
 
     def _is_tried_again(self, item: Item, fault: str | None) -> bool:
         most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault or "", 0)

@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sce_video.jobs.job import (
     BatchJob,
@@ -94,13 +94,10 @@ _job: BatchJob | None = None
 _problem = ""
 
 
-@dataclass(frozen=True)
-class PackedJob:
-    """A job that is unpacked where it runs: what only starts it need not import its module.
+class PackedJob(NamedTuple):
+    """A pickled job, and the module of its class.
 
-    Attributes:
-        data: The pickled job.
-        module: The module of its class.
+    It is unpacked where it runs: what only starts it, such as an actor of Ray, need not import it.
     """
 
     data: bytes
@@ -120,13 +117,13 @@ def run_local(
     The items that are yielded have the temporary path of their attempt. The outcome of an item
     whose process could not set up the job has the fault ``setup``.
     """
-    module = job.module if isinstance(job, PackedJob) else type(job).__module__
+    attempts = (None if item is None else _attempt(item) for item in items)
     return process_items(
         _process,
-        _attempts(items),
+        (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(module,),
+        preload=(job.module if isinstance(job, PackedJob) else type(job).__module__,),
         start=partial(_start, job),
     )
 
@@ -137,12 +134,6 @@ def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
     for item in items:
         attempt = _attempt(item)
         yield attempt, Outcome(None, "setup", problem) if problem else call(job.process, attempt)
-
-
-def _attempts(items: Iterable[Item | None]) -> Iterator[tuple[Item, Item] | None]:
-    for item in items:
-        attempt = None if item is None else _attempt(item)
-        yield None if attempt is None else (attempt, attempt)
 
 
 def _attempt(item: Item) -> Item:
@@ -286,7 +277,8 @@ def run_job(
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     """Whether the record of an item stands, so that it is not due."""
     record = store.get(item.key)
-    if record is None or record.settings != _plain(job.settings):
+    # Settings are compared as the store gives them back: JSON has no tuples.
+    if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
     if item.source is None and not record.done:
         return False
@@ -294,22 +286,14 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
         return False
     if not job.holds(item, record):
         return False
-    return item.output is None or _output_is_intact(job, item, record)
-
-
-def _output_is_intact(job: BatchJob, item: Item, record: Record) -> bool:
-    if not record.done:
+    if item.output is None or not record.done:
         return True
-    if item.output is None or record.output != item.output:
+    if record.output != item.output:
         return False
     try:
         return os.path.getsize(os.path.join(job.folder, item.output)) == record.output_bytes
     except OSError:
         return False
-
-
-def _plain(settings: object) -> object:
-    return json.loads(json.dumps(settings))
 
 
 class _Driver:
@@ -340,6 +324,7 @@ class _Driver:
         """The items to process, with a prefix of temporary paths; others are recorded at once."""
         for item in items:
             current = is_current(self.job, item, self.store)
+            # A disk that is not mounted loses nothing, not even when all items are forced.
             if current and (not force or item.source is None):
                 self.counts.kept += 1
                 if force:
@@ -362,6 +347,7 @@ class _Driver:
             raise RunError(outcome.detail)
         if outcome.fault == "setup":
             raise WorkersEndedError(f"{self.job.name} cannot start: {outcome.detail}")
+        # Asked after the item: what was read may be half the old content and half the new.
         state = self.job.source(item)
         if outcome.fault is None and state != item.source:
             outcome = Outcome(None, "changed", _CHANGED)
@@ -371,6 +357,7 @@ class _Driver:
             try:
                 if outcome.fault is None:
                     size = os.path.getsize(item.temporary)
+                    # Before it is recorded: killed in between, the item is done again, not lost.
                     os.replace(item.temporary, final)
                 elif not self._discard(item, state):
                     return

@@ -33,6 +33,7 @@ _SCHEMA = {
         "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
     ),
 }
+# Text is bound as bytes and cast: Python refuses names that are not UTF-8, SQLite keeps them.
 _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
@@ -95,7 +96,7 @@ class RecordStore:
     def _prepare(self, restart: bool) -> None:
         execute = self._connection.execute
         execute("PRAGMA locking_mode = EXCLUSIVE")
-        execute("BEGIN EXCLUSIVE")
+        execute("BEGIN EXCLUSIVE")  # this lock is kept until the store is closed
         if not execute("SELECT 1 FROM sqlite_master").fetchone():
             for sql in _SCHEMA.values():
                 execute(sql)
@@ -200,7 +201,7 @@ class RecordStore:
     def close(self) -> None:
         """Leave one plain file, and release it."""
         with contextlib.suppress(sqlite3.Error):  # all records are written already
-            if self.path is not None:
+            if self.path is not None:  # moves what the -wal file holds, and removes it
                 self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
@@ -221,6 +222,7 @@ def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
     name = ":memory:" if path is None else f"{path.absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(name, uri=True, timeout=wait, isolation_level=None)
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    # An untrusted file may define views and functions, which must not run when it is read.
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
@@ -257,6 +259,7 @@ def _explained(path: Path | None, job: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        # The low byte of an extended code is the primary one.
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise BusyStoreError(f"another run is writing {path}: wait for it") from error

@@ -68,21 +68,19 @@ def read_json_lines(
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        problem = None
         try:
             value = parse_json(line, where)
-            if not isinstance(value, dict):
-                problem = ValueError(f"{where} is no object {{...}}")
+            problem = f"{where} is no object {{...}}"
         except ValueError as error:
             if number == len(lines):
                 return
-            problem = error
-        if problem is None:
+            value, problem = None, str(error)
+        if isinstance(value, dict):
             yield where, value
         elif damaged is None:
-            raise problem
+            raise ValueError(problem)
         else:
-            damaged.append(str(problem))
+            damaged.append(problem)
 
 
 def _read(path: str | os.PathLike[str], errors: str = "strict") -> str:

@@ -15,7 +15,7 @@ import torch
 from helpers.run_tool import load
 from helpers.transfer_trees import TREES
 
-from sce_video.data_tools.prepare.lists import Options
+from sce_video.data_tools.prepare.lists import PrepareOptions
 from sce_video.data_tools.prepare.transfer_sets import prepare_transfer_set
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.evaluation import Rows, save_features
@@ -49,7 +49,7 @@ def write_features(root: Path, part: str, out: Path, size: int = 6, seen: str = 
 def prepared(name: str, folder: Path) -> tuple[Path, list[str]]:
     """The tree with its lists, and the arguments that name its feature files."""
     root = TREES[name][0](folder / "data")
-    prepare_transfer_set(name, Options(root=root, check=False))
+    prepare_transfer_set(name, PrepareOptions(root=root, check=False))
     arguments = []
     for part in ("train", "val", "test"):
         if (root / f"lists/{part}.txt").exists():
@@ -178,7 +178,7 @@ def test_what_does_not_fit_together(files, tmp_path, capsys):
 
 def test_features_of_different_checkpoints_are_noted(tmp_path):
     root = TREES["pets"][0](tmp_path / "data")
-    prepare_transfer_set("pets", Options(root=root, check=False))
+    prepare_transfer_set("pets", PrepareOptions(root=root, check=False))
     train = write_features(root, "train", tmp_path, seen="b" * 64)
     test = write_features(root, "test", tmp_path)
     parts = load_transfer_parts({"train": str(train), "val": None, "test": str(test)})

@@ -31,7 +31,7 @@ def workers_below(pid: int, kind: str) -> list[int]:
     while more := {child for child, (parent, _) in found.items() if parent in below} - below:
         below |= more
     if kind == "ray":  # not the agents of a node, without which it ends, and the driver with it
-        names = ("ray::_do", "ray::_Host", "ray::IDLE")
+        names = ("ray::_Host", "ray::IDLE")
         return [child for child in below if found.get(child, (0, ""))[1].startswith(names)]
     return [child for child in below - {pid} if kind in found.get(found[child][0], (0, ""))[1]]
 

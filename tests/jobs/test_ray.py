@@ -112,11 +112,11 @@ def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch
     assert 4 < most <= 12  # two calls of up to three short items for each of two cores
     most = taken = seen = 0
     run(Squares(), many(), tmp_path / "t", cluster, count=1, on_record=look)
-    assert 1 < most <= 3
+    assert 1 < most <= 6
     most = taken = seen = 0
     monkeypatch.setattr(ray_cluster, "_CALL_SECONDS", 0.0)  # as if each took long
     run(Squares(), many(), tmp_path / "u", cluster, count=1, on_record=look)
-    assert most == 1
+    assert most <= 2
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ from helpers.stores import count_records
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.commands import repack as tool
-from sce_video.data_tools.repack import Options, Settings, StorageError, make_plan, repack
-from sce_video.data_tools.repack.report import summarize
+from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, make_plan, repack
+from sce_video.data_tools.repack.report import describe_repack
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.jobs import RecordStore, process_pool
 from sce_video.jobs.runner import UnfinishedOutputs, attempt_path
@@ -165,7 +165,7 @@ def odd(tmp_path):
 
 def run(root, out, on_progress=None, **options):
     settings = Settings(preset="ultrafast", crf=25)
-    options = Options(min_psnr=20, **options)
+    options = RepackOptions(min_psnr=20, **options)
     plan = make_plan(str(root), str(out))
     return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)[0]
 
@@ -422,7 +422,7 @@ def test_frames_that_are_never_shown_are_reported(tmp_path, capsys):
     words = f"1 of variable frame rate, now constant; {number} of their frames are never shown"
     assert 0 < number <= 6 and words in capsys.readouterr().out
     report = json.loads((out / "repack.json").read_text())
-    assert "never shown" not in summarize({**report, "frames_not_shown": 0})
+    assert "never shown" not in describe_repack({**report, "frames_not_shown": 0})
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

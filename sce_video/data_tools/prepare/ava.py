@@ -18,7 +18,6 @@ import av
 from sce_video.data_tools.prepare.ava_files import (
     LAYOUT,
     Annotations,
-    AvaOptions,
     Corners,
     Detections,
     Key,
@@ -29,9 +28,11 @@ from sce_video.data_tools.prepare.ava_files import (
 )
 from sce_video.data_tools.prepare.lists import (
     CheckJob,
+    PrepareOptions,
     Row,
     check_files,
-    format_table,
+    failure_report,
+    format_counts,
     write_outputs,
 )
 from sce_video.data_tools.prepare.official import first_existing, relative_to_root
@@ -49,6 +50,40 @@ FRAME_RATE = 30
 LONGEST_CUT = 1000.0
 
 _FRAME = re.compile(r"(\d+)\.(?:jpe?g|png)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class AvaOptions(PrepareOptions):
+    """Options of a preparation of AVA.
+
+    Attributes:
+        annotations: Folder of the official files; ``root/annotations`` or ``root`` unless given.
+        detections: Files of person detections; those of :data:`LAYOUT` unless given.
+        without_detections: Use no detections.
+        min_score: Detections with a lower score are left out.
+        videos: Folder of the videos, ``root/videos`` or ``root/videos_15min`` unless given.
+        frames: Folder of the frame folders, used instead of videos.
+        skip_frameless: Leave out key frames outside of their video, instead of an error.
+        unannotated: Also list key frames of val with detections but without ground truth.
+    """
+
+    annotations: Path | None = None
+    detections: tuple[Path, ...] = ()
+    without_detections: bool = False
+    min_score: float = 0.9
+    videos: Path | None = None
+    frames: Path | None = None
+    skip_frameless: bool = False
+    unannotated: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.min_score <= 1:
+            raise ValueError(f"min_score must be from 0 to 1, got {self.min_score}")
+        if self.videos is not None and self.frames is not None:
+            raise ValueError("give a folder of videos or a folder of frames, not both")
+        if self.detections and self.without_detections:
+            raise ValueError("give files of detections, or without_detections, not both")
 
 
 @dataclass
@@ -97,7 +132,10 @@ def find_images(options: AvaOptions, videos: list[str]) -> Images:
         raise ValueError(f"{folder} is a file, but must be the folder of videos or frames")
     as_frames = options.frames is not None or folder in folders[2:]
     images = Images(folder, as_frames)
-    paths = _frame_folders(folder) if as_frames else _video_files(folder)
+    if as_frames:
+        paths = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
+    else:
+        paths = _video_files(folder)
     what = "no such folder of frames" if as_frames else "no such video"
     images.missing = {video: what for video in videos if video not in paths}
     found = {video: paths[video] for video in videos if video in paths}
@@ -129,10 +167,6 @@ def _video_files(folder: Path) -> dict[str, Path]:
     return files
 
 
-def _frame_folders(folder: Path) -> dict[str, Path]:
-    return {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
-
-
 def _check_frames(images: Images, folders: Mapping[str, Path], check: bool) -> None:
     """Find the seconds that have a frame: ``NAME_000001.jpg`` is second 900, 30 per second."""
     for video, folder in folders.items() if check else ():
@@ -140,7 +174,7 @@ def _check_frames(images: Images, folders: Mapping[str, Path], check: bool) -> N
         if not numbers:
             images.missing[video] = "the folder holds no numbered jpg or png files"
             continue
-        first = 0 if 0 in numbers else 1
+        first = 0 if 0 in numbers else 1  # ffmpeg counts frames from 1, some tools from 0
         last = (max(numbers) - first) // FRAME_RATE
         wanted = {BEGIN + i: first + i * FRAME_RATE for i in range(last + 1)}
         images.seconds[video] = (BEGIN, BEGIN + last + 1)
@@ -158,7 +192,7 @@ def _check_videos(images: Images, files: Mapping[str, Path], options: AvaOptions
             images.unreadable[video] = found
             continue
         seconds = float("inf") if found is None else found
-        film = seconds > LONGEST_CUT
+        film = seconds > LONGEST_CUT  # its seconds count from 0, those of a cut from 900
         begin = 0 if film else BEGIN
         images.seconds[video] = (begin, begin + seconds)
         if film:
@@ -224,7 +258,7 @@ def prepare_ava(options: AvaOptions, stream: TextIO | None = None) -> bool:
     ones in ``unreadable_ava.txt``.
 
     Args:
-        options: Options.
+        options: PrepareOptions.
         stream: Stream for the counts, stdout by default.
 
     Returns:
@@ -243,7 +277,7 @@ def prepare_ava(options: AvaOptions, stream: TextIO | None = None) -> bool:
         _fill(split, detections, images, options)
     rows = [*_action_rows(actions), *(row for s in splits for row in _rows(s, images, options))]
     notes = [*_notes(splits, detections, images, options)]
-    print(printable_lines("\n".join([format_table(rows), *notes]), stream), file=stream)
+    print(printable_lines("\n".join([format_counts(rows), *notes]), stream), file=stream)
     contents: dict[str, str | None] = {}
     for split in splits:
         if not split.lines:
@@ -253,18 +287,12 @@ def prepare_ava(options: AvaOptions, stream: TextIO | None = None) -> bool:
             )
         contents[f"ava_{split.name}.jsonl"] = "".join(split.lines)
     contents["ava_actions.json"] = format_actions(actions)
-    contents["missing_ava.txt"] = _report(images.missing)
-    contents["unreadable_ava.txt"] = _report(images.unreadable)
+    contents["missing_ava.txt"] = failure_report(images.missing)
+    contents["unreadable_ava.txt"] = failure_report(images.unreadable)
     folder = options.out or options.root
     for name, done in write_outputs(folder, contents, force=options.force).items():
         print(printable_lines(f"{folder / name}: {done}", stream), file=stream)
     return all(row.agrees is not False for row in rows)
-
-
-def _report(reasons: Mapping[str, str]) -> str | None:
-    """Sorted lines ``video<TAB>reason``; None without any."""
-    lines = [f"{video}\t{' '.join(reasons[video].split())}\n" for video in sorted(reasons)]
-    return "".join(lines) or None
 
 
 # -- official files ---------------------------------------------------------------------------
@@ -341,7 +369,11 @@ def _fill(split: _Split, detections: Detections, images: Images, options: AvaOpt
     """
     counts, frames = split.counts, split.annotations.frames
     frameless = []
-    for key in sorted({*frames, *_unannotated(split, detections, options)}):
+    keys = set(frames)
+    if options.unannotated and split.name == "val":
+        videos = split.annotations.videos()
+        keys.update(key for key in detections.boxes if key[0] in videos)
+    for key in sorted(keys):
         frame = frames.get(key)
         boxes = frame.boxes if frame is not None else {}
         found = detections.boxes.get(key, {})
@@ -366,12 +398,6 @@ def _fill(split: _Split, detections: Detections, images: Images, options: AvaOpt
     counts["frameless"] = len(frameless)
     if frameless and not options.skip_frameless:
         raise ValueError(_frameless(split, frameless, images))
-
-
-def _unannotated(split: _Split, detections: Detections, options: AvaOptions) -> Iterator[Key]:
-    if options.unannotated and split.name == "val":
-        videos = split.annotations.videos()
-        yield from (key for key in detections.boxes if key[0] in videos)
 
 
 def _line(

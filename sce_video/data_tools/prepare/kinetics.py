@@ -214,7 +214,7 @@ def locate_kinetics(
         by_clip: dict[str, str] = {}
         by_id: dict[str, str] = {}
         for path in list_videos(folder):
-            stem = Path(path).stem
+            stem = Path(path).stem  # ID_START_END; the id has 11 characters, and may hold "_"
             by_clip.setdefault(stem, path)
             by_id.setdefault(stem[:11], path)
         for name in (name for name in names if name.startswith(f"{part}/")):

@@ -66,6 +66,7 @@ def write_outputs(
             actions[name] = "removed"
         else:
             actions[name] = "unchanged" if old == _encode(text) else "replaced"
+    # Lists that belong together change together, or not at all.
     differing = [name for name, action in actions.items() if action in ("replaced", "removed")]
     if differing and not force:
         listed = ", ".join(str(folder / name) for name in differing)
@@ -195,7 +196,7 @@ def _per_class_row(split: Split) -> Row:
     )
 
 
-def format_table(rows: Sequence[Row]) -> str:
+def format_counts(rows: Sequence[Row]) -> str:
     """The table as text, first column aligned left, the others right."""
     cells = [HEADER, *(row.cells() for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEADER))]
@@ -297,7 +298,7 @@ _SHOWN = 5  # examples of missing and unreadable files on the screen
 
 
 @dataclass(frozen=True)
-class Options:
+class PrepareOptions:
     """Options of a preparation.
 
     Attributes:
@@ -328,7 +329,7 @@ class Options:
 def prepare(
     official: OfficialLists,
     located: Mapping[str, Located],
-    options: Options,
+    options: PrepareOptions,
     stream: TextIO | None = None,
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
@@ -336,7 +337,7 @@ def prepare(
     Args:
         official: Content of the official lists.
         located: Locations of the videos, by name.
-        options: Options.
+        options: PrepareOptions.
         stream: Stream for the counts, stdout by default.
 
     Returns:
@@ -350,15 +351,14 @@ def prepare(
     missing = {name: location.missing for name, location in located.items() if location.missing}
     unreadable = _unreadable(official, located, options, missing)
     rows = count_rows(official, missing, unreadable, options.check)
-    _print(format_table(rows), stream)
+    _print(format_counts(rows), stream)
     for note in _notes(official, located, missing, unreadable, options):
         _print(note, stream)
     left_out = set() if options.keep_missing else {*missing, *unreadable}
     contents = _lists(official, located, left_out)
-    contents |= {
-        f"missing_{official.name}.txt": _report(located, missing),
-        f"unreadable_{official.name}.txt": _report(located, unreadable),
-    }
+    for what, reasons in (("missing", missing), ("unreadable", unreadable)):
+        by_path = {located[name].path: reason for name, reason in reasons.items()}
+        contents[f"{what}_{official.name}.txt"] = failure_report(by_path)
     folder = options.out or options.root
     for name, action in write_outputs(folder, contents, force=options.force).items():
         _print(f"{folder / name}: {action}", stream)
@@ -383,10 +383,11 @@ def _check_distinct(located: Mapping[str, Located]) -> None:
 def _unreadable(
     official: OfficialLists,
     located: Mapping[str, Located],
-    options: Options,
+    options: PrepareOptions,
     missing: dict[str, str],
 ) -> dict[str, str]:
     """Problems of the existing files by name; broken links are added to ``missing``."""
+    # Records are by path: another spelling of a name in a list opens no file again.
     names = {located[name].path: name for name in located if name not in missing}
     if not options.check:
         there = (os.path.isfile(os.path.join(options.root, path)) for path in names)
@@ -405,7 +406,7 @@ def _notes(
     located: Mapping[str, Located],
     missing: Mapping[str, str],
     unreadable: Mapping[str, str],
-    options: Options,
+    options: PrepareOptions,
 ) -> list[str]:
     """Notes that are printed below the table."""
     notes = [f"note: {note}" for note in official.notes]
@@ -459,9 +460,7 @@ def _line(path: str, label: int) -> str:
     return f"{path}\t{label}\n" if "\t" in path else f"{path} {label}\n"
 
 
-def _report(located: Mapping[str, Located], reasons: Mapping[str, str]) -> str | None:
+def failure_report(reasons: Mapping[str, str]) -> str | None:
     """Sorted lines ``path<TAB>reason``; None without any."""
-    lines = sorted(
-        f"{located[name].path}\t{' '.join(reason.split())}\n" for name, reason in reasons.items()
-    )
+    lines = sorted(f"{path}\t{' '.join(reason.split())}\n" for path, reason in reasons.items())
     return "".join(lines) or None

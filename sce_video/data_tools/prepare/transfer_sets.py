@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sce_video.data_tools.prepare.lists import Options, prepare, write_outputs
+from sce_video.data_tools.prepare.lists import PrepareOptions, prepare, write_outputs
 from sce_video.data_tools.prepare.official import (
     ClassMap,
     Entry,
@@ -97,7 +97,7 @@ class TransferSet(NamedTuple):
     read: Callable[[_Files], _Content]
 
 
-def prepare_transfer_set(name: str, options: Options) -> bool:
+def prepare_transfer_set(name: str, options: PrepareOptions) -> bool:
     """Check the files, print the counts, write ``train.txt``, ``val.txt``, ``test.txt``.
 
     They lie in ``root/lists`` unless ``options.out`` says otherwise. VOC2007 gets lists of paths,

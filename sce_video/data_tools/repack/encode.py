@@ -138,7 +138,7 @@ def _packets(codec: Any, frames: Iterable[np.ndarray], rate: Fraction) -> Iterat
         frame = av.VideoFrame.from_ndarray(array, format="yuv420p")
         frame.pts, frame.time_base = number, 1 / rate
         yield from codec.encode(frame)
-    yield from codec.encode(None)
+    yield from codec.encode(None)  # the frames that the encoder still holds
 
 
 def choose_crf(
@@ -156,7 +156,7 @@ def choose_crf(
     goal = settings.psnr + 0.1  # the other frames may be a little worse
     found: dict[float, float] = {}
     crf = 24.0
-    for _ in range(4):
+    for _ in range(4):  # the secant method: PSNR falls nearly linearly with crf
         if crf in found:
             break
         found[crf] = _try_quality(frames, size, rate, encoder_options(settings, crf))
@@ -356,6 +356,7 @@ def _write(job: Job, source: Source, crf: float) -> None:
             comment=COMMENT,
             threads=job.threads,
         )
+        # The rename may reach the disk before the data does, and a power failure come in between.
         descriptor = os.open(job.temporary, os.O_RDONLY)
         try:
             os.fsync(descriptor)

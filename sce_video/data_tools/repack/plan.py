@@ -16,7 +16,7 @@ from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList
 
 
 @dataclass(frozen=True)
-class Item:
+class PlannedFile:
     """A file to repack.
 
     Attributes:
@@ -38,7 +38,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RepackPlan:
     """All files of a data set.
 
     Attributes:
@@ -53,7 +53,7 @@ class Plan:
 
     source: str
     root: str
-    items: list[Item]
+    items: list[PlannedFile]
     listed: list[str] | None = None
     labels: list[int] | None = None
     name: str = ""
@@ -81,7 +81,7 @@ def make_plan(
     data_root: str | None = None,
     extensions: Sequence[str] = VIDEO_EXTENSIONS,
     read_list: VideoList | None = None,
-) -> Plan:
+) -> RepackPlan:
     """Collect the files of a data set and the paths of their outputs.
 
     Args:
@@ -106,15 +106,15 @@ def make_plan(
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     unique = sorted(set(paths))
     outputs = name_outputs(unique)
-    items = [Item(path, outputs[path]) for path in unique]
+    items = [PlannedFile(path, outputs[path]) for path in unique]
     list_name = "" if read_list is None else os.path.basename(source)
     _check_folders(outputs, list_name)
     if read_list is None:
-        return Plan(source, root, items)
+        return RepackPlan(source, root, items)
     if os.path.realpath(source) == os.path.realpath(os.path.join(destination, list_name)):
         raise ValueError(f"the new list would overwrite {source!r}: choose another folder")
     name = os.path.splitext(list_name)[0]
-    return Plan(
+    return RepackPlan(
         source, root, items, paths, [int(label) for label in videos.labels], name, list_name
     )
 
@@ -128,6 +128,7 @@ def name_outputs(paths: Sequence[str]) -> dict[str, str]:
     Raises:
         ValueError: Two outputs would still have the same path.
     """
+    # Counted over all paths first: whether a.avi keeps its name depends on a later a.mp4.
     stems = Counter(os.path.splitext(path)[0] for path in paths)
     names = {}
     for path in paths:
@@ -185,7 +186,7 @@ def _check_apart(source: str, destination: str) -> None:
 COLUMNS = ("path", "start", "end", "output", "label")
 
 
-def plan_segments(source: str, destination: str, data_root: str | None = None) -> Plan:
+def plan_segments(source: str, destination: str, data_root: str | None = None) -> RepackPlan:
     """The outputs of a table of segments, which ends in ``.csv``.
 
     ::
@@ -205,7 +206,7 @@ def plan_segments(source: str, destination: str, data_root: str | None = None) -
             same segment is listed twice; the message names the line.
     """
     root = data_root or os.path.dirname(os.path.abspath(source))
-    items: dict[str, Item] = {}
+    items: dict[str, PlannedFile] = {}
     labels: list[int] = []
     outputs: dict[str, int] = {}
     with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -230,10 +231,10 @@ def plan_segments(source: str, destination: str, data_root: str | None = None) -
     if not items:
         raise ValueError(f"{source} lists no segment")
     stem = os.path.splitext(os.path.basename(source))[0]
-    return Plan(source, root, list(items.values()), list(items), labels, stem, f"{stem}.txt")
+    return RepackPlan(source, root, list(items.values()), list(items), labels, stem, f"{stem}.txt")
 
 
-def _item(row: Mapping[str, str | None], where: str, root: str) -> Item:
+def _item(row: Mapping[str, str | None], where: str, root: str) -> PlannedFile:
     empty = [name for name in COLUMNS[:4] if not row[name]]
     if empty:
         raise ValueError(f"{where}: column {empty[0]!r} is empty")
@@ -246,7 +247,7 @@ def _item(row: Mapping[str, str | None], where: str, root: str) -> Item:
             f"{where}: output {row['output']!r} must be a path below the output folder that ends "
             "in .mp4"
         )
-    return Item(inside(row["path"] or "", root), output, (start, end))
+    return PlannedFile(inside(row["path"] or "", root), output, (start, end))
 
 
 def _seconds(text: str, name: str, where: str) -> float:
@@ -357,7 +358,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Options:
+class RepackOptions:
     """How a run works; none of this changes the content of a good output.
 
     Attributes:

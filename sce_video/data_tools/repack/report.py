@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.repack.plan import Plan
+from sce_video.data_tools.repack.plan import RepackPlan
 from sce_video.jobs import Item, Record
 from sce_video.utils.files import write_text
 from sce_video.utils.printable import printable_utf8
@@ -40,7 +40,7 @@ _SUMMED = (
 )
 
 
-def build_report(
+def repack_report(
     items: list[Item],
     record_of: Callable[[str], Record | None],
     facts: dict[str, Any],
@@ -103,7 +103,7 @@ class _Totals:
             self._damaged.append(record.key)
 
     def report(self) -> dict[str, Any]:
-        """The entries of :func:`build_report` besides the facts."""
+        """The entries of :func:`repack_report` besides the facts."""
         sums, worst = self._sums, self._worst or (None, None)
         source, output = sums["unscaled_source"], sums["unscaled_output"]
         return {
@@ -145,14 +145,14 @@ def _reason(record: Record) -> str:
     return f"{record.reason} (--timeout)" if record.kind == "timeout" else record.reason
 
 
-def result_paths(folder: Path, plan: Plan) -> list[Path]:
+def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
     """Paths of the report, the failures and, for a list, the new list."""
     names = [f"{plan.base}repack.json", f"{plan.base}failed.txt"]
     return [folder / name for name in (*names, plan.list_name) if name]
 
 
 def write_results(
-    folder: Path, plan: Plan, items: list[Item], report: dict[str, Any]
+    folder: Path, plan: RepackPlan, items: list[Item], report: dict[str, Any]
 ) -> list[Path]:
     """Write the report, the failures (``path<TAB>reason``) and, for a list, the new list.
 
@@ -160,7 +160,7 @@ def write_results(
         folder: Folder to write to.
         plan: The data set.
         items: The files of the report.
-        report: From :func:`build_report`.
+        report: From :func:`repack_report`.
 
     Returns:
         The paths of the files written.
@@ -197,7 +197,7 @@ def _line(text: str) -> str:
     return text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
 
 
-def summarize(report: dict[str, Any], examples: int = 5) -> str:
+def describe_repack(report: dict[str, Any], examples: int = 5) -> str:
     """Lines for the terminal."""
     size, psnr = report["bytes"], report["psnr"]
     lines = [f"{report['files']:,} files: {report['done']:,} done, {report['failed']:,} failed"]

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
-from sce_video.data_tools.repack.plan import Item as PlannedFile
-from sce_video.data_tools.repack.plan import Options, Plan, Settings
-from sce_video.data_tools.repack.report import build_report, result_paths, write_results
+from sce_video.data_tools.repack.plan import PlannedFile, RepackOptions, RepackPlan, Settings
+from sce_video.data_tools.repack.report import repack_report, result_paths, write_results
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.jobs import (
@@ -51,7 +50,7 @@ class RepackJob(BatchJob):
         root: str | Path,
         folder: str | Path,
         settings: Settings,
-        options: Options,
+        options: RepackOptions,
         work: Callable[[Job], dict[str, Any]] = repack_file,
     ) -> None:
         self.folder = os.path.abspath(folder)  # other machines have other current folders
@@ -117,7 +116,7 @@ class RepackJob(BatchJob):
             return False
 
 
-def check_results(plan: Plan, folder: Path, force: bool) -> None:
+def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
     """Refuse to overwrite a list, failures or a report that were not made from this source.
 
     The report names the source: it must have the same path, or the same entries (the machines of a
@@ -152,7 +151,7 @@ def _read_report(path: Path) -> dict[str, Any] | None:
     return report if isinstance(report, dict) and wanted <= report.keys() else None
 
 
-def check_sources(plan: Plan, folder: Path) -> None:
+def check_sources(plan: RepackPlan, folder: Path) -> None:
     """Refuse outputs whose paths are those of sources, their own or those of other files."""
     real_folder: Callable[[str], str] = cache(os.path.realpath)  # there are few folders
 
@@ -174,7 +173,7 @@ def check_sources(plan: Plan, folder: Path) -> None:
 
 
 def check_origins(
-    plan: Plan, job: RepackJob, items: list[Item], store: RecordStore, force: bool
+    plan: RepackPlan, job: RepackJob, items: list[Item], store: RecordStore, force: bool
 ) -> None:
     """Refuse outputs that exist and were made from other sources.
 
@@ -193,6 +192,7 @@ def check_origins(
                 f"{output!r} in the output folder was made from {made_from!r}, now it would be "
                 f"made from {path!r}: choose another output folder"
             )
+    # Equal relative paths below two roots are two files, of which an output can show one.
     for item in [] if force else items:
         record = store.get(item.key)
         if record is None or not record.done or record.facts["root"] == job.root:
@@ -227,10 +227,10 @@ _Progress = Callable[[int, int, bool], None]
 
 
 def repack(
-    plan: Plan,
+    plan: RepackPlan,
     destination: str,
     settings: Settings,
-    options: Options | None = None,
+    options: RepackOptions | None = None,
     *,
     on_progress: _Progress | None = None,
     work: Callable[[Job], dict[str, Any]] = repack_file,
@@ -250,7 +250,7 @@ def repack(
         work: Function that a process calls; for tests.
 
     Returns:
-        The report, from :func:`~sce_video.data_tools.repack.report.build_report`, and the paths of
+        The report, from :func:`~sce_video.data_tools.repack.report.repack_report`, and the paths of
         the lists and reports that were written.
 
     Raises:
@@ -258,7 +258,7 @@ def repack(
             is writing to the folder.
         StorageError: Outputs cannot be written.
     """
-    options, folder = options or Options(), Path(destination)
+    options, folder = options or RepackOptions(), Path(destination)
     check_results(plan, folder, options.force)
     check_sources(plan, folder)
     job = RepackJob(plan.root, folder, settings, options, work)
@@ -272,16 +272,16 @@ def repack(
             "settings": dict(job.settings),
             **_repack_due(plan, job, items, store, options, on_progress),
         }
-        report = build_report(items, store.get, facts)
+        report = repack_report(items, store.get, facts)
     return report, write_results(folder, plan, items, report)
 
 
 def _repack_due(
-    plan: Plan,
+    plan: RepackPlan,
     job: RepackJob,
     items: list[Item],
     store: RecordStore,
-    options: Options,
+    options: RepackOptions,
     on_progress: _Progress | None,
 ) -> dict[str, Any]:
     """Repack the files that are not done.

@@ -240,20 +240,17 @@ def make_schedule(
         return Schedule(rate, np.arange(count), True)
     duration = max(duration, float(timestamps[-1]), 1e-3)
     nominal = rate or _usual_rate(timestamps, stated, tick) or Fraction(25)
-    nominal = min(nominal, _rounded_down(MOST_REPEATS * count / duration))
+    most = MOST_REPEATS * count / duration  # rounded down to a small denominator
+    nominal = min(
+        nominal,
+        Fraction(math.floor(most * 1000), 1000) if most >= 1 else Fraction(1, math.ceil(1 / most)),
+    )
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
     # The source's time stamps are rounded to ticks, those of the output are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)
-
-
-def _rounded_down(rate: float) -> Fraction:
-    """The largest fraction with a small denominator that is at most a positive rate."""
-    if rate >= 1:
-        return Fraction(math.floor(rate * 1000), 1000)
-    return Fraction(1, math.ceil(1 / rate))
 
 
 def _constant_rate(
@@ -454,9 +451,10 @@ def colour_tags(frame: av.VideoFrame, pixel_aspect: Any, turns: int) -> dict[str
     Values are always of limited range. Pixels that are not square stay as they are, tagged: every
     reader hands out the stored pixels, of the source as of the output.
     """
-    matrix = int(frame.colorspace)
+    matrix, pixels = int(frame.colorspace), frame.format
+    is_rgb = pixels.is_rgb or pixels.name.startswith(("pal", "gray", "mono"))
     tags: dict[str, Any] = {
-        "colorspace": _UNSPECIFIED if matrix == _RGB or _is_rgb(frame) else matrix,
+        "colorspace": _UNSPECIFIED if matrix == _RGB or is_rgb else matrix,
         "color_primaries": int(frame.color_primaries),
         "color_trc": int(frame.color_trc),
         "color_range": int(ColorRange.MPEG),
@@ -464,10 +462,6 @@ def colour_tags(frame: av.VideoFrame, pixel_aspect: Any, turns: int) -> dict[str
     if pixel_aspect and pixel_aspect > 0:
         tags["sample_aspect_ratio"] = 1 / pixel_aspect if turns % 2 else pixel_aspect
     return tags
-
-
-def _is_rgb(frame: av.VideoFrame) -> bool:
-    return bool(frame.format.is_rgb or frame.format.name.startswith(("pal", "gray", "mono")))
 
 
 class Preparation:

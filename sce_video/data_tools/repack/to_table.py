@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sce_video.data_tools.repack.encode import Job, repack_file
-from sce_video.data_tools.repack.plan import Options, Settings, inside, name_outputs
+from sce_video.data_tools.repack.plan import RepackOptions, Settings, inside, name_outputs
 from sce_video.data_tools.tables import (
     ImportOptions,
     ImportResult,
@@ -23,7 +23,7 @@ from sce_video.data_tools.tables import (
     row_sources,
     video_row,
 )
-from sce_video.data_tools.tables.fill_table import Progress
+from sce_video.data_tools.tables.fill import Progress
 from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.datasets.video_list import VideoList
 from sce_video.jobs import StorageError
@@ -101,7 +101,7 @@ def repack_to_table(
     root: str,
     table: str,
     settings: Settings,
-    options: Options | None = None,
+    options: RepackOptions | None = None,
     *,
     on_progress: Progress | None = None,
     work: Callable[[Job], dict[str, Any]] = repack_file,
@@ -125,7 +125,7 @@ def repack_to_table(
         ValueError: A path lies outside of the root, is listed with two labels, or two videos would
             have the same path.
     """
-    options = options or Options()
+    options = options or RepackOptions()
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     names = name_outputs(sorted(set(paths)))
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)

@@ -59,7 +59,7 @@ def video_row(source: RowSource) -> dict[str, Any]:
     the frames of the file reader. A file that cannot become a row gives one without a stream whose
     ``failure`` is the reason; nothing is raised for a file.
     """
-    identity = row_identity(source)
+    identity = row_identity(source)  # before and after reading: a changing file gives no row
     try:
         check_regular_file(source.file)
         row = {**identity, **_content(source)}
@@ -143,6 +143,7 @@ def _read_stream(
             size += len(packets[-1])
             if size > _LARGEST_STREAM:
                 raise NotRepackedError(f"its stream is longer than {_LARGEST_STREAM} bytes")
+        # With B-frames the order of storage is not that of display; repack writes none.
         if not packets or not keys[0] or (np.diff(pts) <= 0).any():
             raise NotRepackedError("its frames are not stored in the order of display")
         base = opened.stream.time_base

@@ -125,10 +125,11 @@ class TableWriter:
         try:
             return self._open()
         except _LANCE_ERRORS as error:
-            if not _is_missing(error):
+            reason = str(error).lower()
+            if "not found" not in reason or "nosuchbucket" in reason:
                 raise TableError(cannot("open", self.table, error)) from error
         try:
-            files = self._data_files()
+            files = list(self._files().list("data"))  # of rows, which a new table would hide
             if not files:
                 return self._make()
             problem = (
@@ -153,10 +154,6 @@ class TableWriter:
             enable_stable_row_ids=True,
             storage_options=client_options(self.table, self._storage_options),
         )
-
-    def _data_files(self) -> list[str]:
-        """Files of rows, which a new table would hide."""
-        return list(self._files().list("data"))
 
     def _check_files(self, names: Iterable[str]) -> None:
         """Raise TableError where workers have written to another place than this process sees."""
@@ -202,6 +199,7 @@ class TableWriter:
             TableError: The table cannot be written; nothing of this commit is in it.
         """
         try:
+            # New rows first: killed in between, both are there, and readers take the newer one.
             if fragments:
                 self._append(fragments)
             for numbers in _lists_of(replaced, _MOST_REMOVED):
@@ -267,12 +265,6 @@ def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
     """Row ids as lists of SQL."""
     for begin in range(0, len(rows), most):
         yield ", ".join(str(int(number)) for number in rows[begin : begin + most])
-
-
-def _is_missing(error: Exception) -> bool:
-    """Whether the storage answers that there is no such table."""
-    reason = str(error).lower()
-    return "not found" in reason and "nosuchbucket" not in reason
 
 
 def _check_place(table: str) -> None:
@@ -355,7 +347,7 @@ class ImportResult:
         return not self.failures and not self.failed_before
 
 
-def summarize(result: ImportResult, table: str, done: str = "imported") -> str:
+def describe_import(result: ImportResult, table: str, done: str = "imported") -> str:
     """Lines for the terminal; ``done`` says what was done to the files."""
     good = result.imported - len(result.failures)
     lines = [

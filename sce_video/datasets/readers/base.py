@@ -124,6 +124,9 @@ class VideoReader(ABC):
     _size: tuple[int, int] | None = None
 
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
+        unknown = options.keys() - ReaderOptions.__annotations__.keys()
+        if unknown:  # a misspelt one would be without effect
+            raise TypeError(f"a reader has no option {', '.join(sorted(unknown))}")
         self.path = path
         self.num_threads = options.get("num_threads", 1)
         self.deadline = options.get("deadline")

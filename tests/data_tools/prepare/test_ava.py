@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools.prepare.ava import probe_video
+from sce_video.data_tools.prepare.ava import AvaOptions, probe_video
 from sce_video.data_tools.prepare.ava_files import (
-    AvaOptions,
     Detections,
     check_box,
     merge_actions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.prepare.lists import count_rows, format_table
+from sce_video.data_tools.prepare.lists import count_rows, format_counts
 from sce_video.data_tools.prepare.official import ClassMap, Entry, OfficialLists, Split
 
 
@@ -56,7 +56,7 @@ def test_without_a_check():
 
 
 def test_the_columns_of_the_table_are_aligned():
-    lines = format_table(count_rows(_lists(), {"t0"}, set())).splitlines()
+    lines = format_counts(count_rows(_lists(), {"t0"}, set())).splitlines()
     assert lines[0].split("  ")[-1].strip() == "result"
     column = lines[0].index("in the list") + len("in the list")
     for line, listed in zip(lines[1:], ("2", "1,203", "1,200", "3", "3"), strict=True):

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from sce_video.data_tools.prepare.lists import Options, prepare
+from sce_video.data_tools.prepare.lists import PrepareOptions, prepare
 from sce_video.data_tools.prepare.official import (
     ClassMap,
     Entry,
@@ -27,7 +27,7 @@ def _official(names):
 def _prepare(tmp_path, names, located, **options):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     agrees = prepare(
-        _official(names), located, Options(root=tmp_path, check=False, **options), stream
+        _official(names), located, PrepareOptions(root=tmp_path, check=False, **options), stream
     )
     stream.seek(0)
     return agrees, stream.read()

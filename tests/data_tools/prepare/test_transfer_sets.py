@@ -14,7 +14,7 @@ from helpers.transfer_trees import TREES, VOC_CLASSES, colour, write_lines
 from scipy.io import savemat
 
 from sce_video.commands.prepare import TRANSFER_NAMES
-from sce_video.data_tools.prepare.lists import Options
+from sce_video.data_tools.prepare.lists import PrepareOptions
 from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
 from sce_video.datasets.labels import read_label_table
 from sce_video.datasets.video_list import read_annotation_list
@@ -40,7 +40,7 @@ def make(name: str, root: Path) -> Path:
 
 
 def prepare(name: str, root: Path, **options: object) -> bool:
-    return prepare_transfer_set(name, Options(root=root, check=False, **options))
+    return prepare_transfer_set(name, PrepareOptions(root=root, check=False, **options))
 
 
 @pytest.mark.parametrize("name", TRANSFER_SETS)
@@ -133,7 +133,7 @@ def test_missing_and_damaged_images_are_reported_and_left_out(tmp_path, capsys):
     (root / "images/banded/banded_0001.jpg").unlink()
     (root / "images/banded/banded_0002.jpg").write_bytes(b"no image")
     (root / "images/banded/banded_0003.jpg").write_bytes(b"")
-    prepare_transfer_set("dtd", Options(root=root, workers=1))
+    prepare_transfer_set("dtd", PrepareOptions(root=root, workers=1))
     out = capsys.readouterr().out
     row = next(line.split() for line in out.splitlines() if line.startswith("train"))
     assert row == ["train", "9", "8", "1", "2", "1,880", "differs"]

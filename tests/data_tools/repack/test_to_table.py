@@ -18,7 +18,7 @@ from helpers.tables import contents, inline
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands.repack import main
-from sce_video.data_tools.repack import Options, Settings, StorageError, repack_to_table
+from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, repack_to_table
 from sce_video.data_tools.repack.to_table import EncodedRow
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
 from sce_video.jobs import process_pool
@@ -59,7 +59,7 @@ def inside(monkeypatch):
 def run(folder, table, settings=FAST, **options):
     options = {"min_psnr": 20.0, "timeout": 60.0, **options}
     return repack_to_table(
-        scan_folder(str(folder)), str(folder), str(table), settings, Options(**options),
+        scan_folder(str(folder)), str(folder), str(table), settings, RepackOptions(**options),
         work=by_name,
     )  # fmt: skip
 
@@ -152,7 +152,7 @@ def test_another_label_is_changed_without_encoding(folder, tmp_path, inside):
     encoded(folder)
     path.write_text("x/1.mp4 7\nx/3.mp4 2\n")
     videos = read_annotation_list(str(path))
-    options = Options(min_psnr=20.0)
+    options = RepackOptions(min_psnr=20.0)
     result = repack_to_table(videos, str(folder), str(table), FAST, options, work=by_name)
     assert (result.known, result.relabelled, encoded(folder)) == (2, 2, [])
     rows = contents(table)
@@ -184,7 +184,7 @@ def test_a_file_that_changes_while_it_is_encoded_fails_and_is_due(folder, tmp_pa
             os.utime(job.source, ns=(1, 1))
         return facts
 
-    options = Options(min_psnr=20.0)
+    options = RepackOptions(min_psnr=20.0)
     videos, table = scan_folder(str(folder)), str(tmp_path / "v.lance")
     result = repack_to_table(videos, str(folder), table, FAST, options, work=touching)
     assert result.failures == [("x/2.mp4", "changed while it was being read")]
@@ -203,7 +203,7 @@ def test_no_files_are_left(folder, tmp_path, inside, monkeypatch):
 def test_a_crash_and_a_hang_cost_one_video_each(folder, tmp_path, monkeypatch):
     """In batches of several files: they are encoded one by one then."""
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
-    monkeypatch.setattr("sce_video.data_tools.tables.fill_table._GRACE", 0.0)
+    monkeypatch.setattr("sce_video.data_tools.tables.fill._GRACE", 0.0)
     monkeypatch.setattr("sce_video.data_tools.repack.to_table._BATCHES_PER_WORKER", 1)
     for name in ("crash", "hang"):
         os.rename(folder / f"x/{3 if name == 'hang' else 1}.mp4", folder / f"x/{name}.mp4")

@@ -213,7 +213,7 @@ def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, insid
         return write_rows(f"{tmp_path}/elsewhere.lance", rows, storage_options)
 
     TableWriter(f"{tmp_path}/elsewhere.lance")
-    monkeypatch.setattr("sce_video.data_tools.tables.fill_table.write_rows", elsewhere)
+    monkeypatch.setattr("sce_video.data_tools.tables.fill.write_rows", elsewhere)
     with pytest.raises(TableError, match="all machines must reach the same storage"):
         run(folder, tmp_path / "v.lance")
     monkeypatch.undo()

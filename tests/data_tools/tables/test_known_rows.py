@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from sce_video.data_tools.tables.fill_table import COLUMNS, KnownRow, KnownRows
+from sce_video.data_tools.tables.fill import COLUMNS, KnownRow, KnownRows
 
 pa = pytest.importorskip("pyarrow", reason="needs Lance: pip install 'sce-video[lance]'")
 

@@ -1,4 +1,7 @@
-"""Fill a table with the rows of files, over processes and machines; the table says what is due."""
+"""Fill a table with the rows of files, over processes and machines; the table says what is due.
+
+:func:`import_videos` does so with repacked files, ``repack --to`` with files that it encodes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity
+from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import (
     ImportOptions,
     ImportResult,
@@ -23,6 +26,7 @@ from sce_video.data_tools.tables.writer import (
 )
 from sce_video.datasets.tables.rows import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
+from sce_video.datasets.video_list import VideoList
 from sce_video.jobs import (
     BatchJob,
     Item,
@@ -310,12 +314,16 @@ class _Run:
         self.result = ImportResult(len(sources))
         self._read_states()
         todo = [source for source in sources if self._is_due(source)]
-        self._relabel()
+        for (label, class_name), rows in self._relabelled.items():
+            self._writer.relabel(rows, label, class_name)
+            self.result.relabelled += len(rows)
         self._done = len(sources) - len(todo)
         self._on_progress(self._done, len(sources), False)
         try:
             if todo:
-                self._process(_batches(todo, self._maker, self._processes()))
+                cores = _SUPPOSED_PROCESSES if self._options.ray else usable_cores()
+                processes = self._options.workers or cores
+                self._process(_batches(todo, self._maker, processes))
                 # The file that ends its process is not known: those of its batch come one by one.
                 again, self._again = self._again, []
                 self._process((source,) for source in again)
@@ -339,7 +347,7 @@ class _Run:
         """Whether the row of a file must be written."""
         known = self._rows.get(table_path(source.path))
         expected = row_identity(source)
-        if expected["source_size"] < 0:
+        if expected["source_size"] < 0:  # there is no such file now
             self.result.away += 1
             if known is not None:
                 self.result.known += 1
@@ -357,16 +365,7 @@ class _Run:
         self.result.failed_before += known.failed
         return False
 
-    def _relabel(self) -> None:
-        for (label, class_name), rows in self._relabelled.items():
-            self._writer.relabel(rows, label, class_name)
-            self.result.relabelled += len(rows)
-
     # -- workers -----------------------------------------------------------------------------
-
-    def _processes(self) -> int:
-        options = self._options
-        return options.workers or (_SUPPOSED_PROCESSES if options.ray else usable_cores())
 
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
         """Have workers write the rows of batches. Their records live as long as this call: what
@@ -396,7 +395,7 @@ class _Run:
             result.source_bytes += facts["source_bytes"]
             result.stream_bytes += facts["stream_bytes"]
         elif len(sources) > 1:
-            self._again += sources
+            self._again += sources  # which of them is at fault is not known
             return
         else:
             limit = f"not done after {self._options.timeout:g} s"
@@ -455,3 +454,65 @@ def _batches(
             batch, held = [], 0
     if batch:
         yield tuple(batch)
+
+
+def import_videos(
+    videos: VideoList,
+    root: str,
+    table: str,
+    options: ImportOptions | None = None,
+    *,
+    on_progress: Progress | None = None,
+) -> ImportResult:
+    """Write a row for each repacked video that has none yet; see :func:`fill_table`.
+
+    Args:
+        videos: Paths and labels.
+        root: Folder the paths are relative to.
+        table: Path or URI; made if there is none.
+        options: Options of the run.
+        on_progress: Called with (files done, all files, whether the last one failed).
+
+    Raises:
+        UserError: See :func:`fill_table`.
+        ValueError: A path is listed with two labels.
+    """
+    options = options or ImportOptions()
+    sources = row_sources(videos, root, timeout=options.timeout)
+    maker = RowMaker(video_row, lambda settings: not settings)  # of repack --to has settings
+    return fill_table(table, sources, maker, options, on_progress)
+
+
+def row_sources(
+    videos: VideoList,
+    root: str,
+    *,
+    timeout: float | None = None,
+    name: Callable[[str], str] = str,
+) -> list[RowSource]:
+    """One source for each path, in the order of the list.
+
+    Args:
+        videos: Paths and labels.
+        root: Folder the paths are relative to.
+        timeout: Seconds that reading a file may take.
+        name: Path in the table of a path of the list.
+
+    Raises:
+        ValueError: A path is listed with two labels.
+    """
+    folder = os.path.abspath(root)  # other machines have other current folders
+    found: dict[str, RowSource] = {}
+    for index in range(len(videos)):
+        path, label = videos.path(index), int(videos.labels[index])
+        class_name = videos.classes[label] if videos.classes and label >= 0 else None
+        source = RowSource(
+            os.path.join(folder, path),
+            name(path),
+            -1 if class_name else label,
+            class_name,
+            timeout=timeout,
+        )
+        if found.setdefault(table_path(source.path), source) != source:
+            raise ValueError(f"{path!r} is listed twice, with different labels")
+    return list(found.values())
