@@ -28,9 +28,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import Parser, number
-from sce_video.reporting.markdown import render_markdown
-from sce_video.reporting.page import render_html, write_page
-from sce_video.reporting.report import Report, build_report
+from sce_video.reporting.html_report import render_html, write_report
+from sce_video.reporting.markdown_report import render_markdown
+from sce_video.reporting.paper_cells import Report, assign_results
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.command import command
 from sce_video.utils.run_files import check_run_folder, is_run_folder
@@ -128,10 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Only runs without results: their pages are all that was asked for.
     if len(runs) == len(args.sources) and not collection.results and args.out is None:
         return 0
-    report = build_report(collection)
-    write_page(markdown, render_markdown(report))
+    report = assign_results(collection)
+    write_report(markdown, render_markdown(report))
     if page is not None:
-        write_page(page, render_html(report))
+        write_report(page, render_html(report))
     print(describe(report))
     print(f"written: {markdown}" + (f" {page}" if page is not None else ""))
     return 0

@@ -148,7 +148,9 @@ def _what_is_wrong(args: argparse.Namespace) -> str:
             index = "INDEX" if args.video is None else shlex.quote(args.video)
             return f"--text takes the index as a video does: --text WORDS --index {index}"
         shown = [name for name in ("serve", "html") if getattr(args, name) is not None]
-        return f"--{shown[0]} shows a query's frames; a text has none: give --json" * bool(shown)
+        if shown:
+            return f"--{shown[0]} shows a query's frames; a text has none: give --json"
+        return ""
     if args.serve is None:
         if args.video is None:
             return "give a VIDEO, --text, or --serve for a page in the browser"

@@ -80,7 +80,7 @@ def compare(result: Result) -> Comparability:
     missing = [name for name in _SETTING if name not in benchmark]
     if missing:
         return Comparability((f"its benchmark does not state {', '.join(missing)}",))
-    obstacles, deviations = check_videos(result)
+    obstacles, deviations = check_test_set(result)
     obstacles += _unknown(protocol)
     obstacles += _check_weights(protocol, benchmark)
     if benchmark["protocol"] in TRANSFER:
@@ -257,7 +257,7 @@ def _check_test(result: Result) -> tuple[list[str], list[str]]:
 # -- data ----------------------------------------------------------------------------------
 
 
-def check_videos(result: Result) -> tuple[list[str], list[str]]:
+def check_test_set(result: Result) -> tuple[list[str], list[str]]:
     """Obstacles and deviations in what was tested on, for a result that states its benchmark."""
     protocol, benchmark = result.protocol, result.benchmark
     dataset = benchmark["dataset"]
@@ -309,7 +309,7 @@ def is_published_set(result: Result) -> bool:
     split = 1 if part.split is None else part.split
     if not named or _published_test_set(part.benchmark["dataset"], split) is None:
         return False
-    return not check_videos(part)[0]
+    return not check_test_set(part)[0]
 
 
 def describe_data(data: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sce_video.reporting.comparability import is_published_set, selection_of, unit_of
+from sce_video.reporting.phrases import describe_test
 from sce_video.reporting.result_files import Result, count_of, nested
-from sce_video.reporting.words import describe_test
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 #: Metrics in the order in which they are shown; others follow, those with a prefix last.

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from sce_video.pages.frames import save_figure
 from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
 from sce_video.reporting.comparability import compare, is_setting_of
+from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
 from sce_video.reporting.result_files import SWEEP, Result
-from sce_video.reporting.words import describe_benchmark, describe_split, name_of
 from sce_video.utils.metric_names import NOT_FRACTIONS
 
 #: An obstacle that every own data set has; a cell without a published number need not say so.

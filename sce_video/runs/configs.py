@@ -30,7 +30,7 @@ from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.model import checkpoint_of
 from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS, MODELS
-from sce_video.runs.adoption import adopted_config
+from sce_video.runs.checkpoint_settings import adopted_config
 from sce_video.utils.run_files import is_model, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, join, list_files, split
 

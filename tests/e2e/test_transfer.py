@@ -13,7 +13,7 @@ from helpers.transfer_trees import TREES
 from sce_video.evaluation import load_features
 from sce_video.interop.weights.images import to_layout
 from sce_video.registry import MODELS
-from sce_video.reporting.report import build_report
+from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import collect_results
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def test_from_archive_and_checkpoint_to_number(name, recipe, protocol, metric, t
         name,
         content["protocol"]["protocol_name"],
     )
-    (other,) = build_report(collect_results([out])).others
+    (other,) = assign_results(collect_results([out])).others
     reasons = "; ".join(other.reasons)
     assert "sce.pth has no record of its training" in reasons
     assert f"{len(listed)} images, published" in reasons and "training images" in reasons

@@ -52,9 +52,9 @@ from sce_video.inference.model import load_model
 from sce_video.inference.model_settings import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
-from sce_video.reporting.markdown import render_markdown
-from sce_video.reporting.page import render_html
-from sce_video.reporting.report import build_report
+from sce_video.reporting.html_report import render_html
+from sce_video.reporting.markdown_report import render_markdown
+from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import collect_results
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
@@ -260,7 +260,7 @@ def index_targets(folder: Path) -> list[Target]:
 
 
 def read_results(path: Path) -> None:
-    report = build_report(collect_results([path]))
+    report = assign_results(collect_results([path]))
     for text in (render_markdown(report), render_html(report)):
         text.encode("utf-8")
         assert "\x1b" not in text

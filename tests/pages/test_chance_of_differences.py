@@ -105,8 +105,8 @@ def test_what_cannot_be_tested_is_said(tmp_path):
 
 
 def test_results_files_state_their_intervals(tmp_path):
+    from sce_video.reporting.phrases import format_with_interval
     from sce_video.reporting.result_files import collect_results
-    from sce_video.reporting.words import format_with_interval
 
     stated = {"top1": [0.4, 0.6], "top5": None, "x": ["a", 1], "y": [1], "z": "no"}
     content = {"metrics": {"top1": 0.5, "top5": 1.0}, "protocol": {}, "intervals": stated}

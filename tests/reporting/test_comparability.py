@@ -16,7 +16,7 @@ from helpers.results_files import (
 )
 
 from sce_video.reporting.comparability import compare, percentage_problem, views_of
-from sce_video.reporting.report import build_report
+from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import Collection, Result, collect_results, parse_result
 
 CLIPS = "train_dataloader.dataset.pipeline.RandomClips"
@@ -38,7 +38,7 @@ def compared(protocol="linear", dataset=K400, **options):
 
 def beside(content):
     """The numbers of the paper that a result stands beside."""
-    report = build_report(Collection([parse_result("x/results.json", content)]))
+    report = assign_results(Collection([parse_result("x/results.json", content)]))
     cells = (*report.cells, *report.images)
     return [(c.papers[0].table, c.papers[0].value) for c in cells if c.measurements]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from helpers.results_files import K400, linear_on_images, results
 
-from sce_video.reporting.markdown import render_markdown
-from sce_video.reporting.page import render_html
-from sce_video.reporting.report import build_report
+from sce_video.reporting.html_report import render_html
+from sce_video.reporting.markdown_report import render_markdown
+from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import Collection, parse_result
 
 IMAGE = linear_on_images("cifar10", top1=0.9021)
@@ -15,7 +15,7 @@ VIDEO = results({"top1": 0.6}, "linear", K400)
 
 def report_of(*contents):
     found = [parse_result(f"r{i}/results.json", c) for i, c in enumerate(contents)]
-    return build_report(Collection(found))
+    return assign_results(Collection(found))
 
 
 def rows(text):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from helpers.results_files import results
 
-from sce_video.reporting.markdown import render_markdown
+from sce_video.reporting.html_report import render_html
+from sce_video.reporting.markdown_report import render_markdown
 from sce_video.reporting.own_results import describe_test_set, describe_weights, group_results
-from sce_video.reporting.page import render_html
-from sce_video.reporting.report import build_report
+from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import Collection, parse_result
 
 SCE = {
@@ -58,11 +58,11 @@ def grouped(*found):
 def test_own_videos_are_named_by_their_classes_not_by_the_recipe():
     result = finetuned("a.json", SCE, 0.8)
     assert describe_test_set(result) == "run, walk"
-    text = render_markdown(build_report(Collection([result])))
+    text = render_markdown(assign_results(Collection([result])))
     own = text.partition("## Own results")[2].partition("## Not run")[0]
     assert "### run, walk" in own and "36 videos, 2 classes, /data/test" in own
     assert "top-5" not in own, "top-5 of two classes"
-    page = render_html(build_report(Collection([result])))
+    page = render_html(assign_results(Collection([result])))
     assert "<h3>run, walk</h3>" in page and "top-5" not in page.partition("Own results")[2]
     published = results({"top1": 0.8}, "finetune", "ucf101", split=1)
     assert describe_test_set(parse_result("b.json", published)) == "UCF101, finetuned, split 1"
@@ -93,10 +93,10 @@ def test_random_weights_stand_beside_what_was_pretrained():
     assert second.gain("effective_rank") is None
     assert group.main_metrics == ("linear_top1", "knn_top1"), "the most telling first"
     assert group.metrics[-1] == "effective_rank"
-    text = render_markdown(build_report(Collection([second.result, random])))
+    text = render_markdown(assign_results(Collection([second.result, random])))
     assert "| random weights | 50.0 | 25.0 |" in text
     assert "| SCE, 100 epochs on 480 videos | 60.0 (+10.0) | 50.0 (+25.0) | 9.00 |" in text
-    page = render_html(build_report(Collection([second.result, random])))
+    page = render_html(assign_results(Collection([second.result, random])))
     assert '<span class="gain">+25.0</span>' in page and 'class="line random"' in page
 
 
@@ -145,7 +145,7 @@ def test_what_was_measured_comes_before_what_was_not_run():
         parse_result("k.json", results({"top1": 0.6}, "linear", "kinetics400")),
         representation("s.json", SCE),
     ]
-    built = build_report(Collection(files, [("x.json", "is not JSON")]))
+    built = assign_results(Collection(files, [("x.json", "is not JSON")]))
     heads = ["Beside the paper", "Own results", "Not run", "Files without results"]
     for text, mark in ((render_markdown(built), "## "), (render_html(built), "<h2>")):
         positions = [text.index(mark + head) for head in heads]
@@ -158,7 +158,7 @@ def test_a_published_set_with_unknown_pretraining_says_what_is_unknown():
         {"top1": 0.9}, "finetune", "hmdb51", split=1, benchmark={"pretrained_on": "unknown"},
         changes={"benchmark_problems": {"pretrained_on": why}},
     )  # fmt: skip
-    built = build_report(Collection([parse_result("a.json", content)]))
+    built = assign_results(Collection([parse_result("a.json", content)]))
     assert not any(cell.measurements for cell in built.cells)
     for text in (render_markdown(built).replace("\\", ""), render_html(built)):
         assert f"pretraining data: {why}" in text and "HMDB51, finetuned, split 1" in text

@@ -8,11 +8,11 @@ import pytest
 from helpers.results_files import K400, recalls, results, write
 
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
-from sce_video.reporting.markdown import render_markdown
-from sce_video.reporting.page import render_html, write_page
-from sce_video.reporting.report import build_report
+from sce_video.reporting.html_report import render_html, write_report
+from sce_video.reporting.markdown_report import render_markdown
+from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.phrases import TITLE
 from sce_video.reporting.result_files import Collection, collect_results
-from sce_video.reporting.words import TITLE
 
 VOID = {"meta", "br", "link", "img"}
 
@@ -72,7 +72,7 @@ def report(tmp_path, monkeypatch):
         for name, content in files.items():
             write(tmp_path / "runs" / name, content)
         (tmp_path / "runs").mkdir(exist_ok=True)
-        return build_report(collect_results(["runs"]))
+        return assign_results(collect_results(["runs"]))
 
     return build
 
@@ -380,21 +380,21 @@ def test_the_same_files_give_the_same_bytes_in_any_order(tmp_path, monkeypatch):
         write(tmp_path / name / "results.json", linear())
         write(tmp_path / name / "y.json", "{")
     pages = [
-        build_report(collect_results(order)) for order in (["a", "b", "c"], ["c", "b", "a", "a"])
+        assign_results(collect_results(order)) for order in (["a", "b", "c"], ["c", "b", "a", "a"])
     ]
     assert render_markdown(pages[0]) == render_markdown(pages[1])
     assert render_html(pages[0]) == render_html(pages[1])
 
 
 def test_writing(tmp_path):
-    built = build_report(Collection())
+    built = assign_results(Collection())
     for name, render in (("r.md", render_markdown), ("r.html", render_html)):
         path = tmp_path / "new" / name
-        write_page(path, render(built))
-        write_page(path, render(built))  # a report replaces a report
+        write_report(path, render(built))
+        write_report(path, render(built))  # a report replaces a report
         assert path.read_text() == render(built) and TITLE in path.read_text()[:500]
     (tmp_path / "notes.md").write_text("mine\n")
     with pytest.raises(ValueError, match=r"notes\.md exists and is not a report"):
-        write_page(tmp_path / "notes.md", render_markdown(built))
+        write_report(tmp_path / "notes.md", render_markdown(built))
     assert (tmp_path / "notes.md").read_text() == "mine\n"
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["r.html", "r.md"]

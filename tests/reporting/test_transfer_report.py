@@ -9,13 +9,13 @@ from helpers.results_files import MANY_SHOT, transferred
 
 from sce_video.evaluation.transfer import on_dataset
 from sce_video.reporting.comparability import compare
-from sce_video.reporting.report import build_report
+from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import Collection, parse_result
 
 
 def report_of(*contents):
     results = [parse_result(f"r{i}/results.json", c) for i, c in enumerate(contents)]
-    return build_report(Collection(results))
+    return assign_results(Collection(results))
 
 
 def measured(report):

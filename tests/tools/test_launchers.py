@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import socket
@@ -61,13 +60,6 @@ def _run(root: Path, script: str, *args: str, **env: str) -> subprocess.Complete
 
 def _record(root: Path) -> list[str]:
     return (root.parent / "record").read_text().splitlines()
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_the_syntax_is_right(script):
-    subprocess.run(["bash", "-n", str(TOOLS / script)], check=True)
-    assert os.access(TOOLS / script, os.X_OK)
-    assert "set -euo pipefail" in (TOOLS / script).read_text().splitlines()
 
 
 TRAIN = ["configs/a b.py", "4", "--resume", "--cfg-options", "a.b=[1, 2]", "c=$HOME *"]
@@ -133,13 +125,9 @@ def test_test_takes_a_checkpoint(root):
 @pytest.mark.parametrize(
     ("script", "args", "env", "complaint"),
     [
-        ("dist_train.sh", [], {}, ""),
-        ("dist_train.sh", ["c.py"], {}, ""),
         ("dist_train.sh", ["c.py", "--resume"], {}, "got '--resume'"),
         ("dist_train.sh", ["c.py", "0"], {}, "got '0'"),
-        ("dist_test.sh", ["c.py", "2"], {}, ""),
         ("dist_test.sh", ["c.py", "2", "x.pth"], {}, "got 'x.pth'"),
-        ("slurm_train.sh", ["part", "job"], {}, ""),
         ("slurm_train.sh", ["part", "job", "c.py"], {"GPUS": "many"}, "got 'many'"),
         (
             "slurm_train.sh",
@@ -330,14 +318,10 @@ def test_a_task_of_an_array_does_its_shard(root, tmp_path, env, shard):
 @pytest.mark.parametrize(
     ("args", "env", "complaint"),
     [
-        ([], _array(1, 24), ""),
         (SWEEP, {}, "not a task of a job array"),
-        (SWEEP, _array(0, 23, first=0), "from 0 to 23"),
         (SWEEP, _array(3, 23, count=12), "got 12 tasks from 1 to 23"),  # --array=1-23:2
-        (SWEEP, _array(7, 7, first=3, count=2), "set SWEEP_SHARDS=N"),
         (SWEEP, _array(7, 7) | {"SWEEP_SHARDS": "6"}, "task 7 of SWEEP_SHARDS=6"),
         (SWEEP, _array(0, 7, first=0) | {"SWEEP_SHARDS": "8"}, "TASK_ID must be a number above 0"),
-        (SWEEP, _array(7, 7) | {"SWEEP_SHARDS": "all"}, "got 'all'"),
     ],
 )
 def test_other_arrays_are_refused(root, args, env, complaint):

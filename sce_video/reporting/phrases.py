@@ -234,7 +234,7 @@ def _name_of_image_method(value: str) -> str:
 TITLE = "Results compared with those of the paper"
 LEGEND = (
     "Percent, as in the paper; differences in percentage points. A result stands beside a number "
-    "of the paper only if network, pretraining data, method and epochs are known and equal. "
+    "of the paper only if the config of its trainings is the recipe's and the data are known. "
     "Retrieval is centred: the mean feature of each set is subtracted first; plain is without "
     "that. Deviations from the paper's evaluation protocol are listed with the result."
 )
@@ -293,8 +293,9 @@ def _evaluation_words(result: Result) -> list[str]:
     checkpoint = protocol.get("checkpoint")
     if isinstance(checkpoint, dict):
         digest = str(checkpoint.get("sha256") or "")[:12]
-        path = checkpoint.get("path") or checkpoint.get("source") or "?"
-        words.append(f"checkpoint {_basename(path)}{f' ({digest})' if digest else ''}")
+        path = str(checkpoint.get("path") or checkpoint.get("source") or "?")
+        name = path.replace("\\", "/").rsplit("/", 1)[-1]  # of Windows, too
+        words.append(f"checkpoint {name}{f' ({digest})' if digest else ''}")
     for name, what in (("one_view_top1", "1 view top-1"), ("top5", "top-5")):
         fraction = result.metric(name)
         if fraction is not None and not is_trivial(name, protocol.get("num_classes")):
@@ -423,7 +424,3 @@ def format_signed(points: float, decimals: int = 1) -> str:
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.1f}"
-
-
-def _basename(path: Any) -> str:
-    return str(path).replace("\\", "/").rsplit("/", 1)[-1]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import Report
-from sce_video.reporting.words import (
+from sce_video.reporting.paper_cells import Report
+from sce_video.reporting.phrases import (
     ABLATION_SETS,
     ABLATIONS,
     DEVIATING,
@@ -81,7 +81,7 @@ def render_html(report: Report) -> str:
     return render_template("sce_video.reporting", "report.html", values)
 
 
-def write_page(path: str | os.PathLike[str], text: str) -> None:
+def write_report(path: str | os.PathLike[str], text: str) -> None:
     """Write a page as an atomic file; an existing report is replaced.
 
     Raises:

@@ -10,7 +10,7 @@ from helpers.training import REPO
 
 from sce_video.engine.config.load import load_config
 from sce_video.runs import launch
-from sce_video.runs.adoption import adopted_config
+from sce_video.runs.checkpoint_settings import adopted_config
 
 FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
 FRAMES = REPO / "configs/sce/sce_r18_frames_folder.py"

@@ -24,8 +24,7 @@ from sce_video.reporting.comparability import (
     unit_of,
 )
 from sce_video.reporting.own_results import TestSetResults, group_results
-from sce_video.reporting.result_files import Collection, Result, nested
-from sce_video.reporting.words import (
+from sce_video.reporting.phrases import (
     DEVIATING,
     MEASURED,
     NOT_RUN,
@@ -37,6 +36,7 @@ from sce_video.reporting.words import (
     describe_evaluation,
     describe_split,
 )
+from sce_video.reporting.result_files import Collection, Result, nested
 
 _ABLATIONS = frozenset(
     f"tab:video-{name}" for name in ("baseline", "lambda-vary", "temp", "color", "time", "best")
@@ -178,7 +178,7 @@ class Report:
         return lines
 
 
-def build_report(
+def assign_results(
     collection: Collection,
     videos: Sequence[PaperResult] = PAPER_RESULTS,
     images: Sequence[PaperResult] = IMAGE_RESULTS,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import Report
-from sce_video.reporting.words import (
+from sce_video.reporting.paper_cells import Report
+from sce_video.reporting.phrases import (
     ABLATION_SETS,
     ABLATIONS,
     COLUMNS,

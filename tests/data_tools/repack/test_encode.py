@@ -15,7 +15,7 @@ from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.data_tools.repack import Settings, source
 from sce_video.data_tools.repack import encode as work
-from sce_video.data_tools.repack.encode import CRF_RANGE, Job, repack_file
+from sce_video.data_tools.repack.encode import CRF_RANGE, Job, Psnr, repack_file
 from sce_video.datasets import FrameCountError, open_reader
 
 av.logging.set_libav_level(av.logging.FATAL)
@@ -381,3 +381,20 @@ def test_every_other_format_is_done_or_fails_with_its_reason(shared_videos, tmp_
             assert facts["kind"] == "bad"
             failed.add(path.name)
     assert failed == {"derived__empty.mp4", "derived__truncated50_test.mp4"}
+
+
+def test_equal_frames_have_a_finite_psnr():
+    frame = np.zeros((6, 4), np.uint8)
+    measure = Psnr()
+    measure.add(frame, frame)
+    assert measure.luma == measure.all_planes == measure.worse == 100
+
+
+def test_psnr_of_luma_and_planes_by_hand():
+    measure = Psnr()
+    one, other = np.zeros((6, 4), np.uint8), np.zeros((6, 4), np.uint8)
+    other[:4] = 200  # 200**2 does not fit in a byte
+    measure.add(one, other)
+    assert measure.luma == pytest.approx(20 * np.log10(255 / 200))
+    assert measure.all_planes == pytest.approx(10 * np.log10(255**2 / (200**2 * 16 / 24)))
+    assert measure.worse == measure.luma
