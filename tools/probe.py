@@ -19,7 +19,12 @@ from pathlib import Path
 
 from sce_video.evaluation import PROTOCOLS, FeatureStatistics, RowMetric, compute_metrics, group_ids
 from sce_video.evaluation.features import FeaturePair, load_feature_pair
-from sce_video.evaluation.metrics.base import format_table, listed_metrics, metric_settings, telling
+from sce_video.evaluation.metrics.base import (
+    format_metric_lines,
+    listed_metrics,
+    metric_settings,
+    telling,
+)
 from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
@@ -118,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
     shown = telling(listed, len(queries.labels.unique()))
     outcomes = outcomes_of(chosen, queries)
     intervals = {} if outcomes is None else outcomes.intervals()
-    print(format_table(shown, f"{len(queries)} videos of {args.test}, {against}", intervals))
+    print(format_metric_lines(shown, f"{len(queries)} videos of {args.test}, {against}", intervals))
     print(*texts, sep="\n", end="\n" if texts else "")
     for note in pair.notes:
         print(f"  note: {note}")

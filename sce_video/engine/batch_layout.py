@@ -184,6 +184,7 @@ def _iteration(before: BatchLayout, now: BatchLayout, meta: dict[str, Any], name
     epoch, iteration = meta["epoch"], meta["iter"]
     if before == now:
         return iteration
+    # Both sides are counted in optimiser steps, which alone mean the same in two layouts.
     steps = (iteration - epoch * before.iters_per_epoch) // before.accumulated
     in_epoch = before.iters_per_epoch // before.accumulated
     if before.samples != now.samples and steps not in (0, in_epoch):

@@ -60,6 +60,7 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
         )
     options = {} if options is True else dict(options)
     found = _backbones(model)
+    # In place: torch.compile(module) would return a wrapper with other names of weights.
     for backbone in found:
         try:
             backbone.compile(**options)

@@ -124,6 +124,7 @@ class Visualizer(mmengine.visualization.Visualizer):
             try:
                 call(backend)
             except OSError as error:
+                # Dropped before it is closed: closing may write, and fail, again.
                 del self._vis_backends[name]
                 with suppress(OSError):
                     backend.close()

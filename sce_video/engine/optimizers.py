@@ -182,6 +182,7 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) ->
             trust * param_norms / update_norms,
             torch.ones_like(param_norms),
         )
+    # The ratios stay on the device: a Python number would wait for it.
     torch._foreach_mul_(updates, ratios.unbind())
     return list(updates)
 

@@ -372,6 +372,7 @@ class VideoRunner(Runner):
             ValueError: the file has no training state, or the weights of another model.
         """
         device = get_device() if map_location == "default" else map_location
+        # Strict: a run that lacks a weight of its queue or target would not be the same run.
         checkpoint = self.load_checkpoint(filename, map_location=device, strict=True)
         meta = checkpoint.get("meta", {})
         if not {"epoch", "iter"} <= set(meta) or "optimizer" not in checkpoint:
@@ -394,6 +395,7 @@ class VideoRunner(Runner):
             states = checkpoint.get("param_schedulers", [])
             for scheduler, state in zip(self.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)
+        # Last: nothing that is restored before may draw from them.
         states = meta.get("random_states", [])
         if len(states) == self.world_size:
             set_random_states(states[get_rank()])

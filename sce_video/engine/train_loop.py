@@ -364,6 +364,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 "processes; resume with the same, or load only its weights with --cfg-options "
                 "load_from=PATH"
             )
+        # Whole optimiser steps are done: a checkpoint is never written between micro-batches.
         left = self.iters_per_epoch - seen
         # 0 if the checkpoint was written between an epoch's last step and its end
         if left and self._iter < self.max_iters:
@@ -425,6 +426,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         path = folder / f"iter_{self._iter}.pth"
         # A CheckpointHook that counts iterations may just have written this file; it owns it then.
         if hub.runtime_info.get("last_ckpt") != str(path):
+            # Noted before the file is written, which holds the hub: a resumed run then knows it.
             before = hub.runtime_info.get(STOP_CHECKPOINT)
             hub.update_info(STOP_CHECKPOINT, path.name)
             meta = {"epoch": self._epoch, "iter": self._iter}

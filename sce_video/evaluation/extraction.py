@@ -445,9 +445,12 @@ class FeatureExtractionLoop(BaseLoop):
 
         workers = self.workers.at_most(len(due))
         run_job(job, map(job.item, due), store, workers, report)
-        failed = (indices for indices in due if len(indices) > 1 and not _is_done(store, indices))
         # One bad file would cost all others of its batch.
-        single = [range(index, index + 1) for indices in failed for index in indices]
+        single: list[range] = []
+        for indices in due:
+            record = store.get(key_of(indices))
+            if len(indices) > 1 and (record is None or not record.done):
+                single += [range(index, index + 1) for index in indices]
         if single:
             run_job(job, map(job.item, single), store, workers)
         if is_main_process():
@@ -492,8 +495,3 @@ class FeatureExtractionLoop(BaseLoop):
             + "".join(f"\n  {path}: {why}" for path, why in samples.failures)
         )
         return {"videos": float(len(samples)), "failures": float(len(samples.failures))}
-
-
-def _is_done(store: RecordStore, indices: range) -> bool:
-    record = store.get(key_of(indices))
-    return record is not None and record.done

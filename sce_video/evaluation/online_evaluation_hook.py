@@ -176,16 +176,13 @@ class OnlineEvaluationHook(Hook):
             runner.visualizer.add_scalars(scalars, step=record["iter"])
         log_row(runner, "online", record["iter"], record["epoch"], record)
         try:
-            append_text(self._path(runner), json.dumps(record) + "\n")
+            append_text(Path(runner.work_dir, self.out), json.dumps(record) + "\n")
         except WriteError as error:  # the log has the same numbers
             runner.logger.warning(f"{error}; the training goes on")
 
-    def _path(self, runner: Runner) -> Path:
-        return Path(runner.work_dir) / self.out
-
     def _prepare_file(self, runner: Runner) -> None:
         """Drop the lines that a resumed run computes again; rename the file of an older run."""
-        path = self._path(runner)
+        path = Path(runner.work_dir, self.out)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             return

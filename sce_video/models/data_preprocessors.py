@@ -150,6 +150,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             rows = slice(start, start + chunk_size)
             for first in range(0, clip.shape[2], max(1, block)):
                 part = (rows, slice(None), slice(first, first + block))
+                # uint8 is made contiguous, not float: a quarter of the bytes.
                 x = clip[part].contiguous().to(torch.float32).div_(255.0)
                 if parameters is not None:
                     x = augment(x, parameters.rows(rows))

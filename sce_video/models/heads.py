@@ -321,6 +321,7 @@ class AttentiveProbeHead(nn.Module):
         Raises:
             ValueError: a backbone that is trained, or whose features have a single position.
         """
+        # The sum of the probes' losses would train the backbone for all of them at once.
         if features.requires_grad:
             raise ValueError(
                 "an attentive probe is trained on a frozen backbone, and this one takes gradients: "
@@ -350,6 +351,7 @@ class AttentiveProbeHead(nn.Module):
             loss_aux: Not used.
         """
         logits = self(features)
+        # mmaction2 keeps labels of a batch as one object for each sample.
         labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
         # A diverged probe makes the sum NaN, not the gradients of the others.
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])

@@ -111,7 +111,7 @@ def check_results(work: Path) -> None:
         assert origin["epoch"] == EPOCHS and origin["benchmark"]["dataset"] == dataset
         assert origin["benchmark"]["network"] == network
         method = {"moco": "MoCo", "ressl": "ReSSL"}.get(name.partition("_")[0], "SCE")
-        assert origin["training"]["model"]["type"] == method
+        assert origin["training"]["config"]["model"]["type"] == method
     best = json.loads((work / "last_and_best/best.json").read_text())
     assert best["protocol"]["chosen_on_test"] is True
     for name in results.keys() - LINEAR.keys():  # the pretrained networks themselves

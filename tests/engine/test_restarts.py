@@ -13,7 +13,7 @@ from helpers.training import Recorder, make_videos, small_config, train
 
 from sce_video.engine import restarts as restarts_module
 from sce_video.engine.hooks.progress import NonFiniteLossError
-from sce_video.engine.restarts import describe_launch, is_restart, requeued_job, slurm_job
+from sce_video.engine.restarts import describe_launch, is_restart, requeued_job
 from sce_video.pages.curves import read_history
 from sce_video.runs import launch
 
@@ -69,14 +69,6 @@ def test_without_a_run_id_the_process_of_torchrun_identifies_it(monkeypatch):
     assert describe_launch()["torchrun"]["id"].endswith(f":{os.getppid()}")
     monkeypatch.setenv("GROUP_WORLD_SIZE", "2")  # unknown to the other machines
     assert describe_launch() == {}
-
-
-def test_a_task_of_an_array_is_a_job_of_its_own(monkeypatch):
-    assert slurm_job() is None
-    set_env(monkeypatch, SLURM_JOB_ID="90")
-    assert slurm_job() == "90"
-    set_env(monkeypatch, SLURM_ARRAY_JOB_ID="90", SLURM_ARRAY_TASK_ID="3")
-    assert slurm_job() == "90_3"
 
 
 class Log:

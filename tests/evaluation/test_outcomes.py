@@ -16,7 +16,7 @@ from sce_video.evaluation import (
     compute_metrics,
 )
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.metrics.base import format_table
+from sce_video.evaluation.metrics.base import format_metric_lines
 from sce_video.evaluation.scores import load_outcomes, outcomes_of, outcomes_path, save_outcomes
 
 LABELS = torch.tensor([0] * 12 + [1] * 6 + [2] * 3)
@@ -67,7 +67,7 @@ def test_metrics_are_the_means_of_their_outcomes(metrics, rows, gallery, tmp_pat
     first = outcomes.names[0]
     low, high = intervals[first]
     shown = f"[{100 * low:.2f}, {100 * high:.2f}]"
-    assert shown in format_table(found, "title", intervals)
+    assert shown in format_metric_lines(found, "title", intervals)
 
 
 def test_clips_of_one_video_have_no_interval():
@@ -76,7 +76,7 @@ def test_clips_of_one_video_have_no_interval():
     found = compute_metrics([metric], rows)
     intervals = outcomes_of([metric], rows).intervals()
     assert intervals == {"top1": None}
-    assert "no interval: one video" in format_table(found, "title", intervals)
+    assert "no interval: one video" in format_metric_lines(found, "title", intervals)
 
 
 def test_a_metric_without_outcomes_and_one_with_too_few():

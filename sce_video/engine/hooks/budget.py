@@ -59,6 +59,7 @@ class Budget:
         begun, first = self.since
         if elapsed - begun < _MEASURED * self.seconds and step < total / 2:
             return total  # a step or two tell little
+        # Since the last check alone: the speed of the first minutes may not be that of now.
         each = (elapsed - begun) / (step - first)
         self.since, self.checks = (elapsed, step), passed
         left = self.seconds - self.reserved - elapsed

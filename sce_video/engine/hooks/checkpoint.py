@@ -81,6 +81,7 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
                 self.file_backend.remove(self._path(self.keep_ckpt_ids[0]))
             self.keep_ckpt_ids.append(step)  # drops the first of max_keep_ckpts
             runner.message_hub.update_info("keep_ckpt_ids", list(self.keep_ckpt_ids))
+        # Before the checkpoint is written, which holds the name in its message hub.
         self.last_ckpt = self._path(step)
         runner.message_hub.update_info("last_ckpt", self.last_ckpt)
         runner.save_checkpoint(

@@ -341,7 +341,7 @@ def format_metrics(
     metrics = telling(metrics, classes)
     if any(name.startswith(_ONE_VIEW) for name in metrics):
         return _format_views(metrics, provenance, title, intervals)
-    return format_table(metrics, title, intervals)
+    return format_metric_lines(metrics, title, intervals)
 
 
 def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
@@ -350,7 +350,9 @@ def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
     return kept or metrics
 
 
-def format_table(metrics: dict[str, float], title: str, intervals: Intervals | None = None) -> str:
+def format_metric_lines(
+    metrics: dict[str, float], title: str, intervals: Intervals | None = None
+) -> str:
     """A title and a line per metric: fractions from 0 to 1 in percent, other values as they are."""
     width = max(map(len, metrics), default=0)
     lines = [

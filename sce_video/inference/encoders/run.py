@@ -27,7 +27,7 @@ from sce_video.inference.encoders.source import (
     brought_pool,
     find_model,
     load_parts,
-    read_model_config,
+    read_encoder_config,
     read_processor,
     weights_of,
 )
@@ -206,7 +206,7 @@ def import_encoder(
         MissingPackageError: transformers is not installed.
     """
     folder = find_model(name.removeprefix(MODEL_PREFIX)) if folder is None else folder
-    config = read_model_config(folder)
+    config = read_encoder_config(folder)
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)
     pool = brought or family.pools[0] if pool is None else pool

@@ -72,7 +72,7 @@ def find_model(name: str) -> Path:
     return folder
 
 
-def read_model_config(folder: Path) -> Any:
+def read_encoder_config(folder: Path) -> Any:
     """The ``PreTrainedConfig`` of a model whose family is known.
 
     Raises:

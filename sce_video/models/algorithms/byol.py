@@ -74,6 +74,7 @@ class BYOL(SelfSupervisedModel):
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         num_pairs = sum(map(len, keys_of.values()))
+        # The target gets no gradient: it is the stop-gradient of the method.
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
         sums = QuerySum(self)

@@ -103,6 +103,7 @@ class ActionDetector(BaseModel):
         if mode != "loss":
             raise ValueError(f"mode must be 'loss' or 'tensor', got {mode!r}")
         actions = torch.cat(data_samples["actions"])
+        # A loss with a graph: DistributedDataParallel waits for a gradient of every parameter.
         if len(actions) == 0:  # cropping has left no box in the batch
             return {"loss": logits.sum()}
         return {"loss": F.binary_cross_entropy_with_logits(logits, actions)}

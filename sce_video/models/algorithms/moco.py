@@ -95,6 +95,7 @@ class MoCo(SelfSupervisedModel):
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         num_pairs = sum(map(len, keys_of.values()))
+        # All keys first: Shuffle-BN gathers over ranks, which must call it in the same order.
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
         self._num_queries = len(keys_of)

@@ -94,9 +94,11 @@ class MoCoV3(SelfSupervisedModel):
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         num_pairs = sum(map(len, keys_of.values()))
+        # Keys of all ranks are candidates; ``own`` are the rows of this rank's positives in them.
         keys = {j: gather_samples(unit_vectors(self.target(views[j]))) for j in targets}
         own = global_positions(len(views[0]), views[0].device)
 
+        # Not the batch of an accumulated step: micro-batches do not see each other.
         self._chance = len(keys_of) * 2 * self.tau * math.log(len(keys[targets[0]]))
 
         sums = QuerySum(self)

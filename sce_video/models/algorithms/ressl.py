@@ -92,6 +92,7 @@ class ReSSL(SelfSupervisedModel):
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         num_pairs = sum(map(len, keys_of.values()))
+        # All keys first: Shuffle-BN gathers over ranks, which must call it in the same order.
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
         taus = {"tau": self.tau, "tau_m": self.tau_m}
 

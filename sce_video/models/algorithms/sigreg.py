@@ -124,6 +124,7 @@ class LeJEPA(SelfSupervisedModel):
         h, embeddings = self.encode_views(views)
         z = full_precision(torch.stack(embeddings))  # (V, N, D)
 
+        # No stop-gradient: SIGReg alone keeps the embeddings from collapsing.
         centre = z[list(global_views)].mean(dim=0)  # with gradient
         prediction = (z - centre).square().mean()
         directions = self.directions()

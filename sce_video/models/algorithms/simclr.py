@@ -89,6 +89,7 @@ class SimCLR(SelfSupervisedModel):
         losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]
         with torch.no_grad():
             cosines = [(first * second).sum(dim=1).mean() for first, second in pairs]
+        # SlowFast adds up its pairs, and its learning rates are for that sum.
         weight = 1 if self.consecutive else 1 / len(pairs)
         self._chance = weight * len(pairs) * math.log(2 * len(h[0]) * get_world_size() - 1)
         return {

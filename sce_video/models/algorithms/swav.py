@@ -149,9 +149,11 @@ class SwAV(SelfSupervisedModel):
         h, z = self.encode_views(views)
         embeddings = [unit_vectors(x) for x in z]
         scores = [self.prototypes(x) for x in embeddings]
+        # Codes of the assigned views alone; local views only predict them.
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)
+        # Staged, not enqueued: the codes of all micro-batches of a step see one queue.
         if self.queue is not None and self.steps.done >= self.queue_start_steps:
             self.queue.stage(torch.cat([embeddings[view] for view in self.target_views], dim=1))
         assigned = torch.cat([code for code in codes if code is not None])

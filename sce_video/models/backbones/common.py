@@ -140,6 +140,7 @@ class StagedBackbone(BaseModule):
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for what is frozen."""
         super().train(mode)
+        # nn.Module.train() reaches frozen parts, too: they go back to evaluation mode.
         self._freeze()
         if mode and self.norm_eval:
             for module in self.modules():

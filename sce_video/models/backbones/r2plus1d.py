@@ -57,6 +57,7 @@ class R2Plus1dBlock(nn.Module):
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
+        # Of the first convolution, for both: torchvision's files have these shapes.
         mid = mid_channels(in_channels, channels)
         self.conv1 = nn.Sequential(
             _factorised(in_channels, mid, channels, 3, (stride, stride)),

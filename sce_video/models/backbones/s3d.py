@@ -166,6 +166,7 @@ class S3D(StagedBackbone):
         for pool, blocks in zip(pools, _BLOCKS, strict=True):
             layers.append(pool)
             for widths in blocks:
+                # Widths in proportion, at least one channel: tests build tiny networks.
                 b0, b1_mid, b1, b2_mid, b2, b3 = (max(1, w * base_channels // 64) for w in widths)
                 block = InceptionBlock(self.out_channels, (b0, b1_mid, b1, b2_mid, b2, b3), gating)
                 layers.append(block)

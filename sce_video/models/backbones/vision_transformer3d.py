@@ -175,6 +175,7 @@ class VisionTransformer3d(BaseModule):
             time, *space = self.grid_size
             self.position_time = nn.Parameter(torch.empty(1, embed_dims, time))
             self.position_space = nn.Parameter(torch.empty(1, embed_dims, *space))
+        # From 0 in the first block to the full rate in the last (arXiv 1603.09382).
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.blocks = nn.ModuleList(TransformerBlock(embed_dims, num_heads, r) for r in rates)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)

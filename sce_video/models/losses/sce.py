@@ -237,6 +237,7 @@ def _masses(
         if tau_m is not None:
             s2 = torch.softmax((key / tau_m) @ queue.T, dim=1)
             expected = (s2 * logits).sum(dim=1).double()
+        # Not logsumexp of a concatenation: that would copy the (N, K) logits.
         joint = torch.logaddexp(positive, negatives)
     return _Masses(positive, negatives, joint, expected, query.dtype)
 

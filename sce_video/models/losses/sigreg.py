@@ -54,6 +54,7 @@ def sigreg_loss(
         angles = (embeddings @ directions.to(embeddings).T).unsqueeze(-1) * t  # (N, M, points)
         sums = torch.stack([angles.cos().sum(dim=0), angles.sin().sum(dim=0)])
         count = torch.full_like(sums[0, 0, 0], len(embeddings))  # no copy from the host
+        # Sums, not means, are exchanged: ranks may have different numbers of samples.
         if get_world_size() > 1:
             sums = all_reduce_with_gradient(sums)
             all_reduce(count)

@@ -45,6 +45,7 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
         raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
     check_sinkhorn(epsilon, iterations)
     scores = full_precision(scores)
+    # One shift for all ranks cancels in the sums and keeps exp() from overflowing.
     greatest = scores.max()
     all_reduce(greatest, op="max")
     log_codes = (scores - greatest) / epsilon

@@ -65,6 +65,7 @@ class KeyQueue(nn.Module):
         self.keys_per_step = len(staged)
         if self._filled is not None:
             self._filled += len(staged)
+        # A step may make more keys than the queue holds: the oldest of them never enter.
         keys = staged[-size:]
         # Index arithmetic on the device: reading the pointer would synchronise host and device.
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size

@@ -95,6 +95,7 @@ class BatchShuffle(StepGenerator):
         order = torch.randperm(len(samples), generator=self.generator())
         order = order.to(view.device, non_blocking=True)
         own = global_positions(len(view), view.device)
+        # Row p of the shuffled batch is sample order[p]; this rank encodes its own rows.
         mine = samples[order[own]]
         # Every S-th sample: so groups depend on their number over all ranks only.
         groups = [encode(mine[number :: self.splits]) for number in range(self.splits)]

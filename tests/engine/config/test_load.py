@@ -163,18 +163,6 @@ def test_a_class_with_kwargs_takes_other_keys_but_no_near_ones(path):
         load_config(path, [wide, "model.backbone.base_channel=32"])
 
 
-def test_options_as_a_dict(path):
-    cfg = load_config(path, {"model": {"tau": 0.2, "backbone.depth": 50}, "model.tau_m": 0.07})
-    assert (cfg.model.tau, cfg.model.backbone.depth, cfg.model.tau_m) == (0.2, 50, 0.07)
-    assert cfg.model.backbone.type == "ConfigTestBackbone"
-    with pytest.raises(ValueError, match=r"model\.lambda_"):
-        load_config(path, {"model": {"lamda_": 0.1}})
-    cfg = load_config(path, {"optim_wrapper": {"optimizer": {"_delete_": True, "type": "Adam"}}})
-    assert cfg.optim_wrapper.optimizer == {"type": "Adam"}
-    cfg = load_config(path, {"train_dataloader.dataset.pipeline": {0: {"num_threads": 3}}})
-    assert [step.get("num_threads") for step in cfg.train_dataloader.dataset.pipeline] == [3, None]
-
-
 def _checked(text: str, tmp_path: Path) -> None:
     file = tmp_path / "checked.py"
     file.write_text(CONFIG + text)

@@ -10,7 +10,7 @@ import torch
 from helpers.hf_models import FAMILIES
 
 from sce_video.inference.encoders.run import import_encoder
-from sce_video.inference.encoders.source import EncoderError, read_model_config
+from sce_video.inference.encoders.source import EncoderError, read_encoder_config
 from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
 #: What transformers 4 wrote beside the sizes, also for parts of a model.
@@ -105,7 +105,7 @@ def test_an_entry_that_asks_for_more(key, value, part, hf_model, requests, tmp_p
         HFEncoder(architecture)
     (tmp_path / "config.json").write_text(json.dumps(architecture))
     with pytest.raises(EncoderError, match=rf"config\.json: .*{part}\.?{key}"):
-        read_model_config(tmp_path)
+        read_encoder_config(tmp_path)
     assert requests == []
 
 
@@ -113,12 +113,12 @@ def test_an_entry_that_asks_for_more(key, value, part, hf_model, requests, tmp_p
 def test_what_transformers_writes_is_read(family, hf_model, tmp_path):
     folder, model = hf_model(family)
     stored = json.loads((folder / "config.json").read_text())
-    assert architecture_of(read_model_config(folder)) == architecture_of(model.config)
+    assert architecture_of(read_encoder_config(folder)) == architecture_of(model.config)
     for part in ("text_config", "vision_config"):
         if part in stored:
             stored |= {part: {**_OLD, **stored[part]}, f"{part}_dict": stored[part]}
     (tmp_path / "config.json").write_text(json.dumps({**_OLD, **stored}))
-    assert architecture_of(read_model_config(tmp_path)) == architecture_of(model.config)
+    assert architecture_of(read_encoder_config(tmp_path)) == architecture_of(model.config)
 
 
 @pytest.mark.parametrize("name", ["eager", "sdpa"])

@@ -160,19 +160,6 @@ def test_trains(run):
     assert watcher.calls == [["after_optimizer_step"]] * 6
 
 
-def test_all_scalars_are_logged_collapse_metrics_among_them(run):
-    _, runner, watcher = run
-    views = [torch.rand(4, 3, 4, 32, 32) for _ in runner.model.data_preprocessor.views]
-    scalars = copy.deepcopy(runner.model).loss(views)
-    assert {"loss", "h_std", "h_rank"} <= set(scalars) == set(watcher.names)
-    assert all(value.ndim == 0 for value in scalars.values())
-    tag, text = runner.log_processor.get_log_after_iter(runner, 2, "train")
-    for number, name in enumerate(watcher.names, start=1):
-        mean = sum(row[number] for row in watcher.rows) / len(watcher.rows)
-        assert tag[name] == pytest.approx(mean, rel=1e-5), name
-        assert f"{name}: " in text
-
-
 def test_only_loss_is_minimised(run):
     _, runner, _ = run
     scalars = {"loss_x": torch.tensor(3.0), "loss": torch.tensor(2.0), "b": torch.tensor([1.0])}

@@ -129,24 +129,6 @@ def test_the_stride_of_a_bottleneck_is_on_the_3x3():
     assert model.layer2[0].conv2.stride == (2, 2)
 
 
-def test_a_clip_is_its_frames_one_by_one():
-    model = randomised(ResNet2d(depth=18, base_channels=8))
-    clip = torch.rand(2, 3, 4, 32, 32, generator=torch.Generator().manual_seed(2))
-    with torch.no_grad():
-        features = model(clip)
-        single = [model(clip[n : n + 1, :, t : t + 1]) for n in range(2) for t in range(4)]
-    for i, frame in enumerate(single):
-        expected = features[i // 4, :, i % 4]
-        torch.testing.assert_close(frame[0, :, 0], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_blocks_begin_as_the_identity_on_demand():
-    assert all((b.bn2.weight == 1).all() for b in ResNet2d(depth=18, base_channels=4).layer2)
-    model = ResNet2d(depth=50, base_channels=4, zero_init_residual=True)
-    assert not any(b.bn3.weight.any() for b in model.layer2)
-    assert bool((model.layer2[0].bn2.weight == 1).all())
-
-
 @pytest.mark.parametrize("frozen", [0, 2, 4])
 def test_frozen_stages_do_not_change(frozen):
     model = ResNet2d(depth=18, base_channels=4, frozen_stages=frozen).train()

@@ -136,10 +136,3 @@ def test_frozen_stages_do_not_change(frozen):
             assert same, f"{name} is frozen and has changed"
         elif "running_mean" in name:
             assert not same, f"{name} is trained and has not changed"
-
-
-def test_blocks_begin_as_the_identity():
-    model = ResNet3dSlowPath(depth=18, base_channels=8)
-    assert all(not b.bn2.weight.any() for b in model.layer2)
-    model = ResNet3dSlowPath(depth=18, base_channels=8, zero_init_residual=False)
-    assert all(bool((b.bn2.weight == 1).all()) for b in model.layer2)

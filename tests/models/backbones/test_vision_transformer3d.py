@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from sce_video.models import VisionTransformer3d
-from sce_video.models.backbones.common import represent
-from sce_video.models.modules import TargetEncoder
 
 TINY = dict(depth=4, embed_dims=16, num_heads=2, patch_size=8, grid_size=(2, 4, 4))
 
@@ -120,18 +118,6 @@ def test_learned_positions_are_interpolated_in_time_and_space():
     torch.testing.assert_close(smaller[0, 0] + smaller[0, 1], torch.full((3,), 3.0))
 
 
-@pytest.mark.parametrize("position", ["sincos", "learned"])
-@pytest.mark.parametrize(("frames", "tokens"), [(1, 1), (2, 1), (3, 2), (8, 4)])
-def test_any_number_of_frames(position, frames, tokens):
-    model = vit(position=position)
-    view = torch.rand(2, 3, frames, 24, 40)
-    with torch.no_grad():
-        features = model(view)
-        assert features.shape == (2, 16, tokens, 3, 5)
-        filled = torch.cat([view, view[:, :, -1:]], dim=2) if frames % 2 else view
-        assert torch.equal(model(filled), features)  # the last frame is repeated
-
-
 def test_drop_path_drops_samples_of_a_training_step_and_keeps_the_mean():
     model = vit(drop_path_rate=0.5)
     assert [block.drop_path for block in model.blocks] == pytest.approx([0, 1 / 6, 1 / 3, 0.5])
@@ -142,16 +128,6 @@ def test_drop_path_drops_samples_of_a_training_step_and_keeps_the_mean():
     assert torch.equal(dropped[..., 0], dropped[..., 1])  # whole samples
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.06)
     assert block.eval()._dropped(branch) is branch
-
-
-def test_a_target_network_drops_nothing():
-    model = vit(drop_path_rate=0.5)
-    view = torch.rand(2, 3, 4, 32, 32)
-    with torch.no_grad():
-        expected = represent(model, view)
-    target = TargetEncoder(model, nn.Identity()).train()
-    assert torch.equal(target(view), expected)
-    assert not torch.equal(represent(model.train(), view), expected)
 
 
 @pytest.mark.parametrize("position", ["sincos", "learned"])

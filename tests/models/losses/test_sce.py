@@ -189,15 +189,6 @@ def inputs_of_sce_parts(seed=0, n=5, k=17, d=8, dtype=torch.float64):
     return [x.to(dtype) for x in (make(n), make(n), make(k))]
 
 
-def golden_inputs_of_sce_parts():
-    def vectors(rows, columns, phase):
-        grid = np.arange(rows)[:, None] * 1.7 + np.arange(columns)[None] * 0.9 + phase
-        x = np.cos(grid) + 0.3 * np.sin(grid * grid)
-        return torch.from_numpy(x / np.linalg.norm(x, axis=1, keepdims=True))
-
-    return vectors(4, 6, 0.0), vectors(4, 6, 0.2), vectors(12, 6, 2.5)
-
-
 @pytest.mark.parametrize("name", LOSSES)
 def test_equals_the_loop_of_sce_parts(name):
     tensors = inputs_of_sce_parts()
@@ -206,22 +197,6 @@ def test_equals_the_loop_of_sce_parts(name):
     single = LOSSES[name](*(x.float() for x in tensors))
     assert single.dtype == torch.float32 and single.ndim == 0
     assert single.item() == pytest.approx(expected, abs=1e-5)
-
-
-# Computed once with the loop above; fixed here to detect a change of both the code and the loop.
-GOLDEN_SCE_PARTS = {
-    "infonce": 1.2125476338,
-    "ressl": 1.0317334756,
-    "ceil": 0.3563829697,
-    "free": 1.0540809694,
-}
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_golden_values_of_sce_parts(name):
-    assert LOSSES[name](*golden_inputs_of_sce_parts()).item() == pytest.approx(
-        GOLDEN_SCE_PARTS[name], abs=1e-8
-    )
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from sce_video.models.losses import byol_loss, moco_v3_loss, nt_xent_loss
 
@@ -32,13 +31,6 @@ def test_equals_the_loop():
     expected = loop_byol(*arrays)
     assert byol_loss(query, key).item() == pytest.approx(expected, abs=1e-12)
     assert byol_loss(query.float(), key.float()).item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_golden_values():
-    east, north = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    assert [byol_loss(east, key).item() for key in (east, north, -east)] == [0, 2, 4]
-    tilted = torch.tensor([[0.6, 0.8], [0.8, -0.6]])  # cosines with east 0.6 and 0.8
-    assert byol_loss(tilted, east.expand(2, 2)).item() == pytest.approx(0.6, abs=1e-6)
 
 
 def test_gradient_is_correct_and_reaches_the_query_only():
@@ -96,17 +88,6 @@ def test_equals_the_loop_of_moco_v3(tau, positives):
     assert single.item() == pytest.approx(expected, abs=1e-5)
 
 
-# Computed once with the loop; fixed here to detect a change of both the code and the loop.
-@pytest.mark.parametrize(("tau", "golden"), [(0.2, 0.1339452961), (1.0, 2.1543762528)])
-def test_golden_values_of_moco_v3(tau, golden):
-    grid = np.arange(6)[:, None] * 1.7 + np.arange(5)[None] * 0.9
-    keys = np.cos(grid) + 0.3 * np.sin(grid * grid)
-    keys = torch.from_numpy(keys / np.linalg.norm(keys, axis=1, keepdims=True))
-    query = F.normalize(keys[::2] + 0.1, dim=1)
-    loss = moco_v3_loss(query, keys, torch.tensor([0, 2, 4]), tau=tau)
-    assert loss.item() == pytest.approx(golden, abs=1e-8)
-
-
 def test_gradient_is_correct_and_reaches_the_query_only_of_moco_v3():
     _, (query, keys) = inputs_of_moco_v3(n=3, m=5, d=4)
     query.requires_grad_(), keys.requires_grad_()
@@ -116,16 +97,6 @@ def test_gradient_is_correct_and_reaches_the_query_only_of_moco_v3():
     assert torch.autograd.gradcheck(
         lambda q: moco_v3_loss(q, keys.detach(), own, tau=0.3), (query.detach().requires_grad_(),)
     )
-
-
-def test_fp32_under_autocast_of_moco_v3():
-    _, (query, keys) = inputs_of_moco_v3()
-    query, keys, own = query.float(), keys.float(), torch.arange(4)
-    expected = moco_v3_loss(query, keys, own, tau=0.05)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(moco_v3_loss(query, keys, own, tau=0.05), expected)
-        half = moco_v3_loss(query.bfloat16(), keys.bfloat16(), own, tau=0.05)
-    assert half.dtype == torch.float32
 
 
 def test_errors_of_moco_v3():
@@ -174,33 +145,10 @@ def test_equals_the_loop_of_nt_xent(tau, n):
     assert nt_xent_loss(*single, tau=tau).item() == pytest.approx(expected, abs=1e-5)
 
 
-def golden_inputs():
-    """Closed-form unit vectors (4, 6), float64."""
-    grid = np.arange(4)[:, None] * 1.7 + np.arange(6)[None] * 0.9
-    x = [np.cos(g) + 0.3 * np.sin(g * g) for g in (grid, grid + 0.2)]
-    return [torch.from_numpy(v / np.linalg.norm(v, axis=1, keepdims=True)) for v in x]
-
-
-# Computed once with the loop; fixed here to detect a change of both the code and the loop.
-@pytest.mark.parametrize(("tau", "golden"), [(0.1, 0.0265428663), (0.5, 0.6335212516)])
-def test_golden_values_of_nt_xent(tau, golden):
-    assert nt_xent_loss(*golden_inputs(), tau=tau).item() == pytest.approx(golden, abs=1e-8)
-
-
 def test_gradient_reaches_both_views_and_is_correct():
     _, tensors = inputs_of_nt_xent(n=3, d=5)
     tensors = [t.requires_grad_() for t in tensors]
     assert torch.autograd.gradcheck(lambda a, b: nt_xent_loss(a, b, tau=0.3), tensors)
-
-
-def test_fp32_under_autocast_of_nt_xent():
-    _, tensors = inputs_of_nt_xent(n=16)
-    single = [t.float() for t in tensors]
-    expected = nt_xent_loss(*single, tau=0.05)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(nt_xent_loss(*single, tau=0.05), expected)
-        half = nt_xent_loss(*(t.bfloat16() for t in single), tau=0.05)
-    assert half.dtype == torch.float32
 
 
 def test_errors_of_nt_xent():

@@ -74,23 +74,11 @@ def golden_scores(rows, columns, phase):
     return torch.from_numpy(np.cos(grid) * np.sin(grid * grid))
 
 
-# Computed once with the loops above; fixed here to detect a change of both the code and the loops.
-GOLDEN_CODES = [
-    [0.1137179909, 0.6976865508, 0.1885954583],
-    [0.1908660016, 0.2310841179, 0.5780498804],
-    [0.4175200271, 0.2694260862, 0.3130538867],
-    [0.6167470747, 0.1280196975, 0.2552332278],
-]
 GOLDEN_LOSSES = {
     (2, 0.1): 3.9710679854,
     (4, 0.1): 5.0025351337,
     (3, 0.5): 1.8517101455,
 }
-
-
-def test_golden_codes():
-    codes = sinkhorn(golden_scores(4, 3, 0.0), epsilon=0.5)
-    np.testing.assert_allclose(codes.numpy(), GOLDEN_CODES, atol=1e-8)
 
 
 @pytest.mark.parametrize(("views", "tau"), list(GOLDEN_LOSSES))
