@@ -15,7 +15,6 @@ import torch
 from helpers.disk_faults import contents, file_size_limit
 from matplotlib.figure import Figure
 
-from sce_video.data_tools import generated as toy_actions
 from sce_video.data_tools.prepare.lists import write_outputs
 from sce_video.data_tools.verify import Problem, write_table
 from sce_video.datasets import BadFileReport
@@ -85,7 +84,6 @@ WRITERS = {
     "run.png": lambda p, n: draw_run(LOGGED, [], p, title=f"{n}"),
     "boxes.png": lambda p, n: write_image(p, images(n)[0]),
     "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
-    "toy.mp4": lambda p, n: toy_actions._write_video(p, np.stack(images(n)), 10),
     "bad_files.jsonl": bad_files,
     "list.txt": lambda p, n: write_outputs(p.parent, {p.name: f"{n} a" * 99}, force=True),
     "problems.tsv": lambda p, n: write_table(

@@ -205,7 +205,7 @@ def read_extensions(args: argparse.Namespace) -> tuple[str, ...]:
     )
 
 
-def read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
+def _read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
     """The videos of a command line, and the root of their paths."""
     if os.path.isdir(args.source) and args.data_root is None:
         return scan_folder(args.source, read_extensions(args)), args.source
@@ -263,7 +263,7 @@ def repack_into_table(args: argparse.Namespace, settings: Settings, options: Rep
     from sce_video.data_tools.repack import repack_to_table
     from sce_video.data_tools.tables import describe_import
 
-    videos, root = read_source(args)
+    videos, root = _read_source(args)
     progress = FileProgress("repack", "repacking")
     result = repack_to_table(videos, root, args.to, settings, options, on_progress=progress)
     print_text(describe_import(result, args.to, "repacked"))

@@ -47,6 +47,57 @@ _STEM_BYTES = 200
 _GALLERY_LIMIT = 100
 
 
+def _add_ranking_options(parser: Parser) -> None:
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--centred", action="store_true", help="subtract the mean feature of the index first"
+    )
+    kind.add_argument(
+        "--plain",
+        action="store_true",
+        help="rank by the features as they are, also among windows, which are whitened otherwise",
+    )
+    parser.add_argument(
+        "--exact", action="store_true", help="compare all videos, also with a vector index"
+    )
+    parser.add_argument(
+        "--refine",
+        action="store_true",
+        help="of an index of windows: embed windows around the best moments, every quarter of the "
+        "stride, and rank again; slower, finds moments more exactly",
+    )
+    parser.add_argument(
+        "--refine-moments",
+        type=number(int, 1),
+        metavar="N",
+        help=f"the same around the best N moments (default of --refine: {MOST_REFINED}); the "
+        "longer the stride, the more are worth it",
+    )
+
+
+def _add_page_options(parser: Parser) -> None:
+    page = parser.add_argument_group("in a browser, instead of a VIDEO")
+    page.add_argument(
+        "--serve",
+        nargs="?",
+        const="",
+        metavar="INDEX",
+        help="open a page on this machine that searches and labels the videos of the index",
+    )
+    page.add_argument(
+        "--port",
+        type=number(int, 0, most=65535),
+        default=0,
+        help="of the page (default: a free one)",
+    )
+    page.add_argument("--no-open", action="store_true", help="only print the link")
+    page.add_argument(
+        "--labels",
+        metavar="LIST",
+        help="list of the labels given on the page (default: INDEX/labels.txt)",
+    )
+
+
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends with an error unless there is one query, or an index to serve."""
     parser = Parser(description="find the videos most similar to a given one")
@@ -73,31 +124,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--config", help="config file, for a network registered by its custom_imports"
     )
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--centred", action="store_true", help="subtract the mean feature of the index first"
-    )
-    kind.add_argument(
-        "--plain",
-        action="store_true",
-        help="rank by the features as they are, also among windows, which are whitened otherwise",
-    )
-    parser.add_argument(
-        "--exact", action="store_true", help="compare all videos, also with a vector index"
-    )
-    parser.add_argument(
-        "--refine",
-        action="store_true",
-        help="of an index of windows: embed windows around the best moments, every quarter of the "
-        "stride, and rank again; slower, finds moments more exactly",
-    )
-    parser.add_argument(
-        "--refine-moments",
-        type=number(int, 1),
-        metavar="N",
-        help=f"the same around the best N moments (default of --refine: {MOST_REFINED}); the "
-        "longer the stride, the more are worth it",
-    )
+    _add_ranking_options(parser)
     parser.add_argument(
         "--include-self", action="store_true", help="list the query itself, if it is indexed"
     )
@@ -108,26 +135,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-html", action="store_true", help="write no gallery")
     parser.add_argument("--json", help="also write the results as JSON")
     add_options(parser, "--device")
-    page = parser.add_argument_group("in a browser, instead of a VIDEO")
-    page.add_argument(
-        "--serve",
-        nargs="?",
-        const="",
-        metavar="INDEX",
-        help="open a page on this machine that searches and labels the videos of the index",
-    )
-    page.add_argument(
-        "--port",
-        type=number(int, 0, most=65535),
-        default=0,
-        help="of the page (default: a free one)",
-    )
-    page.add_argument("--no-open", action="store_true", help="only print the link")
-    page.add_argument(
-        "--labels",
-        metavar="LIST",
-        help="list of the labels given on the page (default: INDEX/labels.txt)",
-    )
+    _add_page_options(parser)
     args = parser.parse_args(argv)
     problem = _what_is_wrong(args)
     if problem:

@@ -23,8 +23,8 @@ from itertools import islice, repeat
 from typing import Any
 
 from sce_video.jobs.job import BatchJob, Item
+from sce_video.jobs.local import Done, PackedJob, run_local
 from sce_video.jobs.process_pool import Outcome, WorkersEndedError
-from sce_video.jobs.runner import Done, PackedJob, run_local
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sce_video.engine.config.snapshot import TEST, TRAINING, differences, recipe_config
+from sce_video.engine.config.load import recipe_config
+from sce_video.engine.config.snapshot import TEST, TRAINING, differences
 from sce_video.engine.recipes import recipe_names
 from sce_video.published.paper_results import PaperResult
 from sce_video.published.recipes import evaluation_recipe, pretraining_recipe

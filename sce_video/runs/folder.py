@@ -96,7 +96,9 @@ def _names(items: Sequence[Any]) -> list[str]:
     ]
 
 
-def differences(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
+def setting_differences(
+    before: dict[str, Any], after: dict[str, Any]
+) -> list[tuple[str, str, str]]:
     """(name, value before, value after) of the settings that differ, by name."""
     return [(name, a, b) for name, (a, b) in different_settings([before, after]).items()]
 
@@ -185,7 +187,7 @@ def _recipe(config_file: str, config: dict[str, Any]) -> str:
 def _changes(recipe: str, config: dict[str, Any]) -> list[tuple[str, str, str]]:
     if not recipe or recipe not in recipe_names() or not config:
         return []
-    return differences(load_config(recipe).to_dict(), config)
+    return setting_differences(load_config(recipe).to_dict(), config)
 
 
 def _scalars(path: Path, notes: list[str]) -> list[dict[str, Any]]:

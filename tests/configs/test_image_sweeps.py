@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import differences, recipe_config, resolved_config
+from sce_video.engine.config.load import load_config, recipe_config
+from sce_video.engine.config.snapshot import differences, resolved_config
 from sce_video.published.recipes import pretraining_recipe
 from sce_video.runs.sweep import option_texts, plan, read_sweep
 

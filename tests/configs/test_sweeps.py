@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import differences, recipe_config, resolved_config
+from sce_video.engine.config.load import load_config, recipe_config
+from sce_video.engine.config.snapshot import differences, resolved_config
 from sce_video.published.paper_results import PAPER_RESULTS
 from sce_video.published.recipes import pretraining_recipe
 from sce_video.runs.sweep import plan, read_sweep

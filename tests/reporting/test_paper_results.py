@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sce_video.data_tools.prepare import actions, ava, kinetics
-from sce_video.engine.config.snapshot import recipe_config
+from sce_video.engine.config.load import recipe_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.published.paper_results import IMAGE_RESULTS, MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.published.sets import TEST_SETS, TRAINING_SETS, PublishedSize

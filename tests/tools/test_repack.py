@@ -26,7 +26,8 @@ from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, m
 from sce_video.data_tools.repack.report import describe_repack
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.jobs import RecordStore, process_pool
-from sce_video.jobs.runner import UnfinishedOutputs, attempt_path
+from sce_video.jobs.local import attempt_path
+from sce_video.jobs.runner import UnfinishedOutputs
 
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
 

@@ -40,7 +40,7 @@ _FIELD = re.compile(r"\b(name|id|label_id|label_type)\s*:\s*(\"(?:[^\"\\]|\\.)*\
 
 
 @dataclass
-class KeyFrame:
+class ListedKeyFrame:
     """Ground truth of a key frame.
 
     Attributes:
@@ -63,7 +63,7 @@ class Annotations:
     """
 
     path: Path
-    frames: dict[Key, KeyFrame] = field(default_factory=dict)
+    frames: dict[Key, ListedKeyFrame] = field(default_factory=dict)
     remarks: Counter[str] = field(default_factory=Counter)
 
     def videos(self) -> dict[str, int]:
@@ -145,7 +145,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
             raise ValueError(f"{where}: {','.join(cells)!r} does not begin with VIDEO,TIMESTAMP")
         frame = found.frames.setdefault(
             (cells[0], _second(cells[1], where)),
-            KeyFrame(line),
+            ListedKeyFrame(line),
         )
         if not any(cells[2:]):
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,8 @@ from sce_video.engine.config.check import (
     top_level_keys,
     walk_dicts,
 )
-from sce_video.engine.recipes import find_recipe, recipes_folder
+from sce_video.engine.config.snapshot import resolved_config
+from sce_video.engine.recipes import find_recipe, recipe_names, recipes_folder
 from sce_video.engine.untrusted_network import checked_backbone
 from sce_video.engine.weights import CONFIG as MODEL_CONFIG
 from sce_video.engine.weights import FORMAT, read_exported_config, test_settings
@@ -274,3 +276,17 @@ class FormattedOnce(Config):
             known = content, super().pretty_text
             self.__dict__["_formatted"] = known  # Config sets attributes in its values
         return known[1]
+
+
+def recipe_config(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The resolved config of a shipped recipe, with the batch of all processes in its name.
+
+    Args:
+        name: ``sce_r3d18_8xb64-8x224-200e_k400``: 8 processes.
+        options: What a row of an ablation changes, by key.
+    """
+    cfg = load_config(recipe_names()[name], options)  # no other file of that name
+    processes = re.search(r"_(\d+)xb\d+-", name)
+    loader = cfg.get("train_dataloader") or {}
+    batch = int(processes[1]) * loader.get("batch_size", 1) if processes else None
+    return resolved_config(cfg, batch)

@@ -147,23 +147,6 @@ def _values(node: list | Mapping[str, Any]) -> Any:
 # -- comparison ----------------------------------------------------------------------------------
 
 
-def recipe_config(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The resolved config of a shipped recipe, with the batch of all processes in its name.
-
-    Args:
-        name: ``sce_r3d18_8xb64-8x224-200e_k400``: 8 processes.
-        options: What a row of an ablation changes, by key.
-    """
-    from sce_video.engine.config.load import load_config  # needs torch
-    from sce_video.engine.recipes import recipe_names
-
-    cfg = load_config(recipe_names()[name], options)  # no other file of that name
-    processes = re.search(r"_(\d+)xb\d+-", name)
-    loader = cfg.get("train_dataloader") or {}
-    batch = int(processes[1]) * loader.get("batch_size", 1) if processes else None
-    return resolved_config(cfg, batch)
-
-
 def differences(
     ours: Mapping[str, Any], recipe: Mapping[str, Any], keys: Sequence[str] = TRAINING
 ) -> list[str]:
@@ -175,8 +158,8 @@ def differences(
         keys: Parts that are compared: :data:`TRAINING` or :data:`TEST`.
 
     Returns:
-        ``model.tau: 100 -> 0.1``, ours -> recipe's; a setting that is not there has the default of
-        its class.
+        ``train_cfg.max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not
+        there has the default of its class.
     """
     try:
         _check_depth(ours)
