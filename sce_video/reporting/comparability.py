@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sce_video.engine.config.load import recipe_config
 from sce_video.engine.config.snapshot import TEST, TRAINING, differences
 from sce_video.engine.recipes import recipe_names
 from sce_video.published.paper_results import PaperResult
@@ -159,6 +158,8 @@ def selection_of(protocol: dict[str, Any]) -> str | None:
 @cache
 def _recipe(name: str, options: tuple[tuple[str, Any], ...] = ()) -> dict[str, Any]:
     lists = {key: list(v) if isinstance(v, tuple) else v for key, v in options}
+    from sce_video.engine.config.load import recipe_config  # here, since it imports torch
+
     return recipe_config(name, lists)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from mmengine.registry import DefaultScope
 
-from sce_video import published
 from sce_video.engine.config.load import load_config
 from sce_video.engine.schedules import build_schedule
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
@@ -39,6 +38,12 @@ PROBES = {
     "attentive_probe/r3d50_8xb16-16x224-100e_diving48.py": (48, 3, 100, 128),
 }
 FOLDERS = {FOLDER, "attentive_probe/attentive_r3d18_folder.py"}
+NETWORK_TYPES = {
+    "r3d18": ("ResNet3dSlowPath", 18),
+    "r3d50": ("ResNet3dSlowPath", 50),
+    "r2plus1d18": ("R2Plus1d", 18),
+    "s3dg": ("S3D", None),
+}
 NETWORKS = [("18", "8", "224"), ("18", "16", "112"), ("50", "8", "224"), ("50", "16", "224")]
 
 
@@ -89,7 +94,7 @@ def test_settings_match_the_name(path):
     dataset, classes = DATASETS[data]
     assert cfg.model.type == "Recognizer3D" and cfg.model.cls_head.type == "I3DHead"
     backbone = cfg.model.backbone
-    assert (backbone.type, backbone.get("depth")) == published.NETWORKS[network][:2]
+    assert (backbone.type, backbone.get("depth")) == NETWORK_TYPES[network]
     assert cfg.model.cls_head.in_channels == IN_CHANNELS[network]
     assert cfg.model.cls_head.num_classes == classes
     assert cfg.train_dataloader.batch_size == int(batch)

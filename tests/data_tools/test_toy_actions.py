@@ -60,9 +60,9 @@ def test_repeating_writes_nothing_and_an_interrupted_run_is_resumed(
     lost = next(iter(before))
     (tmp_path / "v" / lost).unlink()
     written = []
-    write = toy_actions._write_video
+    write = toy_actions.write_bytes
     monkeypatch.setattr(
-        toy_actions, "_write_video", lambda path, *rest: (written.append(path), write(path, *rest))
+        toy_actions, "write_bytes", lambda path, *rest: (written.append(path), write(path, *rest))
     )
     generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
     assert written == [tmp_path / "v" / lost]

@@ -171,7 +171,7 @@ def test_code_in_the_config_of_a_checkpoint_is_not_executed(tmp_path, monkeypatc
     mark = tmp_path / "ran"
     text = CONFIG + f"\nharmless = open({str(mark)!r}, 'w')\n"
     path = save_tiny(tmp_path / "evil.pth", text=text)
-    with pytest.raises(ValueError, match=r"evil\.pth is not plain data"):
+    with pytest.raises(ValueError, match=r"evil\.pth is not JSON data"):
         load_model(path)
     assert not mark.exists()
 

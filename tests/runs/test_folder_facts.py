@@ -7,7 +7,7 @@ import pytest
 from helpers.videos import write_video
 
 from sce_video.runs.choices import notes
-from sce_video.runs.doctor import check_videos
+from sce_video.runs.doctor import check_video_files
 from sce_video.runs.folder_facts import examine_folder
 
 
@@ -50,9 +50,9 @@ def test_adjacent_frames_that_are_equal_are_counted(tmp_path):
     assert f"{100 * found.repeats:.0f} % of adjacent frames are equal" in found.describe()
     once = examine_folder(str(tmp_path / "once"))
     assert once.repeats == 0 and "of adjacent" not in once.describe()
-    warned = [finding for finding in check_videos(found) if finding.level == "warning"]
+    warned = [finding for finding in check_video_files(found) if finding.level == "warning"]
     assert "next frame that differs" in warned[0].what and warned[0].advice
-    assert [f.level for f in check_videos(once)] == ["ok"]
+    assert [f.level for f in check_video_files(once)] == ["ok"]
     assert any("stays RGB" in note for note in notes(found, 64, 1.0, 0.2))
     assert not any(
         "stays RGB" in note for note in (*notes(found, 64, 1.0), *notes(once, 64, 1.0, 0.2))

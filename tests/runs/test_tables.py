@@ -22,7 +22,7 @@ from sce_video.find.search import rows_of_file
 from sce_video.inference.embed import EmbedOptions, embed_files
 from sce_video.inference.model import load_model
 from sce_video.pages.gallery import read_entry
-from sce_video.runs.doctor import check_videos, decode_rates
+from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.pretrain import _decode
 from sce_video.utils.run_files import PAGE, PAGE_FEATURES
@@ -146,7 +146,7 @@ def test_facts_and_findings_are_those_of_the_folder(sources):
     expected = vars(found["folder"]) | {"folder": sources["table"]}
     assert vars(found["table"]) == expected
     assert decode_rates(sources["table"], 4, 0.5)["av"] > 0
-    assert [finding.level for finding in check_videos(found["table"])] == ["ok"]
+    assert [finding.level for finding in check_video_files(found["table"])] == ["ok"]
 
 
 def test_a_table_and_its_list_in_an_object_store(runs, sources, bucket, tmp_path, monkeypatch):

@@ -111,7 +111,7 @@ def average_precisions(
     return np.array(values)
 
 
-def _estimator(module: str, name: str, **arguments: Any) -> Any:
+def _estimator(module: str, name: str, arguments: dict[str, Any]) -> Any:
     """An unfitted estimator of scikit-learn, which is an extra."""
     try:
         kind = getattr(importlib.import_module(module), name)
@@ -130,7 +130,7 @@ def logistic_regression(max_iter: int) -> Any:
         MissingPackageError: scikit-learn cannot be imported.
     """
     arguments = {"solver": "lbfgs", "warm_start": True, "max_iter": max_iter}
-    return _estimator("sklearn.linear_model", "LogisticRegression", **arguments)
+    return _estimator("sklearn.linear_model", "LogisticRegression", arguments)
 
 
 def linear_svm(cost: float) -> Any:
@@ -143,7 +143,7 @@ def linear_svm(cost: float) -> Any:
     """
     loss = {"penalty": "l2", "loss": "squared_hinge", "dual": True, "intercept_scaling": 1.0}
     solver = {"tol": 1e-4, "max_iter": 2000, "random_state": 0, "class_weight": {1: 2, -1: 1}}
-    return _estimator("sklearn.svm", "LinearSVC", C=cost, **loss, **solver)
+    return _estimator("sklearn.svm", "LinearSVC", {"C": cost, **loss, **solver})
 
 
 @contextmanager
