@@ -296,7 +296,7 @@ def test_a_hanging_file_is_abandoned_once(good):
     assert time.monotonic() - start < 50  # the hang alone lasts longer
     assert sample["failures"] == [(dataset.path(1), "timed out after 1.5 s")]
     assert sample["index"] != 1
-    assert equal(dataset[SampleRequest(1, 5)], sample)
+    assert dataset[SampleRequest(1, 5)]["failures"] == sample["failures"]
     assert hang.seen.count(dataset.path(1)) == 1, "a file known to hang is not tried again"
 
 

@@ -22,7 +22,7 @@ from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, r
 from sce_video.data_tools.repack.to_table import EncodedRow
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
 from sce_video.jobs import process_pool
-from sce_video.jobs import runner as local
+from sce_video.jobs import local
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.tables import inline, write_folder
 
-from sce_video.jobs import runner as local
+from sce_video.jobs import local
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from sce_video.data_tools.tables import (
 from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.rows import DamagedRowError, FrameIndex, list_rows
 from sce_video.datasets.tables.table import TableError
-from sce_video.jobs import runner as local
+from sce_video.jobs import local
 from sce_video.jobs.process_pool import Outcome
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
