@@ -21,8 +21,7 @@ from sce_video.commands.repack import main
 from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, repack_to_table
 from sce_video.data_tools.repack.to_table import EncodedRow
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
-from sce_video.jobs import process_pool
-from sce_video.jobs import local
+from sce_video.jobs import local, process_pool
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
