@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_config_changes,
-    add_options,
     check_exists,
     check_run,
     check_videos,
@@ -40,46 +39,45 @@ from sce_video.utils.storage import path_or_url
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="A feature of every video in a folder, a table or a config's data.")
-    parser.add_argument(
+    add = Options(parser)
+    add(
         "videos",
-        nargs="?",
-        help="folder, sub-folders too; or a table (v.lance); with --windows also a video; with "
+        "folder, sub-folders too; or a table (v.lance); with --windows also a video; with "
         "--config the default is its data",
+        nargs="?",
     )
-    parser.add_argument(
+    add(
         "--checkpoint",
-        required=True,
-        type=path_or_url,
-        help="folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
+        "folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
         f"of transformers: hf:FOLDER, hf:OWNER/MODEL; or '{RANDOM}' with --config",
+        path_or_url,
+        required=True,
     )
-    parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file or URL")
-    parser.add_argument(
-        "--config", help="config to run (default: the one inside the checkpoint, as data)"
-    )
-    data = parser.add_argument_group("data of a config")
-    data.add_argument(
+    add("--out FILE.npz", "output file or URL", required=True)
+    add("--config", "config to run (default: the one inside the checkpoint, as data)")
+    data = add.group("data of a config")
+    data(
         "--part",
+        "the test set, the gallery of a retrieval recipe (bank), or the training set",
         choices=["test", "bank", "train"],
         default="test",
-        help="the test set, the gallery of a retrieval recipe (bank), or the training set",
     )
-    data.add_argument("--ann-file", metavar="LIST", help="annotation list, of videos in VIDEOS")
-    add_options(data, "--backend")
-    add_config_changes(data, "test_dataloader.num_workers=8")
-    where = parser.add_argument_group("processes")
-    where.add_argument(
+    data("--ann-file LIST", "annotation list, of videos in VIDEOS")
+    data.shared("--backend")
+    data.changes("test_dataloader.num_workers=8")
+    where = add.group("processes")
+    where(
         "--workers",
-        type=number(int, 0),
-        help="that decode and embed, of each rank; 0 for none besides this one (default: "
+        "that decode and embed, of each rank; 0 for none besides this one (default: "
         "num_workers of the config, at most one per core; with --ray the whole cluster)",
+        number(int, 0),
     )
-    add_options(where, "--ray", "--processes-per-gpu", "--launcher")
-    windows = parser.add_argument_group("windows")
-    add_options(windows, "--windows", "--stride", "--shots")
-    windows.add_argument("--clips", type=number(int, 1), default=4, help="per window (default: 4)")
-    windows.add_argument("--crops", type=int, choices=(1, 3), default=1, help="per clip")
-    add_options(windows, "--device")
+    where.shared("--ray", "--processes-per-gpu", "--launcher")
+    windows = add.group("windows")
+    windows.shared("--windows", "--stride", "--shots")
+    windows("--clips", "per window (default: 4)", number(int, 1), default=4)
+    windows("--crops", "per clip", int, choices=(1, 3), default=1)
+    windows.shared("--device")
     return parser.parse_args(argv)
 
 

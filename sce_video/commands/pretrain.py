@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, add_options, check_videos, number
+from sce_video.commands.arguments import Options, Parser, check_videos, number
 from sce_video.engine.config.changes import parse_value, read_config
 from sce_video.engine.config.settings import available_settings
 from sce_video.engine.recipes import find_recipe, methods
@@ -62,37 +62,28 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         description="Pretrain on a folder or a table of videos, labels not needed.",
         allow_abbrev=False,
     )
+    add = Options(parser)
     known = methods()
-    parser.add_argument("videos", nargs="?", help="folder, sub-folders too; or a table (v.lance)")
-    parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
-    parser.add_argument("--method", default="sce", choices=sorted(known), help="default: sce")
-    parser.add_argument(
-        "--hours", type=number(float, above=0), help="budget of each run, instead of --epochs"
-    )
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=number(int, 0, most=2**32 - 1),
-        metavar="N",
-        help="a run for each, in RUN/seedN",
-    )
-    parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
-    add_options(parser, "--track", "--mirror")
-    parser.add_argument("--plan", action="store_true", help="write RUN/config.py, do not train")
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument("--resume", action="store_true", help="continue the training in RUN")
-    start.add_argument("--overwrite", action="store_true", help="remove the training in RUN first")
+    add("videos", "folder, sub-folders too; or a table (v.lance)", nargs="?")
+    add("--out RUN", "folder of the run", Path, required=True)
+    add("--method", "default: sce", default="sce", choices=sorted(known))
+    add("--hours", "budget of each run, instead of --epochs", number(float, above=0))
+    add("--seeds N", "a run for each, in RUN/seedN", number(int, 0, most=2**32 - 1), nargs="+")
+    add("--precision", "default: what is fast here", choices=PRECISIONS)
+    add.shared("--track", "--mirror")
+    add("--plan", "write RUN/config.py, do not train", bool)
+    start = add.exclusive()
+    start("--resume", "continue the training in RUN", bool)
+    start("--overwrite", "remove the training in RUN first", bool)
     # The options are those of the recipe, which depends on --method: it is read first.
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
-    group = parser.add_argument_group(
-        "settings", "chosen for your videos and this machine unless you give them"
-    )
+    setting = add.group("settings", "chosen for your videos and this machine unless you give them")
     names = available_settings(recipe, defaults=False)
     for name in names:
         option = f"--{name.replace('_', '-')}"
-        group.add_argument(option, metavar="X", dest=f"set_{name}", help=_HELP.get(name))
+        setting(f"{option} X", _HELP.get(name), dest=f"set_{name}")
     args = parser.parse_args(argv)
     texts = {name: getattr(args, f"set_{name}") for name in names}
     settings = {name: parse_value(text) for name, text in texts.items() if text is not None}
