@@ -13,7 +13,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -152,51 +152,39 @@ class RecordStore:
             StorageError: It was not written.
         """
         record = record if record.time else replace(record, time=time.time())
+        execute, text = self._connection.execute, json.dumps(record.settings, sort_keys=True)
         with _explained(self.path, self.job):
-            self._connection.execute(_PUT, _row(record, self._settings_id(record.settings)))
+            if text not in self._settings:
+                execute("INSERT OR IGNORE INTO settings (value) VALUES (?)", (text,))
+                row = execute("SELECT id FROM settings WHERE value = ?", (text,)).fetchone()
+                self._settings[text] = row[0]
+            execute(_PUT, _row(record, self._settings[text]))
         return record
 
-    def _settings_id(self, settings: dict[str, Any]) -> int:
-        text = json.dumps(settings, sort_keys=True)
-        if text not in self._settings:
-            execute = self._connection.execute
-            execute("INSERT OR IGNORE INTO settings (value) VALUES (?)", (text,))
-            row = execute("SELECT id FROM settings WHERE value = ?", (text,)).fetchone()
-            self._settings[text] = row[0]
-        return self._settings[text]
-
-    def absorb(
-        self, path: Path, wanted: Callable[[Record], bool] = lambda record: True, wait: float = 1.0
-    ) -> None:
+    def absorb(self, path: Path) -> None:
         """Copy those records of another store that are later than ours.
 
         Raises:
             BusyStoreError: Another run is writing it.
             StoreError: It is something else or damaged.
         """
+        execute = self._connection.execute
         with _explained(path, self.job):
             _check_header(path)
-            with contextlib.closing(_connect(path, "ro", wait)) as other:
+            with contextlib.closing(_connect(path, "ro", 1.0)) as other:
                 _check_format(other, self.job)
-                with self._transaction():
+                execute("BEGIN")
+                try:
                     for record in map(_record, other.execute(_SELECT)):
-                        known = self.get(record.key) if wanted(record) else record
+                        known = self.get(record.key)
                         if known is None or known.time < record.time:
                             self.put(record)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        execute = self._connection.execute
-        with _explained(self.path, self.job):
-            execute("BEGIN")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # SQLite has already, if the disk is full
-                execute("ROLLBACK")
-            raise
-        with _explained(self.path, self.job):
-            execute("COMMIT")
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):  # SQLite has already, if disk is full
+                        execute("ROLLBACK")
+                    raise
+                with _explained(self.path, self.job):
+                    execute("COMMIT")
 
     def close(self) -> None:
         """Leave one plain file, and release it."""
@@ -275,20 +263,16 @@ def _explained(path: Path | None, job: str) -> Iterator[None]:
 
 
 def _row(record: Record, settings: int) -> tuple[Any, ...]:
-    return (
-        _bytes(record.key),
-        int(record.done),
-        json.dumps(record.source),
-        settings,
-        json.dumps(record.facts),
-        record.kind,
-        record.reason.encode("utf-8", "replace").decode(),
-        None if record.output is None else _bytes(record.output),
-        record.output_bytes,
-        record.time_limit,
-        record.time,
-        record.data,
-    )
+    stored = {
+        "key": _bytes(record.key),
+        "done": int(record.done),
+        "source": json.dumps(record.source),
+        "settings": settings,
+        "facts": json.dumps(record.facts),
+        "reason": record.reason.encode("utf-8", "replace").decode(),
+        "output": None if record.output is None else _bytes(record.output),
+    }
+    return tuple((vars(record) | stored).values())  # the columns are the fields, in their order
 
 
 def _record(row: tuple[Any, ...]) -> Record:
@@ -297,23 +281,11 @@ def _record(row: tuple[Any, ...]) -> Record:
     number, text = int | float, str
     kinds = (dict, dict | None, text, text, text, text | None, int | None, number | None, number)
     values = (facts, source, key, kind, reason, output, size, limit, when)
-    if data is not None and not isinstance(data, bytes):
-        raise ValueError("the data of a record are something else")
-    if not all(map(isinstance, values, kinds)):
+    if not all(map(isinstance, (*values, data), (*kinds, bytes | None))):
         raise ValueError("a record holds something else")
+    settings = _parsed_settings(settings)
     return Record(
-        key=key,
-        done=bool(done),
-        source=source,
-        settings=_parsed_settings(settings),
-        facts=facts,
-        kind=kind,
-        reason=reason,
-        output=output,
-        output_bytes=size,
-        time_limit=limit,
-        time=when,
-        data=data,
+        *(key, bool(done), source, settings, facts, kind, reason, output, size, limit, when, data)
     )
 
 

@@ -28,13 +28,11 @@ CASES = {
     "pretrain N --out O": "there is no folder 'N'",
     "pretrain E --out O": "no video in 'E'",
     "pretrain N.lance --out O": "no table at N.lance",
-    "pretrain V --out O --frams 16": "no option --frams, meant --frames?",
     "pretrain V --out O --epoch 5": "no option --epoch, meant --epochs?",
     "pretrain V --out O --frames many": "--frames must be a number, not below 0: got 'many'",
     "pretrain V --out O --lr -1": "--lr must be a number, not below 0: got -1",
     "pretrain V --out O --method sec": "argument --method: invalid choice: 'sec'",
     "pretrain V --out O --hours -1": "--hours must be above 0, got -1",
-    "pretrain V --out O --hours nan": "--hours must be above 0, got nan",
     "pretrain V --out O --hours 1 --epochs 5": "give hours or epochs, not both",
     "pretrain V --out O --seeds 0 0": "--seeds must be different numbers, got [0, 0]",
     "pretrain V --out O --seeds 0 --seed 1": "give seed or seeds, not both",
@@ -43,7 +41,6 @@ CASES = {
     "pretrain V --out O --resume": "--resume takes everything from RUN/config.py",
     "evaluate N --test V --gallery V": "no checkpoint at N",
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
-    "evaluate R --test N --gallery V": "there is no folder 'N'",
     "evaluate R --test V --gallery N": "there is no folder 'N'",
     "evaluate R --test V": "one of the arguments --gallery --group-pattern is required",
     "evaluate R --test V --group-pattern (": "'(' is no regular expression",
@@ -51,14 +48,11 @@ CASES = {
     "evaluate R --test V --gallery V --pairs ssv2": "--pairs belongs to the protocol time",
     "encoder N --out O": "N is neither a folder nor a name on the hub",
     "encoder E --out O --recipe sce_r3d18_folder_smal": "similar names: sce_r3d18_folder_small",
-    "encoder E --out O --frames 0": "--frames must be at least 1, got 0",
     "embed N --checkpoint R --out o.npz": "there is no folder 'N'",
     "embed V --checkpoint N --out o.npz": "no checkpoint at N",
     "embed V --checkpoint R --out o.npz --windows soon": "not a time: 'soon'",
-    "embed V --checkpoint R --out o.npz --stride 2s": "--stride and --shots need --windows",
     "embed V --checkpoint R --out o.npz --device gpu": "give cpu, cuda or cuda:1, got 'gpu'",
     "index N --checkpoint R --out O": "there is no folder 'N'",
-    "index V --checkpoint E --out O": "no checkpoint epoch_N.pth or iter_N.pth in E",
     "index V --checkpoint hf:N --out O": "N is neither a folder nor a name on the hub",
     "index V --out O": "give --checkpoint: there is no index in O",
     "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
@@ -66,24 +60,19 @@ CASES = {
     "search V/a.mp4@5-3 --index I": "the moment 5-3 of V/a.mp4 ends before it begins",
     "search V/a.mp4@x-3 --index I": "not a time: 'x'",
     "search N --index I": "no video at N",
-    "search V/a.mp4 --index N": "there is no index in N",
     "search V/a.mp4": "the following arguments are required: --index",
     "search I --text word": "--text takes the index as a video does: --text WORDS --index I",
     "search V/a.mp4 --text word --index I": "give a VIDEO or --text, not both",
     "search --serve N": "there is no index in N",
     "search V/a.mp4 --index I -k 0": "-k must be at least 1, got 0",
-    "search V/a.mp4 --index I --checkpoint N": "no checkpoint at N",
-    "curate N --out O": "no index, feature file or table at N",
     "curate V --out O": "V is no index: give the folder of sce-video index",
     "curate V --out O --checkpoint N": "no checkpoint at N",
     "curate I --out O --similarity 2": "must be above 0 and at most 1, got 2",
     "curate I --out O --duplicates none --similarity 0.9": "similarity is that of near-duplicates",
     "look N V/a.mp4 --out o.png": "no checkpoint at N",
     "look R N --out o.png": "no video or image at N",
-    "look R V/a.mp4 --out o.gif": "--out must end in .png or .html",
     "look R --query V/a.mp4 --key V/a.mp4 --cell 2 --out o.png": "--cell must be mean, best or",
     "export N --to onnx --out O": "no checkpoint at N",
-    "export hf:N --to onnx --out O": "N is neither a folder nor a name on the hub",
     "export I --to parquet --out O": "a parquet file must end in .parquet",
     "export R --to onnx --out E": "E exists: remove it",
     "predict N V": "no checkpoint at N",
@@ -107,11 +96,9 @@ CASES = {
     "compare R N": "there is no folder N",
     "compare R": "give two runs or more",
     "train sce_r3d18_foldr": "similar names: sce_r3d18_folder",
-    "train r3d18_folder --pretrained E": "no checkpoint epoch_N.pth or iter_N.pth in E",
     "train r3d18_folder --train-list N": "no file at N",
     "train r3d18_folder --cfg-options model": "a config option is KEY=VALUE",
     "test r3d18_folder N": "no checkpoint at N",
-    "test r3d18_folder R --data-root N": "there is no folder 'N'",
     "test r3d18_folder R --classes V/a.mp4": "--classes names the labels of a list",
 }
 #: Forks for every command line, since a fresh interpreter each would take most of the time.
@@ -147,14 +134,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> dict[str, l
     for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT],
-        input=json.dumps([shlex.split(case) for case in CASES]),
-        cwd=folder,
-        env={"PYTHONPATH": str(repo), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
-        capture_output=True,
-        text=True,
-    )
+    env = {"PYTHONPATH": str(repo), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    words = json.dumps([shlex.split(case) for case in CASES])
+    command = [sys.executable, "-c", _SCRIPT]
+    done = subprocess.run(command, input=words, cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
 

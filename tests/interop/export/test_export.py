@@ -17,7 +17,6 @@ from helpers.disk_faults import file_size_limit
 from sce_video.datasets import open_reader
 from sce_video.find.stored_features import ExportedVideos
 from sce_video.interop.export import export
-from sce_video.interop.export.viewers import tile_side
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import WriteError
 
@@ -142,12 +141,6 @@ def test_names_with_tabs_stay_in_their_line(index, tmp_path, monkeypatch):
     report = export("s", "fiftyone", tmp_path / "f")
     assert report.notes == ["left out: 1 files whose names are not UTF-8"]
     assert len(json.loads((tmp_path / "f" / "samples.json").read_text())["samples"]) == 1
-
-
-def test_the_sprite_stays_within_its_limit():
-    assert tile_side(5, 128) == 128
-    assert tile_side(100_000, 128) == 25  # 317 x 317 tiles
-    assert tile_side(300_000, 128) == 0
 
 
 # -- FiftyOne ------------------------------------------------------------------------------
