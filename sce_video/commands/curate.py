@@ -46,7 +46,7 @@ _INDEX, _PAGE = "index", "curation.html"
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The command line; an error for options or paths that cannot be meant."""
     parser = Parser(
         description="Find near-duplicates, outliers, clusters and a diverse subset of videos."
     )
@@ -93,14 +93,36 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=usable_cores(),
     )
     add("--no-page", "do not write the page", bool)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.similarity is not None and args.duplicates == NONE:
+        raise ValueError("similarity is that of near-duplicates, which are not searched")
+    if args.classes is not None and args.labels is None:
+        raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
+    check_exists(args.labels, "file")
+    check_exists(args.classes, "file")
+    has_index = any(Path(args.source, name).exists() for name in ("features.npz", "features.lance"))
+    folder = os.path.isdir(args.source) and not is_table(args.source)
+    if args.checkpoint is None:
+        if folder and not has_index:
+            raise ValueError(
+                f"{args.source} is no index: give the folder of sce-video index, or, to embed the "
+                "videos in it, a network (--checkpoint RUN)"
+            )
+        check_exists(args.source, "index, feature file or table")
+        return args
+    if args.column is not None:
+        raise ValueError("--column names features that exist, --checkpoint makes new ones")
+    if folder and has_index:
+        raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
+    check_videos(args.source)
+    check_run(args.checkpoint)
+    return args
 
 
 @command(interrupted="interrupted; nothing was written but features, which a next run uses")
 def main(argv: Sequence[str] | None = None) -> int:
     """Curate; returns the exit status."""
     args = parse_args(argv)
-    check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.curation.curate import CurateOptions, curate
     from sce_video.curation.write import write_curation, write_curation_page
@@ -128,32 +150,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_curation_page(out / _PAGE, found, report)
     print(describe(found, report, out, not args.no_page))
     return 1 if found.duplicates.unread else 0
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
-    if args.similarity is not None and args.duplicates == NONE:
-        raise ValueError("similarity is that of near-duplicates, which are not searched")
-    if args.classes is not None and args.labels is None:
-        raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
-    check_exists(args.labels, "file")
-    check_exists(args.classes, "file")
-    has_index = any(Path(args.source, name).exists() for name in ("features.npz", "features.lance"))
-    folder = os.path.isdir(args.source) and not is_table(args.source)
-    if args.checkpoint is None:
-        if folder and not has_index:
-            raise ValueError(
-                f"{args.source} is no index: give the folder of sce-video index, or, to embed the "
-                "videos in it, a network (--checkpoint RUN)"
-            )
-        check_exists(args.source, "index, feature file or table")
-        return
-    if args.column is not None:
-        raise ValueError("--column names features that exist, --checkpoint makes new ones")
-    if folder and has_index:
-        raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
-    check_videos(args.source)
-    check_run(args.checkpoint)
 
 
 def _embed(args: argparse.Namespace, folder: Path) -> str:

@@ -81,8 +81,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def check(args: argparse.Namespace, windows: Windows | None) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+@command(interrupted="interrupted; the same command resumes from here")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Embed; returns the exit status."""
+    args = parse_args(argv)
+    windows = given_windows(args)
     if args.config is not None:
         find_recipe(args.config)
     if args.videos is None and (args.config is None or windows is not None):
@@ -96,16 +99,8 @@ def check(args: argparse.Namespace, windows: Windows | None) -> None:
         check_exists(args.ann_file, "file or folder")
     if args.checkpoint != RANDOM or args.config is None:
         check_run(args.checkpoint)
-
-
-@command(interrupted="interrupted; the same command resumes from here")
-def main(argv: Sequence[str] | None = None) -> int:
-    """Embed; returns the exit status."""
-    args = parse_args(argv)
-    windows = given_windows(args)
-    check(args, windows)
     if windows is not None:
-        return run_windows(args, windows)
+        return _embed_windows(args, windows)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.inference.encoders.run import run_of_model
     from sce_video.inference.stored_test import stored_test
@@ -116,18 +111,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if checkpoint != RANDOM:
         # A model of transformers becomes a run in the cache.
         checkpoint = newest_checkpoint(run_of_model(checkpoint))
+    same = ("part", "ann_file", "backend", "cfg_options", "launcher")
     names = ("workers", "ray", "processes_per_gpu")
     with output_file(args.out) as out:
         cfg = launch.extraction_config(
             args.config or stored_test(checkpoint),
             checkpoint,
             out,
-            part=args.part,
+            **{name: getattr(args, name) for name in same},
             data_root=args.videos,
-            ann_file=args.ann_file,
-            backend=args.backend,
-            cfg_options=args.cfg_options,
-            launcher=args.launcher,
             processes={name: getattr(args, name) for name in names},
         )
         launch.test(cfg)
@@ -135,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run_windows(args: argparse.Namespace, windows: Windows) -> int:
+def _embed_windows(args: argparse.Namespace, windows: Windows) -> int:
     """Embed windows; returns 1 if some of them are missing."""
     from sce_video.inference.embed import EmbedOptions
     from sce_video.inference.model import load_model
@@ -145,7 +137,6 @@ def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
         count, problems = embed_to_file(model, args.videos, out, windows, options)
-    print(
-        "\n".join(map(printable, [f"{args.out}: {count} {windows}", *("  " + p for p in problems)]))
-    )
+    lines = [f"{args.out}: {count} {windows}", *(f"  {problem}" for problem in problems)]
+    print("\n".join(map(printable, lines)))
     return 1 if problems else 0

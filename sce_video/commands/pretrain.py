@@ -90,8 +90,8 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     return args, settings
 
 
-def check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise an error for options or paths that cannot be meant."""
     for name, value in settings.items():
         numbers = value if isinstance(value, tuple | list) else [value]
         if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
@@ -115,10 +115,11 @@ def check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
+@command(interrupted="interrupted; --resume continues from the last checkpoint")
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and train; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
-    check(args, settings)
+    _check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
@@ -151,13 +152,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"written to {config}", flush=True)
         if args.plan:
             return 0
-    resume = "auto" if restarted or args.resume else None
     cfg = training_config(
         planned_config(config, args.mirror, args.track, args.videos),
         work_dir=args.out,
-        resume=resume,
-        track=args.track,
-        mirror=args.mirror,
+        resume="auto" if restarted or args.resume else None,
+        **{"track": args.track, "mirror": args.mirror},
     )
     status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
     leave_process_group(status)
@@ -170,15 +169,9 @@ def _planned(
     """The plan, which is printed."""
     from sce_video.runs.pretrain import planned_pretraining
 
-    planned = planned_pretraining(
-        args.videos,
-        args.out,
-        method=args.method,
-        hours=args.hours,
-        precision=args.precision,
-        settings=settings,
-        begun=begun,
-    )
+    names = ("method", "hours", "precision")
+    given = {name: getattr(args, name) for name in names}
+    planned = planned_pretraining(args.videos, args.out, settings=settings, begun=begun, **given)
     print("\n".join(map(printable, planned.lines())), flush=True)
     return planned
 
@@ -199,11 +192,9 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
 
     seeds = args.seeds
     restarted = not args.plan and any(is_restart(seed_folder(args.out, s)) for s in seeds or ())
-    if args.resume and not restarted:
-        for seed in seeds or ():
-            if args.mirror is not None:
-                folder = seed_folder(args.out, seed)
-                restore_run(join(args.mirror, folder.name), folder)
+    if args.resume and not restarted and args.mirror is not None:
+        for folder in (seed_folder(args.out, seed) for seed in seeds or ()):
+            restore_run(join(args.mirror, folder.name), folder)
     if args.resume or restarted:
         seeds = resumed_seeds(args.out, seeds, args.videos)
     else:
@@ -217,11 +208,8 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     runs = train_seeds(
         args.out,
         seeds,
+        **{name: getattr(args, name) for name in ("overwrite", "track", "mirror", "videos")},
         resume=args.resume or restarted,
-        overwrite=args.overwrite,
-        track=args.track,
-        mirror=args.mirror,
-        videos=args.videos,
         say=lambda line: print(line, flush=True),
     )
     for line in runs.chance.lines():

@@ -8,22 +8,17 @@
     sce-video compare RUN RUN ... --out compare.html
 
 Reads every JSON file with results below the folders: results.json of tools/test.py, splits.json of
-tools/finetune_splits.py, and the output of tools/retrieve.py and tools/transfer.py --json. Every
-number of the paper that a recipe of this repository reproduces is listed, measured or not; those
-on images, or on videos, are one line if no result is on them. A result stands beside a number only
-if network, pretraining (data, method, epochs) and test set are known and those of the paper. The
-others follow by test set, random weights beside pretrained ones, with the reason.
+tools/finetune_splits.py, the output of tools/retrieve.py and tools/transfer.py --json. Every number
+of the paper that a recipe reproduces is listed, measured or not; a result stands beside it only if
+network, pretraining and test set are those of the paper. The others follow, with the reason.
 
-A folder that holds a training gets a page, RUN/run.html, also while it trains: state and alarms,
-curves, views, nearest neighbours, a map of the features, data, command and settings. Without a
-result in it there is only the page. `compare` shows curves, results and differences of the configs
-of several runs, which may be running still, and tests differences of results on the outcomes of the
-same videos; runs that differ in their seed only count as one group, with their mean.
+A folder that holds a training gets a page, RUN/run.html, also while it trains. `compare` shows
+curves, results and differences of the configs of several runs, and tests differences of results on
+the same videos; runs that differ in their seed only count as one group, with their mean.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,8 +31,28 @@ from sce_video.utils.command import command
 from sce_video.utils.run_files import check_run_folder, is_run_folder
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+def describe(report: Report) -> str:
+    """Text for the terminal: cells by status, then what is not compared or skipped, and why."""
+
+    def counts(found: Mapping[str, int]) -> str:
+        return ", ".join(f"{status}: {count}" for status, count in sorted(found.items()))
+
+    lines = [counts(report.status_counts())] if report.with_videos else []
+    if report.with_images:
+        lines.append(f"images: {counts(report.status_counts(report.images))}")
+    cells = (*report.cells, *report.images)
+    if not any(cell.measurements for cell in cells) and not report.others:
+        lines.append("no results were found: the table holds the paper's numbers only")
+    for other in report.others:
+        lines.append(f"not compared: {other.result.name}: {'; '.join(other.reasons)}")
+    for name, why in report.skipped:
+        lines.append(f"skipped: {name}: {why}")
+    return "\n".join(lines)
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Collect and write; returns the exit status."""
     parser = Parser(
         description="Write the page of a run, and collect results into one table next to the "
         "paper's numbers."
@@ -63,32 +78,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "features of sce-video embed for the map, of a checkpoint of this run",
         Path,
     )
-    return parser.parse_args(argv)
-
-
-def describe(report: Report) -> str:
-    """Text for the terminal: cells by status, then what is not compared or skipped, and why."""
-
-    def counts(found: Mapping[str, int]) -> str:
-        return ", ".join(f"{status}: {count}" for status, count in sorted(found.items()))
-
-    lines = [counts(report.status_counts())] if report.with_videos else []
-    if report.with_images:
-        lines.append(f"images: {counts(report.status_counts(report.images))}")
-    cells = (*report.cells, *report.images)
-    if not any(cell.measurements for cell in cells) and not report.others:
-        lines.append("no results were found: the table holds the paper's numbers only")
-    for other in report.others:
-        lines.append(f"not compared: {other.result.name}: {'; '.join(other.reasons)}")
-    for name, why in report.skipped:
-        lines.append(f"skipped: {name}: {why}")
-    return "\n".join(lines)
-
-
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Collect and write; returns the exit status."""
-    args = parse_args(argv)
+    args = parser.parse_args(argv)
     out, page = args.out, args.html
     if page is not None and page.suffix not in (".html", ".htm"):
         raise ValueError(f"--html must end in .html, got {str(page)!r}")

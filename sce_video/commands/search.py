@@ -124,9 +124,9 @@ def _what_is_wrong(args: argparse.Namespace) -> str:
         if args.index is None:
             index = "INDEX" if args.video is None else shlex.quote(args.video)
             return f"--text takes the index as a video does: --text WORDS --index {index}"
-        shown = [name for name in ("serve", "html") if getattr(args, name) is not None]
-        if shown:
-            return f"--{shown[0]} shows a query's frames; a text has none: give --json"
+        for name in ("serve", "html"):
+            if getattr(args, name) is not None:
+                return f"--{name} shows a query's frames; a text has none: give --json"
         return ""
     if args.serve is None:
         if args.video is None:
@@ -138,9 +138,7 @@ def _what_is_wrong(args: argparse.Namespace) -> str:
         return "--refine is for a query on the command line, not for --serve"
     if args.serve and args.index and args.serve != args.index:
         return f"--serve {args.serve} and --index {args.index} are two indexes: give one"
-    if not (args.serve or args.index):
-        return "--serve needs the folder of an index: --serve INDEX"
-    return ""
+    return "--serve needs the folder of an index: --serve INDEX" * (not (args.serve or args.index))
 
 
 @command

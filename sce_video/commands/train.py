@@ -1,10 +1,6 @@
 """Train a model with a config.
 
-    python tools/train.py CONFIG [--work-dir DIR] [--resume [RUN] | --overwrite] [--amp [DTYPE]]
-                          [--seed N] [--pretrained RUN|random]
-                          [--backend av|decord|torchcodec] [--track wandb|mlflow]
-                          [--mirror s3://BUCKET/RUN] [--cfg-options KEY=VALUE ...]
-                          [--launcher none|pytorch|slurm]
+    sce-video train CONFIG [--work-dir DIR] [--resume [RUN] | --overwrite] [--amp [DTYPE]] [...]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
 Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step, writes a checkpoint and

@@ -4,20 +4,12 @@
     sce-video verify data/ucf101/test_split1.txt --classes data/ucf101/classes.txt
     sce-video verify my_videos --out report/videos.md
 
-LIST is an annotation list or a folder of videos. The table names the files with these problems:
-
-    missing    there is no such file
-    bad        cannot be opened, is truncated or damaged, takes too long, crashes the decoder, or
-               has frames of more than --max-pixels
-    short      has too few frames or seconds
-    container  the container does not match the file extension
-    header     the header disagrees with the decoded frames
-    duplicate  is listed more than once
-    label      has a label that is missing or out of range (with --classes)
-
-The table is written beside LIST, as train_split1.verify.tsv, and the facts about every file to the
-records train_split1.verify.sqlite. The same command resumes an interrupted run from them; changed
-files are decoded again, other limits need no decoding. --ray runs it on a cluster: docs/jobs.md.
+LIST is an annotation list or a folder of videos. The table, train_split1.verify.tsv beside LIST,
+names files that are missing, bad (cannot be opened, truncated, damaged, too slow or too large),
+short, in another container or with another header than what is decoded, listed more than once, or
+have a wrong label (with --classes). The facts about every file go to train_split1.verify.sqlite,
+from which the same command resumes an interrupted run; changed files are decoded again, other
+limits need no decoding. --ray runs it on a cluster: docs/jobs.md.
 Exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted.
 """
 
