@@ -120,10 +120,10 @@ def _run(
                     break
                 # Each limit is for a failure of the one before: the function's, pebble's, the alarm
                 arguments = (function, item[1], timeout + 2 * _GRACE)
+                future: Future = Future()
                 try:
                     future = pool.schedule(_call, args=arguments, timeout=timeout + _GRACE)
                 except RuntimeError as error:  # the pool is no longer active
-                    future = Future()
                     future.set_exception(BrokenProcessPool(str(error)))
                 pending[future] = item
                 future.add_done_callback(completed.put)

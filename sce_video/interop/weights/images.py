@@ -153,7 +153,8 @@ def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conve
             f"has {', '.join(list(weights)[:5])}. A trunk that was extracted from one has "
             "torchvision's names; 3-D trunks: tools/convert/from_pytorchvideo.py"
         )
-    state, backbone = {}, {}
+    state: dict[str, Tensor] = {}
+    backbone: dict[str, Any] = {}
     for part, own in _PARTS.items():
         found = {n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
         if found and part.endswith("trunk."):  # an encoder is checked name by name
