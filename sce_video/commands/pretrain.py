@@ -115,7 +115,6 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
-@command(interrupted="interrupted; --resume continues from the last checkpoint")
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and train; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
