@@ -125,8 +125,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = find_videos(args.videos)
     names = class_names_of(args.classes)
     classifier = load_classifier(args.checkpoint, args.config, args.device, names)
-    names = {"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views}
-    options = replace(classifier.options, **names)
+    options = replace(
+        classifier.options,
+        **{"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views},
+    )
     if args.views is not None:
         clips, crops = map(int, args.views.split("x"))
         if classifier.settings.clip_duration is None and clips != 1:

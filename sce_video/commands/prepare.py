@@ -74,9 +74,8 @@ def _kinetics(module: ModuleType, name: str, args: Arguments) -> bool:
 
 
 def _ntu60(module: ModuleType, name: str, args: Arguments) -> bool:
-    return _write_lists(
-        *module.read_ntu60(args.root, args.videos), args
-    )  # file names are its lists
+    official, located = module.read_ntu60(args.root, args.videos)  # its file names are its lists
+    return _write_lists(official, located, args)
 
 
 def _images(module: ModuleType, name: str, args: Arguments) -> bool:
