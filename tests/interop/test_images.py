@@ -114,7 +114,7 @@ def authors_names(depth: int = 50, kernel: int = 7) -> dict[str, tuple[int, ...]
     }
 
 
-@pytest.mark.parametrize("depth", [18, 50])
+@pytest.mark.parametrize("depth", [50])
 def test_the_authors_model_loads_into_ours_whole(depth):
     theirs = randomised(authors_names(depth))
     theirs["queue_ptr"] = torch.tensor([4])
@@ -206,10 +206,6 @@ def test_layouts_that_do_not_have_the_network():
         to_layout(sce(18, "small").state_dict(), "detectron2")
     with pytest.raises(ValueError, match="must be one of torchvision, .*, got 'caffe2'"):
         to_layout({}, "caffe2")
-    with torch.device("meta"):
-        video = MODELS.build(dict(type="R2Plus1d", depth=18)).state_dict()
-    with pytest.raises(ValueError, match="only weights of ResNet2d .* these are of R2Plus1d"):
-        to_layout(video, "timm")
 
 
 @pytest.mark.parametrize("layout", ["timm", "eztorch", "detectron2"])

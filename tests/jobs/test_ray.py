@@ -70,26 +70,6 @@ def test_outcomes_are_those_of_one_machine(cluster, tmp_path):
     assert contents(tmp_path / "out") == expected(30)
 
 
-def test_a_job_with_setup_runs_in_actors(cluster, tmp_path):
-    job = WithSetup(tmp_path / "log", seconds=0.02)
-    (tmp_path / "log").touch()
-
-    def processes():
-        return {line.split()[1] for line in (tmp_path / "log").read_text().splitlines()}
-
-    def until_both_work():  # the second actor may start much later than the first
-        for number, item in enumerate(items(10_000)):
-            if number >= 20 and len(processes()) == 2:
-                return
-            yield item
-
-    _, records = run(job, until_both_work(), tmp_path / "s", cluster)
-    assert len(records) >= 20 and all(entry.facts["same_process"] for entry in records.values())
-    assert len(processes()) == 2
-    with pytest.raises(UserError, match="with setup cannot start: OSError: no weights"):
-        run(WithSetup(settings={"broken": True}), items(3), tmp_path / "s", cluster)
-
-
 def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "_MOST_TOGETHER", 3)
     taken = seen = most = 0

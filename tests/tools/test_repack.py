@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import shutil
-import signal
-import sqlite3
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 from helpers.repack_fakes import by_name
-from helpers.stores import count_records
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.commands import repack as tool
@@ -388,60 +382,3 @@ def test_wrong_paths(data, tmp_path, repacked):
         status, said = repacked(source, destination)
         assert status == 2 and "repack.py: error: " in said and message in said
     assert outputs(data) == ["One/c.mp4"] and not (tmp_path / "out").exists()
-
-
-def run_until(command, folder, count):
-    """Start the command and return its process once the folder holds some outputs."""
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # Shells start background jobs, and so perhaps pytest, with interrupts ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    limit = time.monotonic() + 240
-    while len(outputs(folder)) < count:
-        assert process.poll() is None and time.monotonic() < limit
-        time.sleep(0.01)
-    return process
-
-
-@pytest.mark.slow
-def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(repo, tmp_path, capsys):
-    """The one test of the tool as a command: signals need a process."""
-    frames = np.random.default_rng(0).integers(0, 256, (12, 96, 128, 3), dtype=np.uint8)
-    first = write_video(tmp_path / "videos/00.mp4", frames, options={"preset": "ultrafast"})
-    for number in range(1, 30):
-        os.link(first, tmp_path / f"videos/{number:02}.mp4")
-    out = tmp_path / "out"
-    arguments = [str(tmp_path / "videos"), str(out), "--crf", "30", "--min-psnr", "0"]
-    arguments += ["--workers", "1"]
-    command = [sys.executable, "-m", "sce_video", "repack", *arguments]
-    process = run_until(command, out, 4)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    done = times(out)
-    assert 4 <= len(done) < 30
-    for name in done:
-        with av.open(str(out / name)) as container:
-            assert sum(1 for _ in container.decode(video=0)) == 12
-    # a rename whose record was lost
-    path = out / ".repack/records.sqlite"
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("DELETE FROM records WHERE time = (SELECT max(time) FROM records)")
-    recorded = count_records(path, "repack")
-    process = run_until(command, out, len(done) + 3)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
-    assert f"{30 - recorded} of 30 files to do" in err
-    assert hidden(out) == []
-    recorded = count_records(path, "repack")
-    # The interrupt may have come between the last rename and its record: that file is due again.
-    assert len(done) + 2 <= recorded <= len(outputs(out)) <= recorded + 1 < 30
-    before = times(out)
-    assert tool.main(arguments) == 0
-    assert f"{30 - recorded} of 30 files to do" in capsys.readouterr().err
-    assert len(outputs(out)) == 30 and hidden(out) == []
-    assert sum(times(out)[name] == when for name, when in before.items()) == recorded

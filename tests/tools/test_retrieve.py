@@ -122,36 +122,26 @@ def test_neighbours_are_written(files, tmp_path):
     assert stored["centred_indices"].shape == (24, 3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"width": 9}, r"6 in .*q\.npz, 9 in .*bad\.npz"),
-        ({"labels": None}, r"bad\.npz has no 'labels' .*retrieval"),
-        ({"labels": np.arange(9)}, r"bad\.npz: 20 rows .*'labels'"),
-        ({"features": np.full((20, 6), np.nan)}, r"bad\.npz: 20 of 20 rows.*row 0, v100\.mp4"),
-    ],
-)
-def test_invalid_files_raise_with_their_name(files, tmp_path, capsys, changes, message):
-    bad = write(tmp_path / "bad.npz", 5, 20, start=100, **changes)
-    assert tool.main(["--query", files[0], "--bank", bad]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("retrieve.py: error: ")
-    assert len(error.splitlines()) == 1
-    assert re.search(message, error), error
-
-
-def test_invalid_arguments_are_reported(files, tmp_path, capsys):
+def test_invalid_files_and_arguments_are_named(files, tmp_path, capsys):
     query, gallery = files
     pair = ["--query", query, "--bank", gallery]
-    for arguments, message in (
-        (["--query", query, "--bank", str(tmp_path / "none.npz")], "none.npz"),
-        (["--query", str(tmp_path / "none.npz"), "--bank", gallery], "none.npz"),
-        ([*pair, "--ks", "0", "1"], "ranks of 1 or more, got (0, 1)"),
-        ([*pair, "--json", query], "q.npz is an input"),
-        ([*pair, "--neighbours", gallery], "b.npz is an input"),
-        ([*pair, "--neighbours", "n.npy"], "writes a .npz file, got n.npy"),
+    cases = [
+        (["--query", query, "--bank", str(tmp_path / "none.npz")], r"none\.npz"),
+        ([*pair, "--ks", "0", "1"], r"ranks of 1 or more, got \(0, 1\)"),
+        ([*pair, "--json", query], r"q\.npz is an input"),
+        ([*pair, "--neighbours", "n.npy"], r"writes a \.npz file, got n\.npy"),
+    ]
+    for number, (changes, message) in enumerate(
+        (
+            ({"width": 9}, r"6 in .*q\.npz, 9 in .*bad0\.npz"),
+            ({"labels": None}, r"bad1\.npz has no 'labels' .*retrieval"),
+            ({"features": np.full((20, 6), np.nan)}, r"20 of 20 rows.*row 0, v100\.mp4"),
+        )
     ):
-        assert tool.main(arguments) == 2, arguments
+        bad = write(tmp_path / f"bad{number}.npz", 5, 20, start=100, **changes)
+        cases.append((["--query", query, "--bank", bad], message))
+    for words, message in cases:
+        assert tool.main(words) == 2, words
         error = capsys.readouterr().err
-        assert error.startswith("retrieve.py: error: ")
-        assert message in error
+        assert error.startswith("retrieve.py: error: ") and len(error.splitlines()) == 1
+        assert re.search(message, error), error

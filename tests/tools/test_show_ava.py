@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import av
 import cv2
-import numpy as np
 import pytest
 from helpers.ava_small import RECIPE, options
 from helpers.run_tool import load
-
-from sce_video.pages.frames import draw_boxes
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +62,3 @@ def test_errors_name_the_cause(tool, ava_root, trained, capsys):
         assert tool.main([str(RECIPE), trained, *given, "--cfg-options", *options(ava_root)]) == 2
         error = capsys.readouterr().err
         assert message in error and "Traceback" not in error
-
-
-def test_drawing():
-    frame = np.full((60, 90, 3), 128, dtype=np.uint8)
-    boxes = np.array([[0.1, 0.1, 0.5, 0.9], [0.12, 0.1, 0.6, 0.9]])
-    image = draw_boxes(frame, boxes, [["stand 0.9"], ["walk 0.8"]])
-    assert image.shape == (480, 720, 3)
-    x1, y1 = round(0.1 * 720), round(0.5 * 480)
-    assert np.abs(image[y1, x1].astype(int) - (66, 165, 245)).max() < 30, "the first box's edge"
-    assert (draw_boxes(frame, boxes[:0], []) == 128).all()
