@@ -166,14 +166,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         find_sweep(name)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.restarts import BEFORE_LIMIT, slurm_job
-    from sce_video.runs.sweep import Extra, chains, plan
+    from sce_video.runs.sweep import chains, plan
     from sce_video.runs.sweep_run import Resources, SweepRunner, progress_of
 
     resources = Resources(args.jobs, args.nproc)
     sweeps = selected(args)
-    extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
     root = shipped_folder()
-    cells = plan(sweeps, args.out, extra, root)
+    cells = plan(sweeps, args.out, args.pretrain_options, args.evaluate_options, root)
     work = chains(cells)[int(shard[1]) - 1 :: int(shard[2])]  # every n-th chain
     steps = [step for chain in work for step in chain]
     if args.list:

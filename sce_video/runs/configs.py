@@ -42,11 +42,7 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
     """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` where they are None.
 
     ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the checkpoint's
-    classifier, or, without a checkpoint, that of the training data.
-
-    Args:
-        cfg: The config; other models than classifiers are left as they are.
-        checkpoint: A file whose classifier will be loaded.
+    classifier, or, without a checkpoint, that of the training data. Other models stay as they are.
 
     Raises:
         ValueError: the training data has no labels, one class only or more classes than videos, or
@@ -58,15 +54,12 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
     if head.get("in_channels", 0) is None:
         with torch.device("meta"):  # no memory for weights
             head.in_channels = MODELS.build(cfg.model.backbone).out_channels
-    if head.get("num_classes", 0) is None:
-        if checkpoint is not None:
-            # The stored classifier decides, not the data: a test set may lack classes.
-            head.num_classes = _outputs(checkpoint)
-        else:
-            head.num_classes = _count_classes(cfg.train_dataloader.dataset)
-
-
-def _outputs(checkpoint: str) -> int:
+    if head.get("num_classes", 0) is not None:
+        return
+    if checkpoint is None:
+        head.num_classes = _count_classes(cfg.train_dataloader.dataset)
+        return
+    # The stored classifier decides, not the data: a test set may lack classes.
     content = load_checkpoint_file(checkpoint)
     weights = content.get("state_dict", content)
     weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
@@ -75,7 +68,7 @@ def _outputs(checkpoint: str) -> int:
             f"{checkpoint} has no classifier (no {_WEIGHTS[0]}): train one from it first, python "
             f"tools/train.py CONFIG --pretrained {checkpoint}"
         )
-    return len(weight)
+    head.num_classes = len(weight)
 
 
 def _count_classes(settings: dict[str, Any]) -> int:
@@ -138,14 +131,8 @@ def checkpoints_to_test(path: str) -> list[str]:
 _TRAINING_HOOKS = {"alarms", "bad_files", "chance_level", "log_reduction", "progress"}
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
-    "train_dataloader",
-    "train_cfg",
-    "optim_wrapper",
-    "param_scheduler",
-    "custom_hooks",
-    "val_dataloader",
-    "val_cfg",
-    "val_evaluator",
+    *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
+    *("val_dataloader", "val_cfg", "val_evaluator"),
 )
 #: Data set of a table, and its settings beside the data.
 _TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
@@ -197,12 +184,10 @@ def training_config(
     cfg = load_config(config, cfg_options)
     source = config.filename if isinstance(config, Config) else config
     work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that
-    # was named.
-    resume = _checkpoint_or("auto", _after_restart(resume, work_dir))
-    resumed, content = _resumed_checkpoint(resume, work_dir, mirror or mirror_of(cfg))
+    resume, resumed, content = _resumed(resume, work_dir, mirror or mirror_of(cfg))
     pretrained = pretrained or cfg.get("pretrained")
-    pretrained = _checkpoint_or(RANDOM, pretrained)
+    if pretrained not in (None, RANDOM):
+        pretrained = checkpoint_of(pretrained)
     if resumed is not None:
         cfg = adopted_config(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
@@ -214,20 +199,7 @@ def training_config(
     cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
-    wrapper = cfg.get("optim_wrapper") or {}
-    half = wrapper.get("dtype") != "float32"
-    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and half
-    if amp is None and mixed and not torch.cuda.is_available():
-        amp = "float32"
-        print_log(
-            f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
-            "(--amp float16 or bfloat16 enforces it)",
-            logger="current",
-            level=logging.WARNING,
-        )
-    if amp:
-        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
-        cfg.optim_wrapper.dtype = amp
+    _set_precision(cfg, amp)
     if seed is not None:
         cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
     if pretrained is not None:
@@ -251,36 +223,43 @@ def training_config(
     return cfg
 
 
-def _checkpoint_or(word: str, given: str | None) -> str | None:
-    """None and the word are themselves, anything else is a run or a checkpoint."""
-    return given if given in (None, word) else checkpoint_of(given)
+def _set_precision(cfg: Config, amp: str | None) -> None:
+    """Mixed precision if it is asked for, and none without a GPU unless it is."""
+    wrapper = cfg.get("optim_wrapper") or {}
+    usual = wrapper.get("dtype")
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and usual != "float32"
+    if amp is None and mixed and not torch.cuda.is_available():
+        amp = "float32"
+        text = f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
+        print_log(f"{text}bfloat16 enforces it)", logger="current", level=logging.WARNING)
+    if amp:
+        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
+        cfg.optim_wrapper.dtype = amp
 
 
-def _after_restart(resume: str | None, work_dir: str) -> str | None:
-    """What to resume from: in a restart what an earlier start of the same launch has trained."""
-    if not is_restart(work_dir) or (resume is not None and not find_checkpoints(work_dir)):
-        return resume
-    print_log(f"restarted: continuing the training in {work_dir}", logger="current")
-    return "auto"
-
-
-def _resumed_checkpoint(
+def _resumed(
     resume: str | None, work_dir: str, mirror: str | None
-) -> tuple[str | Path | None, dict]:
-    """The checkpoint that ``resume`` names, or the newest readable one, and its content.
+) -> tuple[str | None, str | Path | None, dict[str, Any]]:
+    """``resume`` after a restart, the checkpoint that it means, if there is one, and its content.
 
     Raises:
         FileNotFoundError: no such checkpoint.
         ValueError: the checkpoint that is named is damaged.
     """
-    if resume is not None and resume != "auto":
-        return resume, load_checkpoint_file(resume)
+    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that
+    # was named.
+    if is_restart(work_dir) and (resume is None or find_checkpoints(work_dir)):
+        print_log(f"restarted: continuing the training in {work_dir}", logger="current")
+        resume = "auto"
+    if resume not in (None, "auto"):
+        resume = checkpoint_of(resume)
+        return resume, resume, load_checkpoint_file(resume)
     if mirror is not None and resume:
         restore_run(mirror, work_dir)
     for path in find_checkpoints(work_dir) if resume else ():
         with suppress(ValueError):  # a damaged file; the runner says so
-            return path, load_checkpoint_file(path)
-    return None, {}
+            return resume, path, load_checkpoint_file(path)
+    return resume, None, {}
 
 
 def _check_file(checkpoint: str, random: str) -> None:
@@ -293,14 +272,6 @@ def _checked_output(out: str | Path) -> str:
     if is_url(out):
         list_files(split(str(out))[0])
     return absolute(out)
-
-
-def _leave_out_training(cfg: Config) -> None:
-    """Drop what testing does not use; hooks that only train are not even built."""
-    for name in _TRAINING_ONLY:
-        cfg[name] = None
-    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
-        del cfg.default_hooks[name]
 
 
 def testing_config(
@@ -325,9 +296,7 @@ def testing_config(
         out: JSON file of results; by default ``results.json`` in the work dir, or ``best.json``
             for a checkpoint that a validation metric selected.
         dump: A .npz file for per-video scores (of a classifier) or features.
-        backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
-        launcher: "none", "pytorch" or "slurm".
+        backend: As ``cfg_options`` and ``launcher``, see :func:`training_config`.
 
     Raises:
         FileNotFoundError: no such config.
@@ -355,11 +324,12 @@ def testing_config(
         raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
     cfg.launcher = launcher
     cfg.resume = False
-    cfg.load_from = None
-    if checkpoint != RANDOM:
-        cfg.load_from = absolute(checkpoint)
+    cfg.load_from = None if checkpoint == RANDOM else absolute(checkpoint)
     complete_classifier(cfg, cfg.load_from)
-    _leave_out_training(cfg)
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
+        del cfg.default_hooks[name]
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:
@@ -408,8 +378,8 @@ def evaluation_config(
         cfg_options=changes,
     )
     if protocols is not None:
-        of_time = {"pairs": pairs, "factors": factors}
-        of_time = {name: value for name, value in of_time.items() if value is not None}
+        given = {"pairs": pairs, "factors": factors}
+        of_time = {name: value for name, value in given.items() if value is not None}
         cfg.test_evaluator = [
             {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
             for name in protocols
@@ -443,9 +413,7 @@ def extraction_config(
         data_root: Another folder or table than the config's, for your own videos; without
             ``ann_file`` all videos in it.
         ann_file: Another annotation list.
-        backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
-        launcher: "none", "pytorch" or "slurm".
+        backend: As ``cfg_options`` and ``launcher``, see :func:`training_config`.
         processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.
 

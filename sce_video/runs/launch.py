@@ -52,10 +52,7 @@ def fit_queue(cfg: Config) -> str | None:
     A key is a negative for every clip of its own video but the one beside it in the batch. A queue
     longer than the data set holds a key of every video, most of them several, and on small data
     sets the loss then stays near chance level and the representation does not get better than a
-    random one (docs/results.md).
-
-    Args:
-        cfg: Config of a training; with several processes each calls this.
+    random one (docs/results.md). With several processes each calls this.
 
     Returns:
         What was changed, for the log; None if nothing was.
@@ -89,16 +86,13 @@ def longest_queue(videos: int, batch: int) -> int:
 
 @contextmanager
 def cores_for_workers(num_workers: int) -> Iterator[None]:
-    """Leave the loader workers their cores while torch computes on a CPU.
+    """Leave the loader workers of this process their cores while torch computes on a CPU.
 
     torch takes a thread per core, and these wait for each other in a busy loop: where a thread
     shares its core with a loader worker, all others wait for it. On two cores with one worker a
     step takes 1.75 times as long with two threads as with one (docs/performance.md).
 
     Nothing is changed with a GPU, nor where ``OMP_NUM_THREADS`` states the number.
-
-    Args:
-        num_workers: Loader workers of this process.
     """
     if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
         yield
@@ -116,12 +110,12 @@ def _known_warnings_ignored() -> Iterator[None]:
     """Ignore what libraries warn of and is meant: more loader workers than cores, a thread for each
     process, and the statistics of batch normalisation of each process.
     """
+    known = (
+        *("This DataLoader will create", "`broadcast_buffers` is deprecated"),
+        "Setting (OMP|MKL)_NUM_THREADS",
+    )
     with warnings.catch_warnings():
-        for message in (
-            "This DataLoader will create",
-            "`broadcast_buffers` is deprecated",
-            "Setting (OMP|MKL)_NUM_THREADS",
-        ):
+        for message in known:
             warnings.filterwarnings("ignore", message=message)
         yield
 
@@ -133,10 +127,8 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
     The work folder is locked meanwhile. A run that does not resume needs a folder without one,
     unless the training in it is that of an earlier start of the same launch.
 
-    Args:
-        cfg: The config.
-        overwrite: Remove an earlier training from the work folder before the first step, but not
-            what an earlier start of this launch has trained.
+    ``overwrite`` removes that before the first step, but not what an earlier start of this launch
+    has trained.
 
     Raises:
         ValueError: the folder holds an earlier training or another one is running in it; raised on
@@ -151,12 +143,17 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
         run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite or restarted))
         # Needs the number of processes, and must come before the network is built.
         fitted = fit_queue(cfg)
-        _avoid_shared_log(cfg)
-        runner = VideoRunner.from_cfg(cfg)
-        _log_adopted(runner)
+        runner = _runner(cfg)
         if fitted:
             runner.logger.info(fitted)
-        _check_channels(runner.model)
+        model = unwrap_model(runner.model)
+        out = getattr(getattr(model, "backbone", None), "out_channels", None)
+        expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
+        if isinstance(out, int) and isinstance(expected, int) and out != expected:
+            raise ValueError(
+                f"the backbone has {out} output channels, the classifier expects {expected}: set "
+                f"model.cls_head.in_channels={out}"
+            )
         if overwrite:
             runner.register_hook(OverwriteHook())
         with cores_for_workers(cfg.train_dataloader.get("num_workers", 0)):
@@ -174,8 +171,8 @@ def end_training(runner: VideoRunner) -> int:
     return 0 if stopped_by is None or requeued_job(runner) else 128 + stopped_by
 
 
-def _avoid_shared_log(cfg: Config) -> None:
-    """Give a run its own name, the same on all ranks.
+def _runner(cfg: Config) -> VideoRunner:
+    """The runner under a name of its own, the same on all ranks, which logs what was adopted.
 
     mmengine shares logs and counters between runs of one name, and its names count seconds.
     """
@@ -190,6 +187,14 @@ def _avoid_shared_log(cfg: Config) -> None:
         name = run_on_main_rank(own_name)
         if name is not None:
             cfg.experiment_name = name
+    runner = VideoRunner.from_cfg(cfg)
+    adopted = cfg.get("adopted")
+    if adopted:
+        settings = ", ".join(adopted["settings"])
+        runner.logger.info(
+            f"settings taken from {adopted['checkpoint']}: {settings} (--cfg-options change them)"
+        )
+    return runner
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
@@ -208,27 +213,6 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
         claim_mirror(mirror, new=not used and not cfg.get("resume"))
 
 
-def _log_adopted(runner: VideoRunner) -> None:
-    adopted = runner.cfg.get("adopted")
-    if adopted:
-        settings = ", ".join(adopted["settings"])
-        runner.logger.info(
-            f"settings taken from {adopted['checkpoint']}: {settings} (--cfg-options change them)"
-        )
-
-
-def _check_channels(model: torch.nn.Module) -> None:
-    """Raise ValueError if classifier and backbone have different numbers of channels."""
-    model = unwrap_model(model)
-    out = getattr(getattr(model, "backbone", None), "out_channels", None)
-    expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
-    if isinstance(out, int) and isinstance(expected, int) and out != expected:
-        raise ValueError(
-            f"the backbone has {out} output channels, the classifier expects {expected}: set "
-            f"model.cls_head.in_channels={out}"
-        )
-
-
 @_known_warnings_ignored()
 def test(cfg: Config) -> dict[str, float]:
     """Test with a config of :func:`testing_config`.
@@ -236,9 +220,7 @@ def test(cfg: Config) -> dict[str, float]:
     Raises:
         ValueError: the checkpoint lacks weights of the tested network.
     """
-    _avoid_shared_log(cfg)
-    runner = VideoRunner.from_cfg(cfg)
-    _log_adopted(runner)
+    runner = _runner(cfg)
     if cfg.load_from is not None:
         checkpoint = load_checkpoint_file(cfg.load_from)
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)

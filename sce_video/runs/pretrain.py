@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -81,33 +80,17 @@ class Timing:
         """Seconds in which one core reads a video and several networks embed its two clips."""
         return self.sample + networks * self.step / self.batch
 
-    def workers(self) -> int:
-        """Loader workers that make a batch in the time of a step."""
-        return max(1, math.ceil(self.batch * self.sample / self.step))
-
 
 def measure(cfg: Config) -> Timing:
-    """Time a few steps and a few videos.
-
-    The first step is not counted: it allocates memory and tunes cuDNN.
-
-    Args:
-        cfg: Config of the training; its data set, model and loader are used.
-    """
+    """Time a few steps, and a few videos, of the data set, model and loader of a training."""
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     sample, seconds = _decode(dataset)
-    batch = cfg.train_dataloader.batch_size
-    with cores_for_workers(cfg.train_dataloader.num_workers):
-        step = _step_seconds(cfg, [tuple(view.shape) for view in sample["inputs"]], batch)
-    return Timing(
-        step=step,
-        sample=seconds,
-        batch=batch,
-        samples=samples_of_epoch(
-            len(dataset), cfg.train_dataloader.sampler.get("min_samples") or 0
-        ),
-        on_gpu=torch.cuda.is_available(),
-    )
+    loader = cfg.train_dataloader
+    with cores_for_workers(loader.num_workers):
+        shapes = [tuple(view.shape) for view in sample["inputs"]]
+        step = _step_seconds(cfg, shapes, loader.batch_size)
+    samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
+    return Timing(step, seconds, loader.batch_size, samples, torch.cuda.is_available())
 
 
 def _decode(dataset: VideoDataset) -> tuple[dict, float]:
@@ -115,19 +98,18 @@ def _decode(dataset: VideoDataset) -> tuple[dict, float]:
 
     Where a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
     """
-    sample, taken = {}, []
+    requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
     if getattr(dataset, "reads_ahead", False):
-        dataset[SampleRequest(0, 0)]  # opens the table
-        requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
+        dataset[requests[0]]  # opens the table
         begin = time.monotonic()
         samples = dataset.__getitems__(requests)
         return samples[-1], (time.monotonic() - begin) / len(samples)
-    start = time.monotonic()
-    for index in range(min(_DECODED, len(dataset))):
+    sample, taken = {}, []
+    for request in requests:
         begin = time.monotonic()
-        sample = dataset[SampleRequest(index, index)]
+        sample = dataset[request]
         taken.append(time.monotonic() - begin)
-        if time.monotonic() - start > _MAX_SECONDS:
+        if sum(taken) > _MAX_SECONDS:
             break
     return sample, median(taken)
 
@@ -143,16 +125,16 @@ def _step_seconds(cfg: Config, shapes: list[tuple[int, ...]], batch: int) -> flo
     taken = []
     for _ in range(1 + _STEPS):
         begin = time.monotonic()
-        data = {"inputs": views}
         mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
         with mixed:
-            losses = model(**model.data_preprocessor(data, training=True), mode="loss")
+            data = model.data_preprocessor({"inputs": views}, training=True)
+            losses = model(**data, mode="loss")
         losses["loss"].backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
         taken.append(time.monotonic() - begin)
         model.discard_step()
-    return median(taken[1:])
+    return median(taken[1:])  # the first step allocates memory and tunes cuDNN
 
 
 #: The recipe with the paper's views, for networks and clips of the paper's size.
@@ -217,16 +199,13 @@ class PlannedPretraining:
         duration = f"{minutes} minute{'s' * (minutes > 1)}"
         if self.hours >= 1:
             duration = f"{self.hours:.1f} hours"
-        return [
-            self.facts.describe(),
-            self.machine.describe(),
-            *(
-                f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
-                for choice in self.choices
-            ),
-            f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)",
-            *(f"note: {note}" for note in self.notes()),
+        rows = [
+            f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
+            for choice in self.choices
         ]
+        length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
+        remarks = [f"note: {note}" for note in self.notes()]
+        return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
 
 def planned_pretraining(
@@ -237,7 +216,6 @@ def planned_pretraining(
     hours: float | None = None,
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    machine: Machine | None = None,
     begun: float | None = None,
 ) -> PlannedPretraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
@@ -249,7 +227,6 @@ def planned_pretraining(
         hours: Budget of the command, from which the number of epochs follows.
         precision: Of the training; one of ``PRECISIONS``.
         settings: Given settings, by the names that the recipe declares.
-        machine: None for this one.
         begun: Value of ``time.monotonic()`` when the command began, which counts for ``hours``;
             None for now.
 
@@ -258,17 +235,16 @@ def planned_pretraining(
             together with ``epochs``.
     """
     start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
-    machine = machine or this_machine()
-    facts = examine_folder(str(videos))
+    machine, facts = this_machine(), examine_folder(str(videos))
     chosen = choose(facts, machine, {**given, "precision": precision})
-    if chosen["precision"].value not in PRECISIONS:
-        raise ValueError(
-            f"precision must be one of {', '.join(PRECISIONS)}, got {chosen['precision'].value!r}"
-        )
+    for what, value, known in (
+        ("precision", chosen["precision"].value, PRECISIONS),
+        ("method", method, methods()),
+    ):
+        if value not in known:
+            raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
-    if method not in methods():
-        raise ValueError(f"method must be one of {', '.join(methods())}, got {method!r}")
     recipe = methods()[method]
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
@@ -283,18 +259,24 @@ def planned_pretraining(
     # Wall-clock over processor time: how much other programs slow this one down.
     slowness = (now - start) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
-    spent = now - (start if begun is None else begun)
-    budget = None if hours is None else (hours, spent + after)
-    length = _length(chosen, facts.num_videos, machine, seconds, budget, given)
-    chosen |= {choice.name: choice for choice in length if choice.name in names}
+    other = 0.0 if hours is None else now - (start if begun is None else begun) + after
+    # Epochs, and the warm-up and momentum that suit so many.
+    samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
+    steps = max(1, samples // chosen["batch"].value)
+    least = least_steps(machine, chosen["width"].value)
+    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
+    length = (epochs, choose_warmup(epochs.value), choose_momentum(epochs.value * steps))
+    chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
     config = _config(base, recipe, facts, out, chosen, names)
     config.run_page.compared = compared
     if hours is not None:
-        hook = dict(type="BudgetHook", hours=hours, spent=round(spent, 2), reserved=round(after, 2))
+        reserved = round(after, 2)
+        hook = dict(
+            type="BudgetHook", hours=hours, spent=round(other - after, 2), reserved=reserved
+        )
         config.default_hooks.budget = hook
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
-    other = 0.0 if budget is None else budget[1]
     planned = PlannedPretraining(config, facts, machine, shown, timing, other)
     config.plan = planned.lines()
     return planned
@@ -316,30 +298,6 @@ def _comparison(
     return compared, page + compared * each + drawn * timing.features(networks=1)
 
 
-def _length(
-    chosen: Mapping[str, Choice],
-    num_videos: int,
-    machine: Machine,
-    seconds: float,
-    budget: tuple[float, float] | None,
-    given: Mapping[str, Any],
-) -> Iterator[Choice]:
-    """Epochs, and the warm-up and momentum that suit so many, unless they are given.
-
-    ``budget``: hours of the command, and seconds of it before and after the training.
-    """
-    samples = samples_of_epoch(num_videos, chosen["epoch_samples"].value)
-    steps = max(1, samples // chosen["batch"].value)
-    least = least_steps(machine, chosen["width"].value)
-    hours, other = budget or (None, 0.0)
-    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
-    yield epochs
-    if "warmup" not in given:
-        yield choose_warmup(epochs.value)
-    if "momentum" not in given:
-        yield choose_momentum(epochs.value * steps)
-
-
 def _config(
     base: Config,
     recipe: str,
@@ -348,6 +306,7 @@ def _config(
     chosen: Mapping[str, Choice],
     names: Mapping[str, Any],
 ) -> Config:
+    """The recipe with the chosen settings that it declares, on the videos."""
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     options = options_of_settings(base, values)
     for name, value in dataset_settings(facts.folder).items():

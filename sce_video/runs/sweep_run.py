@@ -22,11 +22,10 @@ from filelock import FileLock, Timeout
 
 from sce_video.reporting.result_files import Result, collect_results
 from sce_video.reporting.sweep_table import (
-    Measured,
     SweepTable,
     as_data,
-    collect_cells,
     draw_sweep,
+    measured_cell,
     render_sweep,
 )
 from sce_video.runs.sweep import Step, Sweep, SweepCell
@@ -171,38 +170,34 @@ class SweepRunner:
             raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
+        """The steps that failed, or were left out."""
         left: list[Step] = []
         for step in chain:
-            if self._stopping.is_set() or step.before in left:
-                left.append(step)
-            elif not self._run_locked(step, environment):
+            waiting = False
+            folder = self.out / step.folder
+            while not self._stopping.is_set() and step.before not in left:
+                folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    with FileLock(folder / LOCK, timeout=_LOCK_SECONDS):
+                        # Another run may have finished it while this one waited for the lock.
+                        if not is_done(self.out, step) and not self._run_step(step, environment):
+                            left.append(step)
+                        break
+                except Timeout:
+                    if not waiting:
+                        self.report(f"wait    {step.folder}: another run is at it")
+                    waiting = True
+            else:
                 left.append(step)
         return left
 
-    def _run_locked(self, step: Step, environment: dict[str, str]) -> bool:
-        """Run a step, after another run of the same step has ended."""
+    def _run_step(self, step: Step, environment: dict[str, str]) -> bool:
+        """Run the commands of a step; whether it is finished."""
         folder = self.out / step.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / LOCK)
-        waiting = False
-        while not self._stopping.is_set():
-            try:
-                with lock.acquire(timeout=_LOCK_SECONDS):
-                    # Another run may have finished it while this one waited for the lock.
-                    return is_done(self.out, step) or self._run_step(step, folder, environment)
-            except Timeout:
-                if not waiting:
-                    self.report(f"wait    {step.folder}: another run is at it")
-                waiting = True
-        return False
-
-    def _run_step(self, step: Step, folder: Path, environment: dict[str, str]) -> bool:
-        """Whether the step is finished."""
         (folder / FAILED).unlink(missing_ok=True)
-        start = time.monotonic()
+        start, log, why = time.monotonic(), folder / LOG, ""
         for command in step.commands:
             self.report(f"start   {step.folder}: {command[0]}")
-            log = folder / LOG
             # An earlier attempt wrote to the same log: its error is not this one.
             begin = log.stat().st_size if log.is_file() else 0
             status = self._call(command, log, environment)
@@ -211,9 +206,13 @@ class SweepRunner:
                 return False
             if status != 0:
                 why = f"{_error_line(log, begin)} (status {status})"
-                return self._failed(step, command, why)
-        if not (folder / step.result).is_file():
-            return self._failed(step, step.commands[-1], f"has written no {step.result}")
+                break
+        if not why and not (folder / step.result).is_file():
+            why = f"has written no {step.result}"
+        if why:
+            write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
+            self.report(f"FAILED  {step.folder}: {why}, {log}")
+            return False
         seconds = round(time.monotonic() - start, 1)
         commands = [shlex.join(("python", *command)) for command in step.commands]
         write_json(folder / DONE, {"commands": commands, "seconds": seconds})
@@ -221,14 +220,22 @@ class SweepRunner:
         return True
 
     def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
-        tool, *arguments = command
-        full = [sys.executable, *self._launcher(), str(self.root / tool), *arguments]
+        """Run a tool, through torchrun with several processes; its exit status."""
+        full = [str(self.root / command[0]), *command[1:]]
         if self.resources.nproc > 1:
-            full += ["--launcher", "pytorch"]
+            options = [f"--nproc_per_node={self.resources.nproc}"]
+            if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
+                options.append(f"--shutdown_timeout={seconds}")
+            launcher = ["-m", "torch.distributed.run", "--standalone", *options]
+            full = [*launcher, *full, "--launcher", "pytorch"]
         with open(log, "ab") as file:
             # A session of its own: Ctrl-C reaches this process alone, which asks the others to end.
             process = subprocess.Popen(
-                full, stdout=file, stderr=file, env=environment, start_new_session=True
+                [sys.executable, *full],
+                stdout=file,
+                stderr=file,
+                env=environment,
+                start_new_session=True,
             )
             with self._mutex:
                 self._running.add(process)
@@ -239,20 +246,6 @@ class SweepRunner:
             finally:
                 with self._mutex:
                     self._running.discard(process)
-
-    def _launcher(self) -> list[str]:
-        if self.resources.nproc == 1:
-            return []
-        options = [f"--nproc_per_node={self.resources.nproc}"]
-        if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
-            options.append(f"--shutdown_timeout={seconds}")
-        return ["-m", "torch.distributed.run", "--standalone", *options]
-
-    def _failed(self, step: Step, command: tuple[str, ...], why: str) -> bool:
-        folder = self.out / step.folder
-        write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
-        self.report(f"FAILED  {step.folder}: {why}, {folder / LOG}")
-        return False
 
 
 def _error_line(log: Path, begin: int) -> str:
@@ -285,23 +278,17 @@ def step_state(out: str | Path, step: Step) -> str:
     folder = Path(out) / step.folder
     if is_done(out, step):
         return "done"
-    if _is_locked(folder / LOCK):
-        return "running"
+    if (folder / LOCK).is_file():
+        try:
+            with FileLock(folder / LOCK, timeout=0):
+                pass
+        except Timeout:
+            return "running"
+        except OSError:  # in a folder of someone else
+            pass
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
     return "interrupted" if (folder / LOG).is_file() else "not run"
-
-
-def _is_locked(lock: Path) -> bool:
-    if not lock.is_file():
-        return False
-    try:
-        with FileLock(lock, timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # in a folder of someone else
-        return False
 
 
 def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
@@ -311,7 +298,17 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
     """
     texts = []
     for sweep in sweeps:
-        table = table_of(sweep, cells, out)
+        rows = []
+        for point in sweep.points:
+            wanted = [c for c in cells if (c.sweep, c.point) == (sweep.name, point.name)]
+            row = {}
+            for column in (column.name for column in sweep.columns):
+                steps = [(c.metric, _result(out, c.step)) for c in wanted if c.column == column]
+                published = point.published.get(column) if steps else None
+                row[column] = measured_cell(steps, published)
+            rows.append((point.name, point.note, row))
+        names = tuple(column.name for column in sweep.columns)
+        table = SweepTable(sweep.title, sweep.source, names, tuple(rows), sweep.notes)
         texts.append(render_sweep(table))
         write_text(out / f"{sweep.name}.md", texts[-1])
         write_json(out / f"{sweep.name}.json", as_data(table))
@@ -319,33 +316,11 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
     return texts
 
 
-def table_of(sweep: Sweep, cells: Sequence[SweepCell], out: Path) -> SweepTable:
-    """What has been measured of a sweep.
-
-    Args:
-        sweep: The table to be made.
-        cells: Of this and other sweeps, see :func:`~sce_video.runs.sweep.plan`.
-        out: Output folder.
-    """
-    wanted: dict[tuple[str, str], list[tuple[str, Step]]] = {}
-    for cell in cells:
-        if cell.sweep == sweep.name:
-            wanted.setdefault((cell.point, cell.column), []).append((cell.metric, cell.step))
-
-    def read(step: Step) -> Result | str:
-        state = step_state(out, step)
-        if state == "done":
-            found = collect_results([out / step.folder / step.result])
-            return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
-        before = "" if step.before is None else step_state(out, step.before)
-        return before if before.startswith("failed") else state
-
-    published = {(p.name, column): v for p in sweep.points for column, v in p.published.items()}
-    measured, remarks = collect_cells(wanted, published, read)
-    columns = tuple(column.name for column in sweep.columns)
-    nothing = Measured(())  # where a point has not all columns
-    rows = tuple(
-        (point.name, point.note, {c: measured.get((point.name, c), nothing) for c in columns})
-        for point in sweep.points
-    )
-    return SweepTable(sweep.title, sweep.source, columns, rows, remarks, sweep.notes)
+def _result(out: Path, step: Step) -> Result | str:
+    """The result of an evaluation, or why there is none."""
+    state = step_state(out, step)
+    if state == "done":
+        found = collect_results([out / step.folder / step.result])
+        return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
+    before = "" if step.before is None else step_state(out, step.before)
+    return before if before.startswith("failed") else state

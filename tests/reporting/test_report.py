@@ -8,10 +8,8 @@ import pytest
 from helpers.results_files import K400, recalls, results, write
 
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
-from sce_video.reporting.html_report import render_html, write_report
-from sce_video.reporting.markdown_report import render_markdown
 from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.phrases import TITLE
+from sce_video.reporting.report_pages import TITLE, render_html, render_markdown, write_report
 from sce_video.reporting.result_files import Collection, collect_results
 
 VOID = {"meta", "br", "link", "img"}

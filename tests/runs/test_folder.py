@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sce_video.engine.config.load import load_config
-from sce_video.runs.folder import chance_level, different_settings, flattened, setting_differences
+from sce_video.runs.folder import chance_level, different_settings, flattened
 
 CONFIG = {
     "model": {"type": "SCE", "tau": 0.1, "views": (1, 2)},
@@ -36,10 +36,10 @@ def test_settings_are_named_by_the_types_of_steps():
 
 def test_only_differences_are_listed():
     other = {**CONFIG, "model": {"type": "SCE", "tau": 0.2, "views": [1, 2]}, "seed": 1}
-    assert setting_differences(CONFIG, other) == [
-        ("model.tau", "0.1", "0.2"),
-        ("seed", "not set", "1"),
-    ]
+    assert different_settings([CONFIG, other]) == {
+        "model.tau": ["0.1", "0.2"],
+        "seed": ["not set", "1"],
+    }
     assert different_settings([CONFIG, {**CONFIG, "work_dir": "b"}, CONFIG]) == {}
 
 
