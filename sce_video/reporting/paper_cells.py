@@ -76,13 +76,9 @@ class OtherResult:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the pages show.
-
-    Attributes:
-        cells: Of the tables on videos, in the order of the paper's results.
-        others: Results that are comparable with no number of the paper.
-        skipped: (file, reason) of JSON files without results.
-        images: Cells of the tables on images.
+    """Everything that the pages show: cells of the tables on videos and on images, in the order of
+    the paper's results, results that are comparable with no number of the paper, and (file, reason)
+    of JSON files without results.
     """
 
     cells: tuple[Cell, ...]

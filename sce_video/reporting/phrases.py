@@ -9,7 +9,7 @@ from typing import Any
 from sce_video.published.paper_results import PaperResult
 from sce_video.published.recipes import SETTING, VIEWS
 from sce_video.reporting.comparability import unit_of, views_of
-from sce_video.reporting.result_files import Result, count_of
+from sce_video.reporting.result_files import Result, count_of, nested
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 _NAMES = {
@@ -117,8 +117,17 @@ def name_of(value: Any) -> str:
         return str(value)
     if value in _NAMES:
         return _NAMES[value]
-    if value.startswith(_IMAGES):
-        return _name_of_image_method(value)
+    if value.startswith(
+        _IMAGES
+    ):  # a row of a table: its views if they are varied, else its numbers
+        row = value.removeprefix(_IMAGES)
+        free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", row)
+        if free is not None:
+            return _with_settings(f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4])
+        if row in VIEWS:
+            online, target, symmetric = VIEWS[row]
+            return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
+        return _with_settings("SCE", f"_{row}")
     varied = re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value)
     if varied is not None:  # a row of an ablation, named by what differs
         return _with_settings(_NAMES[varied[1]], varied[2])
@@ -129,27 +138,14 @@ def name_of(value: Any) -> str:
     return value if shots is None else f"mAP, {shots[1]} images per class"
 
 
+def _with_settings(name: str, settings: str) -> str:
+    """``SCE, lambda 0.125, tau_m 0.07``."""
+    return ", ".join([name, *(f"{key} {number}" for key, number in SETTING.findall(settings))])
+
+
 def table_title(table: str) -> str:
     """Title of a table of the paper, by its label."""
     return _TABLES.get(table, table)
-
-
-def _with_settings(name: str, settings: str) -> str:
-    """``SCE, lambda 0.125, tau_m 0.07``."""
-    found = SETTING.findall(settings)
-    return ", ".join([name, *(f"{key} {number}" for key, number in found)])
-
-
-def _name_of_image_method(value: str) -> str:
-    """A row of a table on images: its views if they are varied, else its numbers."""
-    row = value.removeprefix(_IMAGES)
-    free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", row)
-    if free is not None:
-        return _with_settings(f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4])
-    if row in VIEWS:
-        online, target, symmetric = VIEWS[row]
-        return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
-    return _with_settings("SCE", f"_{row}")
 
 
 def describe_evaluation(result: Result) -> str:
@@ -169,26 +165,18 @@ def describe_evaluation(result: Result) -> str:
 
 def _evaluation_words(result: Result) -> list[str]:
     protocol = result.protocol
-    words = []
-    views = views_of(protocol)
-    if views is not None:
-        words.append(f"{views[0]} x {views[1]} views")
-    for name in ("crop_size", "test_size"):
-        if isinstance(protocol.get(name), int):
-            words.append(f"crop {protocol[name]}")
-            break
-    unit = unit_of(protocol)
+    views, unit = views_of(protocol), unit_of(protocol)
+    words = [] if views is None else [f"{views[0]} x {views[1]} views"]
+    sizes = (protocol.get(name) for name in ("crop_size", "test_size"))
+    words += [f"crop {size}" for size in sizes if isinstance(size, int)][:1]
     counted = (("videos", unit), ("bank_videos", f"gallery {unit}"), ("failures", "failed"))
     for name, what in counted:
         value = count_of(protocol.get(name))
         if value is not None:
             words.append(f"{value:,} {what}")
-    test = protocol.get("test")
-    for source in (protocol, test if isinstance(test, dict) else {}):
-        decoder = source.get("decoder_version") or source.get("decoder")
-        if decoder:
-            words.append(f"decoder {decoder}")
-            break
+    sources = (protocol, protocol.get("test"))
+    decoders = (nested(s, "decoder_version") or nested(s, "decoder") for s in sources)
+    words += [f"decoder {decoder}" for decoder in decoders if decoder][:1]
     checkpoint = protocol.get("checkpoint")
     if isinstance(checkpoint, dict):
         digest = str(checkpoint.get("sha256") or "")[:12]
@@ -207,22 +195,18 @@ def describe_benchmark(result: Result) -> str:
     benchmark = result.benchmark
     if not benchmark:
         return "not stated"
+    source, method = (
+        f"unknown {what}" if (name := benchmark.get(key)) == "unknown" else name and name_of(name)
+        for key, what in (("pretrained_on", "data"), ("pretraining", "method"))
+    )
+    trained = "not pretrained" if source is None else f"pretrained on {source}"
     words = [
-        name_of(benchmark.get("dataset")),
-        name_of(benchmark.get("protocol")),
-        describe_split(result.split),
+        describe_test(result),
         name_of(benchmark.get("network")),
         _clip(benchmark.get("frames"), benchmark.get("size")),
+        trained if method is None else f"{trained} by {method}",
     ]
-    source = benchmark.get("pretrained_on")
-    method = benchmark.get("pretraining")
-    trained = "not pretrained" if source is None else f"pretrained on {_or_unknown(source, 'data')}"
-    words.append(trained if method is None else f"{trained} by {_or_unknown(method, 'method')}")
     return ", ".join(word for word in words if word)
-
-
-def _or_unknown(name: Any, what: str) -> str:
-    return f"unknown {what}" if name == "unknown" else name_of(name)
 
 
 def describe_test(result: Result) -> str:

@@ -77,17 +77,6 @@ def test_a_project_on_videos_sees_one_line_on_images():
     assert "CIFAR10" not in shown and "CIFAR10" in folded
 
 
-def test_both():
-    report = report_of(VIDEO, IMAGE)
-    text = render_markdown(report)
-    assert "101 cells of the paper on videos: 1 measured" in text
-    assert "138 cells of the paper on images: 1 measured" in text
-    assert text.index("## Beside the paper\n") < text.index("## Beside the paper: images")
-    assert "none was measured" not in text
-    assert report.status_counts()["measured"] == 1
-    assert report.status_counts(report.images)["not run"] == 137
-
-
 def test_another_setting_is_an_own_result_beside_the_numbers_of_its_data_set():
     report = report_of(linear_on_images("cifar10", pretrained={"model.tau": 0.1}))
     text = render_markdown(report)
@@ -103,8 +92,3 @@ def test_own_images_are_no_reason_to_list_the_tables():
     own = linear_on_images("cifar10", changes={"benchmark": None})
     text = render_markdown(report_of(own))
     assert "## Own results" in text and "Of 138 numbers on images none was measured." in text
-
-
-def test_results_on_videos_are_a_reason_to_list_theirs():
-    text = render_markdown(report_of(IMAGE, results({"top1": 0.5}, "linear", K400, frames=4)))
-    assert "none was measured" not in text and "Kinetics-400, linear" in text

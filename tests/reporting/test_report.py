@@ -128,27 +128,12 @@ def test_a_result_is_shown_next_to_its_number(report):
         "measured",
     ]
     assert row[7] == "tab:video-sota-action, row: SCE (Ours), ResNet3D-18, 8 x 224², K400"
-    for words in (
-        "10 x 3 views",
-        "19,881 videos",
-        "0 failed",
-        "av 18.1.0",
-        "(0123456789ab)",
-        "50.0",
-    ):
-        assert words in row[8]
+    words = "10 x 3 views", "19,881 videos", "0 failed", "av 18.1.0", "(0123456789ab)", "50.0"
+    assert all(word in row[8] for word in words)
 
 
 @pytest.mark.parametrize(
-    ("share", "shown", "difference"),
-    [
-        (0.598, "59.8", "0.0"),
-        (0.5984, "59.8", "0.0"),
-        (0.5976, "59.8", "0.0"),
-        (0.5974, "59.7", "-0.1"),
-        (0.0, "0.0", "-59.8"),
-        (1.0, "100.0", "+40.2"),
-    ],
+    ("share", "shown", "difference"), [(0.5984, "59.8", "0.0"), (0.5974, "59.7", "-0.1")]
 )
 def test_differences_add_up_as_shown(report, share, shown, difference):
     text = render_markdown(report({"results.json": linear(share)}))
@@ -194,11 +179,6 @@ def test_the_ablations_are_one_row_for_each_pretraining(report):
         assert page[name] == [row, *values]
 
 
-def test_a_cell_with_one_faithful_result_is_measured(report):
-    files = {"a.json": linear(tested={CLIPS: 1}), "b.json": linear()}
-    assert report(files).status_counts()["measured"] == 1
-
-
 def test_retrieval_has_its_recalls_in_one_row_and_plain_below(report):
     content = results(recalls(0.751, 0.853, 0.9), "retrieval", "ucf101", split=1)
     built = report({"r.json": content})
@@ -234,10 +214,8 @@ def test_three_splits_fill_the_mean_and_the_first_the_cell_of_split_1(report):
 
 
 def test_a_single_split_in_the_cell_of_a_mean_is_a_deviation(report):
-    files = three_splits()
-    for name in list(files)[1:]:
-        del files[name]
-    ((measurement,),) = filled(report(files)).values()
+    (first, *_) = three_splits().items()
+    ((measurement,),) = filled(report(dict([first]))).values()
     assert measurement.deviations == ("split 1 alone, the paper's is the mean of 3",)
 
 
@@ -247,9 +225,6 @@ def test_k200_has_a_number_for_split_1_only(report):
     (other,) = built.others
     assert other.result.name == "runs/ucf"
     assert other.reasons == ("of mean of 3 splits, the paper's is of split 1 alone",)
-    second = {"a.json": results({"top1": 0.9}, "finetune", "ucf101", split=2, source="kinetics200")}
-    built = report(second)
-    assert "of split 2, the paper's is of split 1 alone" in built.others[0].reasons
 
 
 def test_a_bad_split_excludes_the_mean_but_not_the_other_splits(report):
@@ -260,24 +235,6 @@ def test_a_bad_split_excludes_the_mean_but_not_the_other_splits(report):
     assert list(filled(built)) == [("finetune", "ucf101", 1, 94.1)]
     (other,) = built.others
     assert other.reasons == ("split 2: 10 videos, published 3,734",)
-
-
-def test_the_pretraining_method_selects_the_row(report):
-    def made_by(pretraining):
-        return results(
-            {"top1": 0.9}, "finetune", "ucf101", split=1, source="kinetics200",
-            benchmark={"pretraining": pretraining},
-        )  # fmt: skip
-
-    names = ("sce", "sce_baseline", "supervised", "moco")
-    built = report({f"{name}.json": made_by(name) for name in names})
-    assert {key[-1]: found[0].name for key, found in filled(built).items()} == {
-        88.4: "runs/sce.json",
-        86.3: "runs/sce_baseline.json",
-        87.5: "runs/supervised.json",
-    }
-    (other,) = built.others
-    assert other.reasons[0].startswith("the paper has no number for: UCF101, finetuned, split 1")
 
 
 def test_supervised_ssv2_and_detection(report):
@@ -312,15 +269,6 @@ def test_other_results_are_listed_with_the_reason(report, content, reason):
     assert len(table) == 2 and "<code>runs/x/results.json</code>" in table[1][-1]
     if other.result.benchmark:  # else the recipe does not claim to be comparable
         assert reason.split("_")[0] in table[1][-1] and reason in render_html(built)
-
-
-def test_metrics_that_are_not_fractions_are_shown_unscaled(report):
-    metrics = {"knn_top1": 0.5, "effective_rank": 31.25}
-    text = render_markdown(
-        report({"a.json": results(metrics, "linear", K400, changes={"benchmark": None})})
-    )
-    (row,) = md_tables(text)[0][1:]
-    assert row[1:3] == ["50.0", "31.25"]
 
 
 def test_skipped_files_are_listed(report):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from sce_video.runs.choices import (
@@ -20,20 +22,9 @@ GPU = Machine(cores=16, gpu="A", gpu_memory=80, bfloat16=True)
 
 
 def facts(**changes):
-    values = dict(
-        folder="/v",
-        num_videos=5000,
-        num_classes=0,
-        num_examined=48,
-        unreadable=(),
-        duration=10.0,
-        height=256,
-        width=340,
-        fps=25.0,
-        key_distance=12.0,
-        codec="h264",
-    )
-    return FolderFacts(**{**values, **changes})
+    counts = dict(folder="/v", num_videos=5000, num_classes=0, num_examined=48, unreadable=())
+    videos = dict(duration=10.0, height=256, width=340, fps=25.0, key_distance=12.0, codec="h264")
+    return FolderFacts(**{**counts, **videos, **changes})
 
 
 def values(machine=CPU, given=None, **changes):
@@ -61,7 +52,7 @@ def test_network_and_clip_follow_the_machine(machine, expected):
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("num_videos", [2, 3, 16, 17, 31, 36, 300, 5000, 10**6])
+@pytest.mark.parametrize("num_videos", [2, 3, 17, 31, 36, 5000, 10**6])
 @pytest.mark.parametrize("machine", [CPU, GPU])
 def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, machine):
     found = values(machine, num_videos=num_videos)
@@ -97,23 +88,22 @@ def test_the_budget_makes_the_epochs():
         choose_epochs(20, 7300.0, 0)
 
 
-@pytest.mark.parametrize("steps", [1, 20, 37, 999, 1000, 1001, 6250, 19_999, 62_500, 10**6])
+@pytest.mark.parametrize("steps", [1, 37, 999, 1000, 1001, 6250, 10**6])
 def test_without_a_budget_a_training_ends_in_finite_time(steps):
     """100,000 videos in batches of 16 are 6250 steps: 20 epochs would be 125,000 steps."""
     total = choose_epochs(steps, None, None).value * steps
     assert total >= 2000 and total < max(20_000 + steps, 2000 + steps)
 
 
-@pytest.mark.parametrize("fps", [0.5, 2.0, 3.0, 5.0, 25.0, 60.0])
-@pytest.mark.parametrize("duration", [0.04, 0.5, 1.0, 2.5, 10.0, 3600.0])
 @pytest.mark.parametrize("frames", [None, 16])
-def test_no_frame_is_twice_in_a_clip_unless_asked_for(fps, duration, frames):
-    found = values(given={"frames": frames}, fps=fps, duration=duration)
-    assert found["clip_duration"] > 0
-    if frames is None:
-        assert 1 <= found["frames"] <= max(1, found["clip_duration"] * fps + 0.05)
-    elif duration > 64:  # long enough for any rate
-        assert found["frames"] == 16 <= found["clip_duration"] * fps + 0.05
+def test_no_frame_is_twice_in_a_clip_unless_asked_for(frames):
+    for fps, duration in product((0.5, 2.0, 5.0, 60.0), (0.04, 0.5, 2.5, 3600.0)):
+        found = values(given={"frames": frames}, fps=fps, duration=duration)
+        assert found["clip_duration"] > 0
+        if frames is None:
+            assert 1 <= found["frames"] <= max(1, found["clip_duration"] * fps + 0.05)
+        elif duration > 64:  # long enough for any rate
+            assert found["frames"] == 16 <= found["clip_duration"] * fps + 0.05
 
 
 def test_choices_follow_what_is_given():
