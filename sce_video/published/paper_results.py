@@ -324,8 +324,8 @@ def _temperatures(tau: str, tau_m: str) -> tuple[str, str]:
 
 
 def _small_images() -> Iterator[PaperResult]:
-    for name, row, values in _BASELINES:
-        for data, value in zip(_DATASETS, values, strict=False):
+    for name, row, printed in _BASELINES:
+        for data, value in zip(_DATASETS, printed, strict=False):
             # 0.04 on ImageNet (KyleZheng1997/ReSSL); "their best" on the small sets.
             unknown = name == "ressl_images" and data in _SIZES
             note = "the paper does not state its tau_m" if unknown else ""

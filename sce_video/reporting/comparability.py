@@ -278,10 +278,11 @@ def _check_test_set(result: Result) -> _Found:
         return
     published = _published_test_set(dataset, split)
     yield from _check_classes(protocol, dataset, published)
-    size, what = tested + failed, unit
     if benchmark["protocol"] == "detection":  # samples are key frames, the published set is films
-        size, what = count_of(nested(protocol, "test", "films")), "films"
-    yield from _check_size(size, published, what)
+        films = count_of(nested(protocol, "test", "films"))
+        yield from _check_size(films, published, "films")
+    else:
+        yield from _check_size(tested + failed, published, unit)
     if failed > _MAX_FAILED * (tested + failed):
         yield _OBSTACLE, f"{failed:,} of {tested + failed:,} {unit} failed"
     elif failed:

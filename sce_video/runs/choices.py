@@ -263,11 +263,9 @@ def choose_momentum(steps: int) -> Choice:
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
     """Sentences about what is unusual and what to do.
 
-    Args:
-        facts: Of the videos.
-        size: Pixels that a frame is reduced to.
-        loading: Time of making a batch of views, in that of the network's step.
-        differences: Probability that a clip shows RGB differences.
+    ``size`` is that of a frame of a view, pixels; ``loading`` the time of making a batch of views
+    in that of the network's step; ``differences`` the probability that a clip shows RGB
+    differences.
     """
     if facts.num_videos < _FEW_VIDEOS:
         yield (

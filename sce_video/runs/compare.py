@@ -126,8 +126,8 @@ def _outcomes(group: SeedGroup, file: str, notes: list[str]) -> list[Outcomes] |
             found = load_outcomes(path)
             order = np.lexsort((found.labels, np.array(found.paths)))
             paths = [found.paths[i] for i in order]
-            changes = {"labels": found.labels[order], "values": found.values[order]}
-            parts.append(replace(found, paths=paths, **changes))
+            labels, values = found.labels[order], found.values[order]
+            parts.append(replace(found, paths=paths, labels=labels, values=values))
         except FileNotFoundError:
             notes.append(
                 f"{record.name} has no outcomes of single videos beside {file} ({Path(path).name}),"

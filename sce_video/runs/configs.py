@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,15 +23,10 @@ from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
 from sce_video.engine.training_record import BEST
-from sce_video.engine.work_dir import folder_of_run
-from sce_video.evaluation import PROTOCOLS
-from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.model import checkpoint_of
-from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
-from sce_video.utils.run_files import is_model, newest_checkpoint
-from sce_video.utils.storage import absolute, exists, is_url, join, list_files, split
+from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
 #: The weights of a classifier, of the first one of a grid.
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
@@ -340,50 +334,6 @@ def testing_config(
             cfg.test_cfg.out = BEST_RESULTS
     if dump is not None:
         cfg.test_cfg.dump = _checked_output(dump)
-    return cfg
-
-
-def evaluation_config(
-    run: str | Path,
-    test: str | Path,
-    gallery: str | Path | None = None,
-    group_pattern: str | None = None,
-    protocols: Sequence[str] | None = None,
-    pairs: str | None = None,
-    factors: str | None = None,
-    random: bool = False,
-    out: str | Path | None = None,
-) -> Config:
-    """The checked config of :func:`~sce_video.evaluate`, which has the arguments."""
-    changes: dict[str, Any] = {}
-    for loader, folder in (("test_dataloader", test), ("test_cfg.gallery_dataloader", gallery)):
-        # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
-        settings = {} if folder is None else dataset_settings(folder)
-        changes |= {f"{loader}.dataset.{name}": value for name, value in settings.items()}
-    if gallery is None:
-        changes["test_cfg.gallery_dataloader"] = None
-        changes["test_cfg.group_pattern"] = group_pattern
-    if is_model(run):  # its run is in a cache, which is no folder for results
-        checkpoint = run_of_model(run)
-        folder = Path("work_dirs", Path(checkpoint).name)
-    else:
-        checkpoint = os.fspath(run)
-        folder = folder_of_run(checkpoint)
-    checkpoint = newest_checkpoint(checkpoint)
-    cfg = testing_config(
-        stored_test(checkpoint),
-        RANDOM if random else checkpoint,
-        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
-        out=out or join(folder, "results_random.json" if random else RESULTS),
-        cfg_options=changes,
-    )
-    if protocols is not None:
-        given = {"pairs": pairs, "factors": factors}
-        of_time = {name: value for name, value in given.items() if value is not None}
-        cfg.test_evaluator = [
-            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
-            for name in protocols
-        ]
     return cfg
 
 

@@ -146,7 +146,7 @@ def read_run(folder: str | Path) -> RunRecord:
         config=config,
         config_text=text,
         recipe=recipe,
-        changes=[(name, *values) for name, values in changes.items()],
+        changes=[(name, a, b) for name, (a, b) in changes.items()],
         scalars=rows(lambda path, damaged: _read_scalars(path, damaged, notes), "log"),
         evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
         # Damaged lines are counted with the scalars, and most pretrainings have no validation:

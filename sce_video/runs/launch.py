@@ -9,29 +9,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from mmengine.config import Config
 from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.logging import MMLogger
 
+from sce_video.datasets import dataset_settings
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.hooks.checkpoint import claim_mirror, mirror_of
 from sce_video.engine.restarts import is_restart, requeued_job
-from sce_video.engine.runner import VideoRunner
+from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
-from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
+from sce_video.engine.work_dir import OverwriteHook, check_unused, folder_of_run, locked_folder
+from sce_video.evaluation import PROTOCOLS
+from sce_video.inference.encoders.run import run_of_model
+from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS
-from sce_video.runs.configs import (
-    evaluation_config,
-    extraction_config,
-    testing_config,
-    training_config,
-)
+from sce_video.runs.configs import RESULTS, extraction_config, testing_config, training_config
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
+from sce_video.utils.run_files import is_model, newest_checkpoint
+from sce_video.utils.storage import is_url, join
 
 __all__ = [
     "end_training",
@@ -271,11 +273,37 @@ def evaluate(
         FileNotFoundError: no such checkpoint.
         ValueError: no such folder, no labels, or a config that is no plain data.
     """
-    return test(
-        evaluation_config(
-            *(run, test_videos, gallery, group_pattern, protocols, pairs, factors, random, out)
-        )
+    changes: dict[str, Any] = {}
+    parts = {"test_dataloader": test_videos, "test_cfg.gallery_dataloader": gallery}
+    for loader, folder in parts.items():
+        # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
+        settings = {} if folder is None else dataset_settings(folder)
+        changes |= {f"{loader}.dataset.{name}": value for name, value in settings.items()}
+    if gallery is None:
+        changes["test_cfg.gallery_dataloader"] = None
+        changes["test_cfg.group_pattern"] = group_pattern
+    if is_model(run):  # its run is in a cache, which is no folder for results
+        checkpoint = run_of_model(run)
+        folder = Path("work_dirs", Path(checkpoint).name)
+    else:
+        checkpoint = os.fspath(run)
+        folder = folder_of_run(checkpoint)
+    checkpoint = newest_checkpoint(checkpoint)
+    cfg = testing_config(
+        stored_test(checkpoint),
+        RANDOM if random else checkpoint,
+        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
+        out=out or join(folder, "results_random.json" if random else RESULTS),
+        cfg_options=changes,
     )
+    if protocols is not None:
+        given = {"pairs": pairs, "factors": factors}
+        of_time = {name: value for name, value in given.items() if value is not None}
+        cfg.test_evaluator = [
+            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+            for name in protocols
+        ]
+    return test(cfg)
 
 
 def warn_of_slow_amp(amp: str | None) -> str | None:
@@ -288,9 +316,7 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:
     """Start the process group before the first runner does; gloo where there is no GPU.
 
-    Args:
-        launcher: "none", "pytorch" or "slurm".
-        env_cfg: Its ``dist_cfg`` (backend, timeout, ...) counts on GPUs, as in mmengine's runner.
+    On GPUs the ``dist_cfg`` of ``env_cfg`` counts (backend, timeout, ...), as in mmengine's runner.
     """
     if launcher == "none" or is_distributed():
         return

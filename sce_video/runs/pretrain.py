@@ -155,13 +155,8 @@ _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 class PlannedPretraining:
     """A pretraining that has not begun.
 
-    Attributes:
-        config: All settings.
-        facts: Of the videos.
-        machine: That trains.
-        choices: Every chosen or given setting with the reason, in the order to show.
-        timing: Measured steps and videos.
-        other_seconds: Of a command with a budget, before and after the training.
+    ``choices`` are all chosen or given settings with the reason, in the order to show;
+    ``other_seconds`` those of a command with a budget, before and after the training.
     """
 
     config: Config
@@ -183,14 +178,6 @@ class PlannedPretraining:
         seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
         return (seconds + self.other_seconds) / 3600
 
-    def notes(self) -> list[str]:
-        """What is unusual about the videos, and what to do."""
-        size = next(choice.value for choice in self.choices if choice.name == "size")
-        loading = self.timing.loading(self.config.train_dataloader.num_workers)
-        steps = self.config.train_dataloader.dataset.pipeline
-        differences = max(step.get("diff_prob", 0.0) for step in steps)
-        return list(notes(self.facts, size, loading, differences))
-
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
         width = max(len(choice.name) for choice in self.choices)
@@ -204,7 +191,11 @@ class PlannedPretraining:
             for choice in self.choices
         ]
         length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
-        remarks = [f"note: {note}" for note in self.notes()]
+        size = next(choice.value for choice in self.choices if choice.name == "size")
+        loader = self.config.train_dataloader
+        loading = self.timing.loading(loader.num_workers)
+        differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
+        remarks = [f"note: {note}" for note in notes(self.facts, size, loading, differences)]
         return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
 
@@ -346,11 +337,8 @@ def planned_config(
     It may have been changed since, also by a stranger: numbers and switches are taken as they are,
     and of the texts, which name classes and files, those of its recipe, and the videos.
 
-    Args:
-        path: The file.
-        mirror: Folder of a store that it may name.
-        track: Trackers that it may name.
-        videos: Table in a store that it may name.
+    So may it name the folder of a store for a ``mirror``, the trackers ``track``, and a table of
+    ``videos`` in a store, which are given again.
 
     Raises:
         FileNotFoundError: no such file.
@@ -391,12 +379,7 @@ def _texts(node: Any, urls: bool = False) -> Iterator[str]:
 
 
 def count_seconds(cfg: Config, begun: float) -> Config:
-    """The config with what the command has taken so far, where it has a budget.
-
-    Args:
-        cfg: Of a training that starts now.
-        begun: Value of ``time.monotonic()`` when the command began.
-    """
+    """The config with what the command, which began at ``time.monotonic()``, took of a budget."""
     budget = cfg.default_hooks.get("budget")
     if budget is not None:
         budget.spent = round(time.monotonic() - begun, 2)

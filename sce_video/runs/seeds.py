@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,16 +50,6 @@ def found_seeds(out: str | Path) -> list[int]:
     """The seeds that have a config below ``out``, ascending."""
     found = (re.fullmatch(r"seed(\d+)", path.parent.name) for path in Path(out).glob(f"*/{CONFIG}"))
     return sorted(int(match[1]) for match in found if match)
-
-
-def check_run_seeds(seeds: Sequence[int], settings: Collection[str] = ()) -> None:
-    """Raise ValueError for repeated or impossible seeds, or ``seed`` among the settings."""
-    check_seeds(seeds, "--seeds")
-    wrong = next((seed for seed in seeds if not 0 <= seed <= _MAX_SEED), None)
-    if wrong is not None:
-        raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong}")
-    if "seed" in settings:
-        raise ValueError("give seed or seeds, not both")
 
 
 def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> None:
@@ -176,7 +166,12 @@ def pretrain_seeds(
     Raises:
         ValueError: repeated seeds, or as :func:`~sce_video.pretrain`.
     """
-    check_run_seeds(seeds, settings or ())
+    check_seeds(seeds, "--seeds")
+    wrong = next((seed for seed in seeds if not 0 <= seed <= _MAX_SEED), None)
+    if wrong is not None:
+        raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong}")
+    if "seed" in (settings or ()):
+        raise ValueError("give seed or seeds, not both")
     for seed in () if overwrite else seeds:
         check_unused(seed_folder(out, seed))  # before the planning, which takes minutes
     planned = planned_pretraining(
