@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -40,41 +40,7 @@ _LOCK_SECONDS = 1.0  # between two looks whether to stop
 _ERROR = re.compile(r"\w(Error|Exception): \S|\w: error: ")
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What a sweep may use of this machine.
-
-    Attributes:
-        jobs: Chains that run side by side.
-        nproc: Processes of each training and test, one for each GPU; 1 starts no launcher.
-    """
-
-    jobs: int = 1
-    nproc: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("jobs", "nproc"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
-
-    def environment(self, slot: int) -> dict[str, str]:
-        """Environment of the commands of one of the jobs: its share of cores and GPUs."""
-        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
-        cores = len(os.sched_getaffinity(0)) // (self.jobs * self.nproc)
-        if self.jobs * self.nproc > 1:
-            environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
-            import torch
-
-            count = torch.cuda.device_count()
-            names = visible.split(",") if visible else [str(i) for i in range(count)]
-            first = slot * self.nproc
-            mine = [names[(first + i) % len(names)] for i in range(self.nproc)] if names else []
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(mine))
-        return environment
-
-
+@dataclass
 class SweepRunner:
     """Runs chains of steps, in a pool of threads that wait for the commands.
 
@@ -85,26 +51,43 @@ class SweepRunner:
     Args:
         root: Folder of ``tools/``.
         out: Output folder.
-        resources: Of this machine.
+        jobs: Chains that run side by side.
+        nproc: Processes of each training and test, one for each GPU; 1 starts no launcher.
         report: Called with a line for every step that begins or ends.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        out: str | Path,
-        resources: Resources,
-        report: Callable[[str], None] = print,
-    ) -> None:
-        self.root = Path(root)
-        self.out = Path(out)
-        self.resources = resources
-        self.report = report
-        self.stopped_by = 0
-        """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
+    root: Path
+    out: Path
+    jobs: int = 1
+    nproc: int = 1
+    report: Callable[[str], None] = print
+    stopped_by: int = field(default=0, init=False)
+    """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
+
+    def __post_init__(self) -> None:
+        for name in ("jobs", "nproc"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
         self._stopping = threading.Event()
         self._running: set[subprocess.Popen] = set()
         self._mutex = threading.Lock()
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """Environment of the commands of one of the jobs: its share of cores and GPUs."""
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        if self.jobs * self.nproc > 1:
+            cores = len(os.sched_getaffinity(0)) // (self.jobs * self.nproc)
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
+        if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
+            import torch
+
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            count = torch.cuda.device_count()
+            names = visible.split(",") if visible else [str(i) for i in range(count)]
+            first = slot * self.nproc
+            mine = [names[(first + i) % len(names)] for i in range(self.nproc)] if names else []
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(mine))
+        return environment
 
     def run(self, chains: Sequence[Sequence[Step]]) -> list[Step]:
         """Run all steps that are not finished; returns those that failed or were left out.
@@ -114,17 +97,17 @@ class SweepRunner:
                 checkpoint. A second signal kills them.
         """
         slots: SimpleQueue[int] = SimpleQueue()
-        for slot in range(self.resources.jobs):
+        for slot in range(self.jobs):
             slots.put(slot)
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
             slot = slots.get()
             try:
-                return self._run_chain(chain, self.resources.environment(slot))
+                return self._run_chain(chain, self.environment(slot))
             finally:
                 slots.put(slot)
 
-        pool = ThreadPoolExecutor(self.resources.jobs)
+        pool = ThreadPoolExecutor(self.jobs)
         futures: list[Future[list[Step]]] = []
         numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         before = {
@@ -222,8 +205,8 @@ class SweepRunner:
     def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
         """Run a tool, through torchrun with several processes; its exit status."""
         full = [str(self.root / command[0]), *command[1:]]
-        if self.resources.nproc > 1:
-            options = [f"--nproc_per_node={self.resources.nproc}"]
+        if self.nproc > 1:
+            options = [f"--nproc_per_node={self.nproc}"]
             if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
                 options.append(f"--shutdown_timeout={seconds}")
             launcher = ["-m", "torch.distributed.run", "--standalone", *options]

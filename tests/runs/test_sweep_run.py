@@ -17,7 +17,7 @@ from sce_video.commands import sweep as sweep_command
 from sce_video.runs import sweep as sweep_plan
 from sce_video.runs import sweep_run
 from sce_video.runs.sweep import Step
-from sce_video.runs.sweep_run import Resources, SweepRunner, step_state
+from sce_video.runs.sweep_run import SweepRunner, step_state
 from sce_video.utils.files import WriteError
 
 # Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed. A pipe
@@ -70,7 +70,7 @@ class Sweep:
         return Step(folder, (command,), "result.txt", before)
 
     def run(self, *chains, jobs=1, nproc=1):
-        runner = SweepRunner(self.root, self.out, Resources(jobs, nproc), self.lines.append)
+        runner = SweepRunner(self.root, self.out, jobs, nproc, self.lines.append)
         return runner.run(chains)
 
     def calls(self):
@@ -255,7 +255,7 @@ def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
     with FileLock(folder / "step.lock"):
         assert step_state(sweep.out, step) == "running"
         with pytest.raises(KeyboardInterrupt):
-            SweepRunner(sweep.root, sweep.out, Resources(), report).run([[step]])
+            SweepRunner(sweep.root, sweep.out, report=report).run([[step]])
         assert lines == ["wait    pretrain/a: another run is at it"]
         assert not (sweep.out / "calls.txt").exists()
     assert step_state(sweep.out, step) == "not run"
@@ -288,6 +288,6 @@ def test_every_job_has_its_gpus(monkeypatch, jobs, nproc, visible, gpus, expecte
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    resources = Resources(jobs, nproc)
-    found = [resources.environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
+    runner = SweepRunner(Path(), Path(), jobs, nproc)
+    found = [runner.environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
     assert found == expected
