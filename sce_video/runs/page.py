@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,8 @@ from sce_video.evaluation.random_weights import (
     verdict,
 )
 from sce_video.evaluation.rows import Rows
-from sce_video.inference.embed import EmbedOptions, iterate_embeddings
-from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
-from sce_video.inference.model_settings import ModelSettings
+from sce_video.inference.embed import EmbedOptions, iterate_embeddings, rows_of_files
+from sce_video.inference.model import build_model, load_model, with_random_weights
 from sce_video.pages.curves import read_history
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
@@ -158,33 +157,6 @@ def _evenly(dataset: Any, videos: int) -> np.ndarray:
     return np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
 
 
-@dataclass(frozen=True)
-class _ClipsOfNetworks:
-    """Several networks as one, for embedding: a video is decoded once for all of them.
-
-    Its row has the feature of each clip by each network.
-    """
-
-    networks: Sequence[VideoModel]
-
-    @property
-    def settings(self) -> ModelSettings:
-        return self.networks[0].settings
-
-    @property
-    def checkpoint(self) -> str:
-        return self.networks[0].checkpoint
-
-    @property
-    def row_size(self) -> int:
-        return sum(network.row_size for network in self.networks)
-
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        clips = [{**sample, "positions": clip[None]} for clip in sample["positions"]]
-        rows = [network.row(clip, max_views) for network in self.networks for clip in clips]
-        return np.concatenate(rows)
-
-
 def compare_with_random(
     checkpoint: str | Path, dataset: Any, videos: int, start: str | Path | None = None
 ) -> dict[str, float]:
@@ -193,14 +165,8 @@ def compare_with_random(
     Two clips of each of up to ``videos`` videos, at equal steps through the set. Files that cannot
     be read are left out.
 
-    Args:
-        checkpoint: Of the run.
-        dataset: Its training set.
-        videos: How many.
-        start: Checkpoint that the training started from.
-
-    Returns:
-        Of :func:`~sce_video.evaluation.random_weights.compare_features`.
+    ``start`` is the checkpoint that the training started from. Returns what
+    :func:`~sce_video.evaluation.random_weights.compare_features` does.
 
     Raises:
         ValueError: a checkpoint cannot be read, or fewer than two videos can.
@@ -210,18 +176,27 @@ def compare_with_random(
     if start is not None:
         networks["start"] = build_model(trained.settings, start, trained.device)
     chosen = _evenly(dataset, videos)
+
+    def row(sample: dict[str, Any], max_views: int) -> np.ndarray:
+        """The feature of each clip by each network."""
+        clips = [{**sample, "positions": clip[None]} for clip in sample["positions"]]
+        parts = [network.row(clip, max_views) for network in networks.values() for clip in clips]
+        return np.concatenate(parts)
+
     # Decoding takes longest: every video is read once, for all networks.
-    both, rows, kept = _ClipsOfNetworks([*networks.values()]), [], []
-    for result in iterate_embeddings(both, [dataset.path(i) for i in chosen.tolist()], _OPTIONS):
-        if result.feature is not None:
-            rows.append(result.feature)
-            kept.append(int(chosen[result.index]))
+    all_of_them: Any = SimpleNamespace(
+        settings=trained.settings,
+        checkpoint=trained.checkpoint,
+        row_size=len(networks) * trained.row_size,
+        row=row,
+    )
+    rows = rows_of_files(all_of_them, [dataset.path(i) for i in chosen.tolist()], _OPTIONS)
     if len(rows) < 2:
         raise ValueError(f"{len(rows)} of {len(chosen)} videos could be read")
-    matrix = torch.from_numpy(np.stack(rows))
+    matrix = torch.from_numpy(rows.values)
     matrix = matrix.reshape(len(rows), len(networks), -1, trained.row_size)
     features = {name: matrix[:, number] for number, name in enumerate(networks)}
-    return compare_features(features, torch.from_numpy(dataset.labels[kept]))
+    return compare_features(features, torch.from_numpy(dataset.labels[chosen[rows.indices]]))
 
 
 MAX_BYTES = 8_000_000
