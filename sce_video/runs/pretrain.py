@@ -211,19 +211,9 @@ def planned_pretraining(
 ) -> PlannedPretraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
-    Args:
-        videos: Folder or table of videos.
-        out: Folder of the run.
-        method: One of :func:`methods`.
-        hours: Budget of the command, from which the number of epochs follows.
-        precision: Of the training; one of ``PRECISIONS``.
-        settings: Given settings, by the names that the recipe declares.
-        begun: Value of ``time.monotonic()`` when the command began, which counts for ``hours``;
-            None for now.
-
-    Raises:
-        ValueError: an unknown method, setting or precision, nothing to train on, or ``hours``
-            together with ``epochs``.
+    Arguments and errors as of :func:`pretrain`, but ``settings`` by the names that the recipe
+    declares, and ``begun``: the value of ``time.monotonic()`` when the command began, which counts
+    for ``hours``; None for now.
     """
     start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
     machine, facts = this_machine(), examine_folder(str(videos))
@@ -243,7 +233,7 @@ def planned_pretraining(
     names = available_settings(base)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    first = _config(base, recipe, facts, out, chosen, names)
+    first = _config(base, facts, out, chosen)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
     now = time.monotonic()
@@ -258,7 +248,7 @@ def planned_pretraining(
     epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
     length = (epochs, choose_warmup(epochs.value), choose_momentum(epochs.value * steps))
     chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
-    config = _config(base, recipe, facts, out, chosen, names)
+    config = _config(base, facts, out, chosen)
     config.run_page.compared = compared
     if hours is not None:
         reserved = round(after, 2)
@@ -290,14 +280,10 @@ def _comparison(
 
 
 def _config(
-    base: Config,
-    recipe: str,
-    facts: FolderFacts,
-    out: str | Path,
-    chosen: Mapping[str, Choice],
-    names: Mapping[str, Any],
+    base: Config, facts: FolderFacts, out: str | Path, chosen: Mapping[str, Choice]
 ) -> Config:
     """The recipe with the chosen settings that it declares, on the videos."""
+    names = available_settings(base)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     options = options_of_settings(base, values)
     for name, value in dataset_settings(facts.folder).items():
@@ -308,7 +294,7 @@ def _config(
     if chosen["precision"].value != "float32":
         options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
         options["optim_wrapper.dtype"] = chosen["precision"].value
-    config = load_config(recipe, options)
+    config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
     config.fit_queue = False  # the queue has been fitted
