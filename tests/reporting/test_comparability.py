@@ -11,7 +11,6 @@ from helpers.results_files import (
     linear_on_images,
     results,
     training_data,
-    transferred,
 )
 
 from sce_video.reporting.comparability import compare, percentage_problem, views_of
@@ -235,14 +234,6 @@ def test_classes_of_imagenet100_are_checked():
     content["protocol"]["test"]["classes"][0] = "n99999999"
     (obstacle,) = found(content).obstacles
     assert obstacle == "test set: other classes than those of imagenet100"
-
-
-def test_transfer_of_features():
-    content = transferred("many_shot", "dtd", {"many_shot_top1": 0.7})
-    assert found(content).obstacles == found(content).deviations == ()
-    size = "test_dataloader.dataset.pipeline.PillowResizeCenterCrop.size"
-    other = transferred("many_shot", "dtd", {"many_shot_top1": 0.7}, tested={size: 256})
-    assert found(other).deviations == (f"test: {size}: 256 -> 224",)
 
 
 # -- views, percentages ------------------------------------------------------------------------

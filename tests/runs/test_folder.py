@@ -43,7 +43,7 @@ def test_only_differences_are_listed():
     assert different_settings([CONFIG, {**CONFIG, "work_dir": "b"}, CONFIG]) == {}
 
 
-@pytest.mark.parametrize("name", ["moco", "sce", "byol", "swav"])
+@pytest.mark.parametrize("name", ["moco", "sce", "byol"])
 def test_the_chance_level_of_a_recipe(name):
     config = load_config(f"{name}_r3d18_folder_small").to_dict()
     level = chance_level(config)

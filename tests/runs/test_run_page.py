@@ -172,9 +172,7 @@ def test_the_commands(run, tmp_path, capsys):
     assert "model.tau_m" in html and "model.queue_size" not in html
     capsys.readouterr()
     for words, message in (
-        ([str(run)], "two runs or more"),
         ([str(run), str(run)], "given twice"),
-        ([str(run), str(tmp_path / "no")], "there is no folder"),
         ([str(run), str(other), "--out", "x.txt"], "must end in .html"),
     ):
         assert main(["compare", *words]) == 2
