@@ -90,9 +90,8 @@ def adopted_config(
     Args:
         path: The config file, or a config.
         options: ``KEY=VALUE`` each, or the values by key.
-        checkpoint: A local file.
+        checkpoint: A local file, with its ``content`` if that has been read already.
         use: What the checkpoint is for.
-        content: Content of the checkpoint, if it has been read already.
 
     Returns:
         The config. Its ``adopted`` has the ``checkpoint`` and the ``settings`` taken from it,
@@ -218,11 +217,8 @@ def _with_settings(
 ) -> Config:
     """A config with what was found in a checkpoint, and the channels that a classifier then takes.
 
-    Args:
-        cfg: The file with the options, which win.
-        source: File and options.
-        found: Settings, not yet checked.
-        origin: The checkpoint and its content.
+    ``cfg`` is that of ``source``, a file and the options, which win; ``origin`` is the checkpoint
+    and its content.
     """
     file, given = source[0], parse_options(source[1])
     fixed = {numbered_path(cfg, key.split(".")) for key in given}

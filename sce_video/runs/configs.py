@@ -355,15 +355,13 @@ def extraction_config(
     Args:
         config: Config of a pretraining, a linear evaluation, a finetuning or a retrieval; its
             backbone, normalisation and test pipeline are used. Or a config, as in
-            :func:`testing_config`.
+            :func:`testing_config`, which has the arguments that are not here.
         checkpoint: A file with that backbone, or "random".
         out: The .npz file.
         part: "test", "bank" (the gallery of a retrieval recipe) or "train" (the training list with
             the test pipeline).
         data_root: Another folder or table than the config's, for your own videos; without
-            ``ann_file`` all videos in it.
-        ann_file: Another annotation list.
-        backend: As ``cfg_options`` and ``launcher``, see :func:`training_config`.
+            ``ann_file``, another list, all videos in it.
         processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.
 

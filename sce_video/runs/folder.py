@@ -30,8 +30,6 @@ from sce_video.utils.run_files import ALARMS, HISTORY, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
-_PARTS = ("projector", "predictor")
-_HEADS = "MLP"
 
 
 def chance_level(config: dict[str, Any]) -> float | None:
@@ -44,13 +42,13 @@ def chance_level(config: dict[str, Any]) -> float | None:
     if not isinstance(model, dict) or not isinstance(model.get("type"), str):
         return None
     kind = MODELS.get(model["type"])
-    if kind is None or not isinstance(kind, type) or not issubclass(kind, SelfSupervisedModel):
+    if not isinstance(kind, type) or not issubclass(kind, SelfSupervisedModel):
         return None
     if not kind.__module__.startswith("sce_video."):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]
-    if any(head.get("type", _HEADS) not in (_HEADS, "ResNet2d") for head in heads):
+    if any(head.get("type", "MLP") not in ("MLP", "ResNet2d") for head in heads):
         return None
     with contextlib.suppress(Exception):  # a wrong argument can raise any error in a constructor
         return MODELS.build(settings).chance_level()

@@ -85,10 +85,7 @@ def run_features(
     They are kept in the run folder with the checkpoint's hash, and computed again for another one,
     for other data, or where some could not be read.
 
-    Args:
-        folder: The run.
-        dataset_config: Its training set.
-        videos: How many, at equal steps through the set.
+    ``videos`` says how many of the run's training set, at equal steps through it.
 
     Returns:
         None where nothing could be embedded; the sentences say why.

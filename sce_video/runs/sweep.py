@@ -83,16 +83,9 @@ class Point:
 class Sweep:
     """A table to be made.
 
-    Attributes:
-        name: Of the file, without its ending.
-        title: For the table.
-        source: Where the published numbers come from.
-        config: Recipe of the pretraining, unless a point has its own.
-        options: Changes of it for all points.
-        points: Rows.
-        columns: Columns.
-        seeds: Every point is pretrained and evaluated with each.
-        notes: What differs from the protocol of the published numbers.
+    ``config`` is the recipe of the pretraining, unless a point has its own, and ``options`` change
+    it for all points; ``source`` says where the published numbers come from, ``notes`` what differs
+    from their protocol. Every point is pretrained and evaluated with each of the ``seeds``.
     """
 
     name: str
