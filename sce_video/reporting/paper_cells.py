@@ -89,7 +89,8 @@ class Report:
     @property
     def with_images(self) -> bool:
         """Whether a result is on images of the paper; if not, one line is enough for its tables."""
-        return bool(self.named_images) or any(cell.measurements for cell in self.images)
+        named = any(other.result.benchmark.get("frames") == 1 for other in self.others)
+        return named or any(cell.measurements for cell in self.images)
 
     @property
     def with_videos(self) -> bool:
@@ -100,12 +101,6 @@ class Report:
         )
         measured = any(cell.measurements for cell in self.cells)
         return not self.with_images or on_videos or measured
-
-    @property
-    def named_images(self) -> set[tuple[Any, Any]]:
-        """Protocols and data sets on images that the other results name as their benchmark."""
-        found = (other.result.benchmark for other in self.others)
-        return {(b.get("protocol"), b.get("dataset")) for b in found if b.get("frames") == 1}
 
     def own(self) -> tuple[TestSetResults, ...]:
         """The other results by test set."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -114,38 +113,20 @@ def _missing(report: Report) -> tuple[list[_Values], list[_Values]]:
     return others, list(ablations.values())
 
 
-def missing_images(report: Report) -> tuple[list[_Values], list[_Values]]:
-    """Numbers on images without a result: a row for each listed data set of a table, and others.
-
-    Those on a data set with a result are listed: in the same table, or one that names another
-    setting.
-    """
-    papers = [cell.papers[0] for cell in report.images]
-    measured = {
-        (table, cell.papers[0].dataset)
-        for cell in report.images
-        if cell.measurements
-        for table in (cell.papers[0].table, *(name for name, _ in cell.papers[0].also))
-    }
-    tables = list(dict.fromkeys(paper.table for paper in papers))
-    listed, others = [], []
-    for cell, paper in zip(report.images, papers, strict=True):
-        if cell.measurements:
-            continue
-        named = (paper.protocol, paper.dataset) in report.named_images
-        if named or (paper.table, paper.dataset) in measured:
-            listed.append(paper)
-        else:
-            others.append({**_paper(cell), "dataset": name_of(paper.dataset)})
-    listed.sort(key=lambda paper: (tables.index(paper.table), paper.dataset))
+def missing_images(report: Report) -> list[_Values]:
+    """Numbers on images without a result: a row for each data set of a table."""
+    papers = [cell.papers[0] for cell in report.images if not cell.measurements]
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for paper in papers:
+        numbers = groups.setdefault((paper.table, paper.dataset), {})
+        numbers[_short_name(paper)] = format_values([paper.value], [paper])
     rows = []
-    for (table, dataset), members in groupby(listed, lambda paper: (paper.table, paper.dataset)):
-        numbers = {_short_name(p): format_values([p.value], [p]) for p in members}
+    for (table, dataset), numbers in groups.items():
         strip = _METHOD if all(name.startswith(_METHOD) for name in numbers) else ""
         texts = (f"{name.removeprefix(strip)}: {value}" for name, value in numbers.items())
         row = {"title": table_title(table), "table": table, "dataset": name_of(dataset)}
-        rows.append({**row, "numbers": "; ".join(texts)})
-    return rows, others
+        rows.append({**row, "count": len(numbers), "numbers": "; ".join(texts)})
+    return rows
 
 
 def _short_name(paper: PaperResult) -> str:
@@ -186,7 +167,7 @@ def render_html(report: Report) -> str:
     shown = (*(report.cells if videos else ()), *(report.images if images else ()))
     counts = report.status_counts(shown)
     missing, ablations = _missing(report)
-    listed, folded = missing_images(report)
+    missing_on_images = missing_images(report)
 
     def sections(rows: Sequence[_Values], key: Callable[[_Values], str]) -> list[_Values]:
         return [{"title": title, "rows": list(members)} for title, members in groupby(rows, key)]
@@ -215,8 +196,8 @@ def render_html(report: Report) -> str:
         "ablation_legend": _ABLATION_LEGEND,
         "with_videos": videos,
         "video_count": len(report.cells),
-        "listed_images": listed,
-        "folded_images": folded,
+        "missing_images": missing_on_images,
+        "missing_image_count": sum(row["count"] for row in missing_on_images),
         "image_count": len(report.images),
         "with_images": images,
         "skipped": report.skipped,
@@ -328,8 +309,8 @@ def render_markdown(report: Report) -> str:
 def _not_run(report: Report) -> list[str]:
     """Numbers without a result, of the halves of the paper that have one."""
     missing, ablations = _missing(report) if report.with_videos else ([], [])
-    listed, others = missing_images(report) if report.with_images else ([], [])
-    lines = ["## Not run", ""] if missing or ablations or listed or others else []
+    on_images = missing_images(report) if report.with_images else []
+    lines = ["## Not run", ""] if missing or ablations or on_images else []
     if missing:
         rows = [[*_paper_texts(row), NOT_RUN, _source(row)] for row in missing]
         lines += _table((*_COLUMNS[:4], "status", _SOURCE), rows)
@@ -344,20 +325,12 @@ def _not_run(report: Report) -> list[str]:
             for row in ablations
         ]
         lines += [_ABLATION_LEGEND, "", *_table(heads, rows)]
-    lines += ["### Images", ""] if listed or others else []
-    if listed:
-        texts = [(f"{r['title']} ({r['table']})", r["dataset"], r["numbers"]) for r in listed]
+    if on_images:
+        texts = [(f"{r['title']} ({r['table']})", r["dataset"], r["numbers"]) for r in on_images]
         rows = [[_escaped(text) for text in row] for row in texts]
-        lines += _table(("table", "data set", "numbers of the paper"), rows)
-    if others:
-        lines += ["Numbers of other data sets and tables:", ""]
-    for table, members in groupby(others, lambda row: row["table"]):
-        counts = Counter(row["dataset"] for row in members)
-        sets = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in counts.items())
-        total = counts.total()
-        numbers = f"{total} numbers" if total > 1 else "1 number"
-        lines.append(f"- {_escaped(f'{table_title(table)} ({table}): {numbers}: {sets}')}")
-    return [*lines, *([""] if others else ())]
+        head = ("table", "data set", "numbers of the paper")
+        lines += ["### Images", "", *_table(head, rows)]
+    return lines
 
 
 def _measured_row(row: _Values) -> list[str]:

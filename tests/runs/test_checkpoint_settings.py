@@ -106,14 +106,6 @@ def test_another_protocol_takes_the_backbone_only(small):
     assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
 
 
-def test_an_image_encoder_on_videos_keeps_the_clips_of_the_recipe(tmp_path):
-    options = ["model.backbone.stem=small", f"{TRAIN}.RandomResizedCropClips.size=64"]
-    cfg = launch.testing_config(FRAMES, str(save(tmp_path, load_config(IMAGES, options))))
-    pipeline = steps(cfg.test_dataloader.dataset.pipeline)
-    assert cfg.model.backbone.stem == "small"
-    assert pipeline["CenterCropClips"]["size"] == 64 and pipeline["UniformClips"]["num_frames"] == 8
-
-
 def test_features_are_extracted_alike(small, tmp_path):
     cfg = launch.extraction_config(FOLDER, str(small), tmp_path / "f.npz", part="bank")
     assert cfg.model.backbone.base_channels == 16
@@ -152,20 +144,6 @@ def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
     assert (cfg.model.backbone.depth, cfg.model.backbone.stem) == (50, "imagenet")
     assert cfg.model.cls_head.in_channels == 2048
     assert steps(cfg.train_dataloader.dataset.pipeline)["RandomCropClips"]["padding"] == 4
-
-
-def test_feature_gating_is_taken_from_the_checkpoint(tmp_path):
-    """S3D-G and S3D are one class: the recipe of a test or a finetuning may lack the gates."""
-    plain, other = tmp_path / "s3d.py", tmp_path / "finetune.py"
-    for path, base in ((plain, FOLDER), (other, FINETUNE)):
-        backbone = 'model = dict(backbone=dict(_delete_=True, type="S3D"))'
-        path.write_text(f'_base_ = "{base}"\n{backbone}\n')
-    trained = load_config(plain, ["model.backbone.gating=True", "model.backbone.base_channels=16"])
-    checkpoint = str(save(tmp_path, trained))
-    cfg = launch.testing_config(plain, checkpoint)
-    assert cfg.model.backbone.gating is True and cfg.model.backbone.base_channels == 16
-    cfg = launch.training_config(other, pretrained=checkpoint)
-    assert cfg.model.backbone.gating is True and cfg.model.cls_head.in_channels == 256
 
 
 def test_resuming_takes_network_and_training_views(small, tmp_path):
@@ -231,11 +209,10 @@ TRANSFORMER = dict(
 )
 
 
-@pytest.mark.parametrize("use", ["test", "resume"])
-def test_a_transformer_is_that_of_the_checkpoint(tmp_path, use):
+def test_a_transformer_is_that_of_the_checkpoint(tmp_path):
     options = [f"model.backbone.{key}={value}" for key, value in TRANSFORMER.items()]
     trained = load_config(VIT, [*options, "model.backbone.position=learned"])
-    cfg = adopted_config(VIT, [], save(tmp_path, trained), use)
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), "resume")
     assert dict(cfg.model.backbone) == dict(trained.model.backbone)
     assert cfg.model.backbone.num_heads == 16 and cfg.model.backbone.position == "learned"
 

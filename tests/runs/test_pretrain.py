@@ -20,7 +20,7 @@ from sce_video.engine.config.load import load_config
 from sce_video.pages.curves import read_scalars
 from sce_video.runs import seeds
 from sce_video.runs.folder import different_settings, read_run
-from sce_video.runs.pretrain import methods, planned_pretraining
+from sce_video.runs.pretrain import planned_pretraining
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
 
@@ -102,7 +102,7 @@ def test_the_function_takes_the_settings_by_name(videos, tmp_path):
         sce_video.pretrian
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", ["sce", "byol", "lejepa"])
 def test_every_method_can_be_planned(videos, tmp_path, method):
     plan = planned_pretraining(videos, tmp_path, method=method, settings=TINY)
     assert plan.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos
