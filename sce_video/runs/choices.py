@@ -165,19 +165,24 @@ def choose(
     passes = math.ceil(20 * batch / count)
     clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
     add("epoch_samples", passes * count, clips if passes > 1 else "every video once")
-    cores = machine.cores
-    if machine.gpu is None:
-        add("workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes")
-        add("precision", "float32", "mixed precision is slower on a CPU")
-    else:
-        workers = min(_MAX_WORKERS, max(1, cores - 1))
-        add("workers", workers, f"{cores} cores, one for the training process")
-        if machine.bfloat16:
-            add("precision", "bfloat16", "the GPU has it, and it needs no loss scaling")
-        else:
-            add("precision", "float16", "the GPU has no bfloat16")
+    for row in _workers_and_precision(machine):
+        add(*row)
     extra = {name: Choice(name, values[name], "given") for name in values if name not in chosen}
     return {**chosen, **extra}
+
+
+def _workers_and_precision(machine: Machine) -> Iterator[tuple[str, Any, str]]:
+    cores = machine.cores
+    if machine.gpu is None:
+        yield "workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes"
+        yield "precision", "float32", "mixed precision is slower on a CPU"
+        return
+    workers = min(_MAX_WORKERS, max(1, cores - 1))
+    yield "workers", workers, f"{cores} cores, one for the training process"
+    if machine.bfloat16:
+        yield "precision", "bfloat16", "the GPU has it, and it needs no loss scaling"
+    else:
+        yield "precision", "float16", "the GPU has no bfloat16"
 
 
 def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> tuple[float, str]:
