@@ -244,21 +244,20 @@ class _Actors:
     def schedule(self, items: list[Item]) -> Any:
         """Reference to what :meth:`_Host.do` returns."""
         actor = min(self._load, key=self._load.__getitem__)
-        reference = actor.do.remote(items)
         self._load[actor] += 1
+        reference = actor.do.remote(items)
         self._where[reference] = actor
         return reference
 
     def ended(self, reference: Any, lost: bool) -> None:
         """A call is no longer in progress; if ``lost``, neither is its actor."""
         actor = self._where.pop(reference)
-        if actor not in self._load:
-            return
-        self._load[actor] -= 1
-        if lost:
-            del self._load[actor]
-            self._ray.kill(actor)
-            self._grow()
+        if actor in self._load:
+            self._load[actor] -= 1
+            if lost:
+                del self._load[actor]
+                self._ray.kill(actor)
+                self._grow()
 
     def stop(self) -> None:
         """End all processes."""

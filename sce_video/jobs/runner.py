@@ -118,13 +118,7 @@ def usable_cores() -> int:
 
 @dataclass
 class Counts:
-    """What a run did.
-
-    Attributes:
-        done: Items that succeeded.
-        failed: Items that failed.
-        kept: Items that were not due.
-    """
+    """Items that succeeded, that failed, and that were not due."""
 
     done: int = 0
     failed: int = 0

@@ -87,13 +87,12 @@ class RecordStore:
             self._connection = _connect(self.path, "rwc", wait)
         try:
             with _explained(self.path, job):
-                self._prepare(restart)
-                self.id = _meta(self._connection, "id")
+                self.id = self._prepare(restart)
         except BaseException:
             self._connection.close()
             raise
 
-    def _prepare(self, restart: bool) -> None:
+    def _prepare(self, restart: bool) -> str:
         execute = self._connection.execute
         execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("BEGIN EXCLUSIVE")  # this lock is kept until the store is closed
@@ -103,12 +102,13 @@ class RecordStore:
             rows = [("job", self.job), ("id", secrets.token_hex(4))]
             self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
             execute(f"PRAGMA application_id = {_APPLICATION}")
-        _check_format(self._connection, self.job)
+        own = _check_format(self._connection, self.job)
         if restart:
             execute("DELETE FROM records")
         execute("COMMIT")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
+        return own
 
     def get(self, key: str) -> Record | None:
         """The record of an item; None without one."""
@@ -136,8 +136,8 @@ class RecordStore:
     def clear(self) -> None:
         """Discard all records, and give their space back."""
         with _explained(self.path, self.job):
-            self._connection.execute("DELETE FROM records")
-            self._connection.execute("VACUUM")
+            for sql in ("DELETE FROM records", "VACUUM"):
+                self._connection.execute(sql)
 
     def outputs(self) -> Iterator[tuple[str, str]]:
         """(output, key) of all finished items that have an output."""
@@ -223,22 +223,16 @@ def _check_header(path: Path) -> None:
                 raise sqlite3.DatabaseError("it is no SQLite file")
 
 
-def _check_format(connection: sqlite3.Connection, job: str) -> None:
-    """Raise sqlite3.DatabaseError unless it is a store of this job."""
+def _check_format(connection: sqlite3.Connection, job: str) -> str:
+    """The store's id; raises sqlite3.DatabaseError unless it is a store of this job."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found != _SCHEMA or application != _APPLICATION:
         raise sqlite3.DatabaseError("its tables are others")
-    theirs = _meta(connection, "job")
-    if theirs != job:
-        raise sqlite3.DatabaseError(f"it holds those of {theirs!r}")
-
-
-def _meta(connection: sqlite3.Connection, name: str) -> str:
-    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        raise sqlite3.DatabaseError(f"its {name} is missing")
-    return str(row[0])
+    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    if meta.get("job") != job or "id" not in meta:
+        raise sqlite3.DatabaseError(f"it holds those of {meta.get('job')!r}")
+    return str(meta["id"])
 
 
 @contextlib.contextmanager

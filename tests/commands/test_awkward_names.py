@@ -16,8 +16,6 @@ from sce_video.commands import test as test_command
 from sce_video.commands import train as train_command
 from sce_video.commands.curate import describe
 from sce_video.commands.main import main
-from sce_video.engine.config.changes import parse_value
-from sce_video.engine.config.load import load_config
 from sce_video.find.search_state import SearchState
 
 NAMES = ["2023", "[x]", "a,b", 'it\'s "a"=b $HOME']
@@ -148,12 +146,3 @@ def test_printed_commands_can_be_pasted(folder):
     words = shlex.split(describe(found, report, path, False).splitlines()[-1])
     args = train_command.parse_args(words[3:])
     assert (args.data_root, args.train_list) == (folder, lists["keep"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_quoted_text_of_an_option_is_itself(name):
-    assert parse_value(repr(name)) == name
-    cfg = load_config("r3d18_folder", {"train_dataloader.dataset.data_root": name})
-    assert cfg.train_dataloader.dataset.data_root == name
-    cfg = load_config("r3d18_folder", [f"train_dataloader.dataset.data_root={name!r}"])
-    assert cfg.train_dataloader.dataset.data_root == name

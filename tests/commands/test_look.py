@@ -58,10 +58,8 @@ def test_mistakes_are_one_line(files, folder_classifier, tmp_path, monkeypatch, 
     }
     for words, message in (
         ("RUN A", "has no classifier .* --query FILE --key FILE"),
-        ("RUN", "give videos to explain"),
         ("RUN --query A", "belong together"),
         ("RUN --query A --key A --class x", "--class explain"),
-        ("RUN --query A --key A --cell 1;2", "got '1;2'"),
         ("RUN --query A --key A --frame 7", "frames are 0 to"),
         ("RUN --query A --key BAD", "broken.mp4: cannot be opened"),
         ("RUN --query A --key A --scale 1", "LOW,HIGH"),

@@ -203,18 +203,6 @@ def test_mistakes(made, capsys, tmp_path):
     assert main([*arguments, "--config", str(tmp_path / "own.py")]) == 0
 
 
-def test_a_video_or_a_page(capsys):
-    for options, message in (
-        ("", "give a VIDEO, --text, or --serve"),
-        ("a.mp4 --serve INDEX", "not both"),
-        ("--serve", "--serve needs the folder of an index"),
-        ("--serve INDEX --index OTHER", "two indexes"),
-    ):
-        with pytest.raises(SystemExit) as error:
-            main(["search", *options.split()])
-        assert error.value.code == 2 and message in capsys.readouterr().err
-
-
 def test_the_options_of_the_page(monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(tmp_path)

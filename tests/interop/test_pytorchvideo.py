@@ -131,19 +131,16 @@ def test_the_converted_network_gives_equal_outputs(tool, tmp_path, depth, capsys
 
 
 @pytest.mark.parametrize(
-    ("prefix", "wrapper"),
-    [("", "state_dict"), ("module.trunk.model.", None), ("model.", "model_state")],
+    ("prefix", "wrapper"), [("module.trunk.model.", None), ("", "model_state")]
 )
 def test_prefixes_and_wrappers(prefix, wrapper):
     weights = _network(18).state_dict()
-    plain = from_pytorchvideo(weights)
+    plain = from_pytorchvideo(weights).state_dict
     named = {prefix + name: value for name, value in weights.items()}
     conversion = from_pytorchvideo({wrapper: named, "epoch": 3} if wrapper else named)
-    assert conversion.prefix == prefix
-    assert conversion.dropped == []
-    assert conversion.state_dict.keys() == plain.state_dict.keys()
-    for name, value in plain.state_dict.items():
-        assert torch.equal(conversion.state_dict[name], value)
+    assert conversion.prefix == prefix and conversion.dropped == []
+    assert conversion.state_dict.keys() == plain.keys()
+    assert all(torch.equal(conversion.state_dict[name], value) for name, value in plain.items())
 
 
 def test_heads_and_other_branches_are_dropped_and_listed(tool, tmp_path, capsys):
@@ -171,21 +168,13 @@ def test_heads_and_other_branches_are_dropped_and_listed(tool, tmp_path, capsys)
     assert torch.equal(conversion.state_dict["conv1.weight"], expected)
 
 
-def test_several_networks_of_unknown_role_are_an_error():
-    weights = _network(18).state_dict()
-    two = {f"{part}.{name}": value for part in ("one", "two") for name, value in weights.items()}
-    with pytest.raises(ValueError, match=r"give the prefix of one: \['one\.', 'two\.'\]"):
-        from_pytorchvideo(two)
-    with pytest.raises(ValueError, match=r"three\.blocks\.0\.conv\.weight"):
-        from_pytorchvideo(two, prefix="three.")
-
-
 def _without(weights, name):
     return {k: v for k, v in weights.items() if k != name}
 
 
 def test_keys_that_do_not_match_are_listed():
     weights = _network(18).state_dict()
+    two = {f"{part}.{name}": value for part in ("one", "two") for name, value in weights.items()}
     block = "blocks.2.res_blocks.0.branch2."
     for changed, message in (
         (_without(weights, f"{block}norm_b.running_var"), rf"missing: {block}norm_b\.running_var$"),
@@ -194,6 +183,7 @@ def test_keys_that_do_not_match_are_listed():
             r"layer2\.0\.conv2\.weight \(8, 8, 3, 3, 3\) instead of \(8, 8, 1, 3, 3\)$",
         ),
         (weights | {f"{block}gate.weight": torch.ones(1)}, rf"counterpart: {block}gate\.weight$"),
+        (two, r"give the prefix of one: \['one\.', 'two\.'\]"),
         ({"conv1.weight": torch.ones(1)}, "not the layout of pytorchvideo.*conv1.weight"),
         # other networks with the same names
         (_network(50, stem_temporal=5).state_dict(), r"conv1\.weight \(4, 3, 5, 7, 7\) instead of"),

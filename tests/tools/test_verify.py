@@ -94,22 +94,6 @@ def test_a_folder_and_a_table_elsewhere(data, tmp_path, capsys):
     assert (tmp_path / "new/report.sqlite").is_file()
 
 
-def test_wrong_usage(data, capsys):
-    for options, words in (
-        (["--workers", "0"], "--workers must be at least 1, got 0"),
-        (["--timeout", "nan"], "--timeout must be above 0, got nan"),
-        (["--min-frames", "0"], "--min-frames"),
-        (["--min-duration", "-1"], "--min-duration"),
-        (["--out", "table.csv"], ".tsv or .md"),
-        (["--classes", "nowhere.txt"], "nowhere.txt"),
-        (["--data-root", "nowhere"], "nowhere"),
-    ):
-        assert verify.main([str(data / "list.txt"), *options]) == 2
-        err = capsys.readouterr().err
-        assert err.startswith("verify.py: error: ") and words in err
-    assert sorted(os.listdir(data)) == ["One", "Two", "classes.txt", "list.txt"]
-
-
 def test_wrong_lists(data, tmp_path, capsys):
     for name, text in (("absent", None), ("empty", "\n"), ("mixed", "One/c.avi 0\nTwo/d.avi\n")):
         listed = data / f"{name}.txt"
