@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from sce_video.published.paper_results import (
     IMAGE_RESULTS,
@@ -66,8 +66,7 @@ class Cell:
     measurements: tuple[Measurement, ...]
 
 
-@dataclass(frozen=True)
-class OtherResult:
+class OtherResult(NamedTuple):
     """A result that cannot be compared with any number of the paper, and why."""
 
     result: Result
@@ -104,7 +103,7 @@ class Report:
 
     def own(self) -> tuple[TestSetResults, ...]:
         """The other results by test set."""
-        return group_results([(other.result, other.reasons) for other in self.others])
+        return group_results(self.others)
 
     def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
         """Number of cells by status; a cell counts with its best measurement.

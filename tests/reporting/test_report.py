@@ -144,12 +144,13 @@ def test_without_results_every_cell_is_there_and_not_run(report):
 
 
 def three_splits(tops=(0.93, 0.94, 0.98), **options):
-    return {
-        f"ucf/split{split}/results.json": results(
-            {"top1": top1}, "finetune", "ucf101", split=split, **options
-        )
-        for split, top1 in zip((1, 2, 3), tops, strict=True)
-    }
+    """The files of ``tools/finetune_splits.py``."""
+    files, listed = {}, {}
+    for split, top1 in zip((1, 2, 3), tops, strict=True):
+        content = results({"top1": top1}, "finetune", "ucf101", split=split, **options)
+        files[f"ucf/split{split}/results.json"] = content
+        listed[str(split)] = {"results": f"split{split}/results.json"}
+    return {**files, "ucf/splits.json": {"kind": "splits", "splits": listed}}
 
 
 def test_three_splits_fill_the_mean_and_the_first_the_cell_of_split_1(report):
@@ -159,7 +160,7 @@ def test_three_splits_fill_the_mean_and_the_first_the_cell_of_split_1(report):
         ("finetune", "ucf101", 1, 94.1),
     ]
     (mean,), (first,) = found.values()
-    assert mean.values == (pytest.approx(95.0),) and mean.name == "runs/ucf"
+    assert mean.values == (pytest.approx(95.0),) and mean.name == "runs/ucf/splits.json"
     assert "split 1: 93.0" in mean.how and "split 3: 98.0" in mean.how
     assert first.values == (pytest.approx(93.0),) and mean.deviations == first.deviations == ()
 
