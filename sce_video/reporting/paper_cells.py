@@ -137,6 +137,7 @@ def assign_results(collection: Collection) -> Report:
         reasons: list[str] = []
         assigned = False
         for index, group in enumerate(groups):
+            # A split of a mean may have a number of its own in another table.
             for candidate in (result, *result.parts):
                 found = _measure(candidate, group, standalone=candidate is result)
                 if isinstance(found, Measurement):
@@ -160,6 +161,7 @@ def _with_mean(cell: Cell, cells: Sequence[Cell]) -> Cell:
         return cell
     table = cell.papers[0].table
     parts = [c for c in cells if c.papers[0].table == table and c is not cell]
+    # Reversed: of several results of one checkpoint the first counts.
     by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
     common = [w for w in by_weights[0] if w and all(w in found for found in by_weights)]
     means = []

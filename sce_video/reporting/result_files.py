@@ -93,7 +93,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
-        if real in seen:
+        if real in seen:  # given twice, or linked
             continue
         seen.add(real)
         try:
@@ -104,6 +104,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
                 single[real] = parse_result(name, content)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
+    # After all files are read: a split's own file counts more than the numbers copied from it.
     for real, (name, content) in summaries.items():
         try:
             collection.results.extend(_join_summary(name, real, content, single))
