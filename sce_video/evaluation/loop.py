@@ -5,6 +5,7 @@ A model may have a grid of classifiers, whose scores are side by side: one is se
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +29,6 @@ from sce_video.evaluation.metrics.base import (
     place_metrics,
 )
 from sce_video.evaluation.multi_view import (
-    needed_alterations,
     row_function,
     split_alterations,
     with_alterations,
@@ -39,7 +39,6 @@ from sce_video.evaluation.rows import (
     build_eval_dataloader,
     check_labelled,
     collect_rows,
-    different_steps,
 )
 from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes, save_scores
 from sce_video.registry import LOOPS
@@ -56,28 +55,19 @@ class Selection:
     Attributes:
         index: Its index.
         points: Index, name, learning rate, weight decay and ``top1`` of each point.
-        paths: Paths of the samples.
-        failures: Files that could not be decoded.
-        num_views: Views of a sample.
+        rows: The rows.
     """
 
     index: int
     points: list[dict[str, Any]]
-    paths: list[str]
-    failures: list[tuple[str, str]]
-    num_views: int
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """``top1_<name>`` of each point."""
-        return {f"top1_{point['name']}": point["top1"] for point in self.points}
+    rows: Rows
 
     @property
     def text(self) -> str:
         """A line for the log."""
         best, worst = self.points[self.index], min(point["top1"] for point in self.points)
         return (
-            f"best of {len(self.points)} probes on {len(self.paths)} videos: {best['name']}, top-1 "
+            f"best of {len(self.points)} probes on {len(self.rows)} videos: {best['name']}, top-1 "
             f"{100 * best['top1']:.2f} (the worst {100 * worst:.2f})"
         )
 
@@ -86,10 +76,10 @@ class Selection:
         return {
             "selected": self.points[self.index],
             "rule": "highest top-1 on the selection set, the first of equal ones",
-            "tested_videos": len(set(tested.paths) & set(self.paths)),
+            "tested_videos": len(set(tested.paths) & set(self.rows.paths)),
             "points": self.points,
-            "videos": len(self.paths),
-            "failures": len(self.failures),
+            "videos": len(self.rows),
+            "failures": len(self.rows.failures),
         }
 
 
@@ -99,15 +89,6 @@ def open_grid(model: Any) -> Sequence[Any] | None:
     return None if getattr(head, "selected", 0) is not None else head.grid
 
 
-def given_point(model: Any) -> dict[str, Any] | None:
-    """Provenance of a point that the config selects from a grid of several; None otherwise."""
-    head: Any = getattr(unwrap_model(model), "cls_head", None)
-    grid = getattr(head, "grid", ())
-    if len(grid) < 2 or head.selected is None:
-        return None
-    return {"selected": _described(grid, head.selected), "rule": "given by the config"}
-
-
 def _described(grid: Sequence[Any], index: int) -> dict[str, Any]:
     point = grid[index]
     names = {"name": point.name, "lr": point.lr, "weight_decay": point.weight_decay}
@@ -115,13 +96,7 @@ def _described(grid: Sequence[Any], index: int) -> dict[str, Any]:
 
 
 def point_rows(rows: Rows, index: int, count: int) -> Rows:
-    """The rows of one of ``count`` classifiers whose scores are side by side.
-
-    Args:
-        rows: ``values`` (N, count * K).
-        index: Of the classifier.
-        count: Number of classifiers.
-    """
+    """The rows of one of ``count`` classifiers whose scores are side by side, (N, count * K)."""
     values = rows.values.unflatten(1, (count, -1))[:, index]
     central = rows.central
     if central is not None:
@@ -130,24 +105,25 @@ def point_rows(rows: Rows, index: int, count: int) -> Rows:
 
 
 def select_point(rows: Rows, grid: Sequence[Any]) -> Selection:
-    """The point of a grid with the highest top-1 accuracy on the mean scores of all views.
+    """The best of the G points of a grid by the mean scores of all views.
 
-    Args:
-        rows: ``values`` (N, G * K).
-        grid: G points with ``name``, ``lr`` and ``weight_decay``.
+    ``values`` are (N, G * K), a point has ``name``, ``lr`` and ``weight_decay``.
 
     Raises:
         ValueError: there are no samples, or one has no label.
     """
     check_labelled(rows, "the selection of a probe", "the selection set")
-    accuracies = [
-        top_k_accuracy(point_rows(rows, i, len(grid)).values, rows.labels, (1,))[1]
-        for i in range(len(grid))
-    ]
-    points = [_described(grid, i) | {"top1": value} for i, value in enumerate(accuracies)]
+    points = []
+    for i in range(len(grid)):
+        scores = point_rows(rows, i, len(grid)).values
+        top1 = top_k_accuracy(scores, rows.labels, (1,))[1]
+        points.append({**_described(grid, i), "top1": top1})
     # max() keeps the first of equal ones.
-    index = max(range(len(grid)), key=accuracies.__getitem__)
-    return Selection(index, points, rows.paths, rows.failures, rows.num_views)
+    best = max(points, key=lambda point: point["top1"])
+    # Without the scores of all probes, which are large.
+    return Selection(
+        best["index"], points, replace(rows, values=rows.values[:, :0], central=None)
+    )
 
 
 #: Kind of rows and the property of a model that gives them.
@@ -223,7 +199,8 @@ class MultiViewTestLoop(BaseLoop):
             classes = unwrap_model(runner.model).cls_head.num_classes
             check_dataset_labels(self.dataloader.dataset, classes)
         self.metrics = self._build_metrics(evaluator)
-        self.alterations = needed_alterations(self.metrics)
+        needed = (name for m in self.metrics for name in getattr(m, "alterations", ()))
+        self.alterations = tuple(dict.fromkeys(needed))
         if self.alterations:
             self.function = with_alterations(self.function, self.alterations)
         self.gallery_dataloader: DataLoader | None = None
@@ -233,10 +210,8 @@ class MultiViewTestLoop(BaseLoop):
                 self._build_gallery(dataloader, gallery_dataloader)
         self.selection_dataloader = self._build_selection(selection_dataloader)
         self.selection: Selection | None = None
-        self.group_pattern = group_pattern
-        self.precision = precision
-        self.out = out
-        self.dump = dump
+        self.group_pattern, self.precision = group_pattern, precision
+        self.out, self.dump = out, dump
 
     def _build_metrics(self, evaluator: Evaluator | dict | list) -> list[BaseMetric]:
         if not evaluator:
@@ -270,7 +245,15 @@ class MultiViewTestLoop(BaseLoop):
     def _build_gallery(self, queries: DataLoader | dict, gallery: DataLoader | dict) -> None:
         self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
         check_same_classes(self.dataloader.dataset, self.gallery_dataloader.dataset)
-        differing = different_steps(queries, gallery)
+        pipelines = []
+        for loader in (queries, gallery):  # of configs that name one
+            dataset = loader.get("dataset") if isinstance(loader, dict) else None
+            pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
+            if pipeline is None:
+                return
+            pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
+        pairs = enumerate(itertools.zip_longest(*pipelines))
+        differing = [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
         if differing:
             self.runner.logger.warning(
                 "the pipelines of the test videos and of the gallery differ, so their features may "
@@ -294,16 +277,6 @@ class MultiViewTestLoop(BaseLoop):
         check_dataset_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
         return loader
 
-    def _select(self, loader: DataLoader) -> None:
-        """Select the probe that is tested, on all ranks."""
-        head = unwrap_model(self.runner.model).cls_head
-        # Scores of all probes side by side.
-        head.select(None)
-        rows = self._collect(loader, "selection")
-        self.selection = run_on_main_rank(lambda: select_point(rows, head.grid))
-        head.select(self.selection.index)
-        self.runner.logger.info(self.selection.text)
-
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them.
 
@@ -314,7 +287,12 @@ class MultiViewTestLoop(BaseLoop):
         self.runner.call_hook(f"before_{self._stage}_epoch")
         # Before the test, whose rows are those of the selected probe.
         if self.selection_dataloader is not None:
-            self._select(self.selection_dataloader)
+            head = unwrap_model(self.runner.model).cls_head
+            head.select(None)  # scores of all probes side by side
+            found = self._collect(self.selection_dataloader, "selection")
+            self.selection = run_on_main_rank(lambda: select_point(found, head.grid))
+            head.select(self.selection.index)
+            self.runner.logger.info(self.selection.text)
         rows = self._collect(self.dataloader, self._stage)
         gallery = None
         if self.gallery_dataloader is not None:
@@ -344,7 +322,13 @@ class MultiViewTestLoop(BaseLoop):
             rows = replace(rows, groups=groups)
             provenance |= {"group_pattern": self.group_pattern, "groups": names}
         if self.dump is not None:
-            self._dump(rows, gallery, provenance)
+            path = join(self.runner.work_dir, self.dump)
+            if self.kind == "detection":
+                raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
+            save = save_scores if self.kind == "recognition" else save_features
+            save(path, rows, provenance)
+            if gallery is not None:
+                save(path.removesuffix(".npz") + "_bank.npz", gallery, provenance)
         if needs_gallery(self.metrics):
             check_comparable(rows, gallery)
         if rows.num_views == 1:  # one-view metrics would repeat the others
@@ -384,8 +368,7 @@ class MultiViewTestLoop(BaseLoop):
         settings = metric_settings(self.metrics)
         if settings:
             described["protocols"] = settings
-        described["precision"] = self.precision
-        described["videos"] = len(rows)
+        described |= {"precision": self.precision, "videos": len(rows)}
         described["failures"] = len(rows.failures)
         if self.kind == "recognition":
             described["num_classes"] = rows.num_classes
@@ -395,7 +378,8 @@ class MultiViewTestLoop(BaseLoop):
             described["bank_videos"] = len(gallery)
             described["bank_failures"] = len(gallery.failures)
             described["bank"] = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
-        given = given_point(self.runner.model)
+        head: Any = getattr(unwrap_model(self.runner.model), "cls_head", None)
+        grid = getattr(head, "grid", ())
         if self.selection is not None and self.selection_dataloader is not None:
             found = self.selection.describe(rows)
             if found["tested_videos"]:
@@ -405,38 +389,22 @@ class MultiViewTestLoop(BaseLoop):
                     "ones"
                 )
             data = self.selection_dataloader.dataset
-            found["data"] = describe_dataset(data, self.selection.num_views)
+            found["data"] = describe_dataset(data, self.selection.rows.num_views)
             described["selection"] = found
-        elif given is not None:
-            described["selection"] = given
+        elif len(grid) > 1 and head.selected is not None:
+            point = _described(grid, head.selected)
+            described["selection"] = {"selected": point, "rule": "given by the config"}
         return described
-
-    def _dump(self, rows: Rows, gallery: Rows | None, provenance: dict[str, Any]) -> None:
-        assert self.dump is not None
-        path = join(self.runner.work_dir, self.dump)
-        if self.kind == "detection":
-            raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
-        save = save_scores if self.kind == "recognition" else save_features
-        save(path, rows, provenance)
-        if gallery is not None:
-            save(path.removesuffix(".npz") + "_bank.npz", gallery, provenance)
 
 
 @LOOPS.register_module()
 class MultiViewValLoop(MultiViewTestLoop):
     """Validate during training by the metrics of ``val_evaluator``.
 
-    The same code as :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot
-    be decoded are reported in the log and left out of the metrics. Of a grid of attentive probes
-    the metrics are those of the probe that is best on these samples, beside ``top1_<point>`` of
-    each.
-
-    Args:
-        runner: The runner.
-        dataloader: Loader, or its config, of the validation samples.
-        evaluator: Metrics.
-        max_views: Views of a video per forward pass.
-        precision: "float32", "bfloat16" or "float16".
+    The same code and arguments as :class:`MultiViewTestLoop`, usually with one view per video.
+    Files that cannot be decoded are reported in the log and left out of the metrics. Of a grid of
+    attentive probes the metrics are those of the probe that is best on these samples, beside
+    ``top1_<point>`` of each.
 
     Raises:
         ValueError: as :class:`MultiViewTestLoop`; class folders other than those of the training
@@ -482,11 +450,10 @@ class MultiViewValLoop(MultiViewTestLoop):
             )
         # Validation has one view: one-view metrics would repeat the others.
         rows, grid = replace(rows, central=None), open_grid(self.runner.model)
-        return compute_metrics(self.metrics, rows) if grid is None else self._of_grid(rows, grid)
-
-    def _of_grid(self, rows: Rows, grid: Sequence[Any]) -> dict[str, float]:
-        """The metrics of the probe that is best here, and the top-1 accuracy of each."""
+        if grid is None:
+            return compute_metrics(self.metrics, rows)
         selection = select_point(rows, grid)
         self.runner.logger.info(selection.text)
         best = point_rows(rows, selection.index, len(grid))
-        return compute_metrics(self.metrics, best) | selection.metrics
+        accuracies = {f"top1_{point['name']}": point["top1"] for point in selection.points}
+        return compute_metrics(self.metrics, best) | accuracies

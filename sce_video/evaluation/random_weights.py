@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
+from sce_video.evaluation.functional.neighbours import knn_scores, rank
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
@@ -69,10 +69,8 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
         elif clips > 1:  # is the nearest other clip one of the same video?
             rows = torch.arange(len(videos))
-            found = retrieval_hits(
-                flat, flat, videos, videos, ks=(1,), query_groups=rows, gallery_groups=rows
-            )
-            hits[name] = found[:, 0].double()
+            found = rank(flat, flat, videos, videos, k=1, query_groups=rows, gallery_groups=rows)
+            hits[name] = found.hits[:, 0].double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
     for name in hits.keys() - {"trained"}:

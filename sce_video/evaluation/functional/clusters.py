@@ -63,8 +63,13 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
     draw = torch.Generator().manual_seed(seed)
     sample = _floats(x[torch.randperm(len(x), generator=draw)[: _ROWS_PER_CENTRE * k]])
-    centres = _first_centres(sample, k, draw) if k <= _CAREFUL else sample[:k].clone()
-    before = None
+    rows = [0] if k <= _CAREFUL else list(range(k))  # the sample is in random order
+    distance = 1 - sample @ sample[0]
+    while len(rows) < k:  # k-means++: squared distances are 2 - 2 cosine
+        weights = distance.clamp_min(_EQUAL)
+        rows.append(int(torch.multinomial(weights, 1, generator=draw)))
+        distance = torch.minimum(distance, 1 - sample @ sample[rows[-1]])
+    centres, before = sample[rows], None
     for _ in range(steps):
         nearest, similar = assign(sample, centres)
         if before is not None and torch.equal(nearest, before):
@@ -78,50 +83,27 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     return centres[counts.argsort(descending=True, stable=True)]
 
 
-def _first_centres(sample: Tensor, k: int, draw: torch.Generator) -> Tensor:
-    """k rows (k, D) of a sample by k-means++; squared distances are 2 - 2 cosine."""
-    rows = [0]  # the sample is in random order
-    distance = 1 - sample @ sample[0]
-    while len(rows) < k:
-        weights = distance.clamp_min(_EQUAL)
-        rows.append(int(torch.multinomial(weights, 1, generator=draw)))
-        distance = torch.minimum(distance, 1 - sample @ sample[rows[-1]])
-    return sample[rows].clone()
-
-
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
     found = [(_floats(part) @ centres.T).max(dim=1) for part in x.split(ROW_BLOCK)]
     return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
 
 
-def neighbour_graph(
-    x: Tensor, k: int, *, exact_rows: int = EXACT_ROWS, probes: int = 8, seed: int = 0
-) -> tuple[Tensor, Tensor]:
-    """The k other rows that are most similar to every row.
+def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k other rows that are most similar to every row of unit vectors (N, D), N >= 2.
 
-    Exact up to ``exact_rows`` rows. Beyond, rows are clustered into cells of about 1000, and each
-    is compared with those of the ``probes`` cells nearest to it (an inverted file):
-    time grows with N instead of its square, and near-duplicates, which lie in the same cell or in
-    neighbouring ones, are found all the same.
-
-    Args:
-        x: (N, D) unit vectors, N >= 2.
-        k: Neighbours.
-        exact_rows: Rows up to which all pairs are compared.
-        probes: Cells that a row is compared with.
-        seed: Of the cells.
+    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`: time grows with N
+    instead of its square, and near-duplicates, which lie in the same cell or in neighbouring ones,
+    are found all the same.
 
     Returns:
         Cosines (N, k') and rows (N, k') in descending order, k' = min(k, N - 1). A row with fewer
         others in its cells has -inf in the remaining slots.
     """
-    k = min(k, len(x) - 1)
-    if len(x) <= exact_rows:
-        rows = torch.arange(len(x))
+    k, rows = min(k, len(x) - 1), torch.arange(len(x))
+    if len(x) <= EXACT_ROWS:
         return nearest_neighbours(x, x, k, query_groups=rows, gallery_groups=rows)
-    rows = torch.arange(len(x))
-    similar, where = nearest_in_cells(x, x, k, rows, rows, probes=probes, seed=seed)
+    similar, where = nearest_in_cells(x, x, k, rows, rows)
     return similar, where.long()
 
 
@@ -137,13 +119,16 @@ def nearest_in_cells(
 ) -> tuple[Tensor, Tensor]:
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
+    An inverted file: the gallery is clustered into cells of about 1000 rows, and each query is
+    compared with the rows of the ``probes`` cells nearest to it.
+
     Args:
         queries: (N, D) unit vectors, float32, float16 or :func:`as_bytes`; computed in float32.
         gallery: (M, D) likewise.
         k: Neighbours.
         query_owners: (N,) integers; rows of the query's own owner are left out.
         gallery_owners: (M,) likewise.
-        probes: Cells of about 1000 rows that a query is compared with.
+        probes: Cells that a query is compared with.
         seed: Of the cells.
 
     Returns:

@@ -18,18 +18,14 @@ from torch import Tensor
 from sce_video.evaluation.functional.accuracy import check_class_numbers
 from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.evaluation.functional.statistics import CONFIDENCE
 
 #: Classifiers, in the order of the columns of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")
 
 
 def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
-    """Samples drawn for each number of shots; a larger number contains the smaller ones.
-
-    Args:
-        labels: (N,) integers from 0.
-        shots: Numbers of samples of each class.
-        seed: Of the draw; the global random state is neither used nor changed.
+    """Samples of labels (N,) drawn for each number of shots; a larger one contains the smaller.
 
     Returns:
         For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them.
@@ -74,14 +70,14 @@ def few_shot_hits(
     by the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
 
     Args:
-        queries: (N, C).
-        query_labels: (N,).
-        gallery: (M, C).
-        gallery_labels: (M,).
+        queries: (N, C), with ``query_labels`` (N,).
+        query_labels: See above.
+        gallery: (M, C), with ``gallery_labels`` (M,).
+        gallery_labels: See above.
         shots: Numbers of samples of each class.
         draws: How often samples are drawn. Draw i is that of the seed ``seed + i``.
         l2: See :func:`~sce_video.evaluation.functional.linear_probe.fit_logistic`.
-        seed: Of the first draw.
+        seed: Of the first draw; the global random state is neither used nor changed.
         device: Where the classifiers are fitted.
         on_fit: Called after each of the ``draws * len(shots)`` fits.
 
@@ -108,33 +104,24 @@ def few_shot_hits(
     for draw in range(draws):
         for column, rows in enumerate(draw_shots(targets, shots, seed + draw)):
             known, wanted = y[rows.to(device)], targets[rows]
+            mean, scale = standardiser(known)
+            weight, bias = fit_logistic(
+                (known - mean) / scale, wanted.to(known.device), len(classes), l2
+            )
+            linear = ((x - mean) / scale) @ weight + bias
             members = F.one_hot(wanted).to(known)  # each class has as many samples, so sums do
             means = F.normalize(members.T @ known, dim=1)
-            for kind, scores in enumerate((_linear(x, known, wanted, l2), x @ means.T)):
+            for kind, scores in enumerate((linear, x @ means.T)):
                 predicted = classes[scores.argmax(dim=1).cpu()]
                 hits[:, draw, column, kind] = predicted == query_labels.cpu()
             on_fit()
     return hits
 
 
-def _linear(x: Tensor, known: Tensor, wanted: Tensor, l2: float) -> Tensor:
-    mean, scale = standardiser(known)
-    count, wanted = int(wanted.max()) + 1, wanted.to(known.device)
-    weight, bias = fit_logistic((known - mean) / scale, wanted, count, l2)
-    return ((x - mean) / scale) @ weight + bias
-
-
-def interval_of_mean(values: Tensor, confidence: float = 0.95) -> tuple[float, float]:
-    """Mean of independent values, and half the width of its Student-t confidence interval.
-
-    Args:
-        values: (n,), at least two.
-        confidence: Between 0 and 1.
-    """
+def interval_of_mean(values: Tensor) -> tuple[float, float]:
+    """Mean of independent values (n,), and half the width of its 95 % Student-t interval."""
     from scipy.stats import t  # 0.5 s
 
-    if len(values) < 2:
-        raise ValueError("an interval needs two draws or more")
     mean, deviation = float(values.double().mean()), float(values.double().std())
-    width = float(t.ppf((1 + confidence) / 2, len(values) - 1))
+    width = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
     return mean, width * deviation / math.sqrt(len(values))

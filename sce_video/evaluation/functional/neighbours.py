@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by cosine similarity, in blocks.
+"""Exact nearest neighbours by cosine similarity, in blocks: kNN scores, and rankings of a gallery.
 
 Besides the features themselves, memory is bounded by the block sizes: features are neither copied
 nor normalised as a whole. A memory-mapped gallery may therefore be larger than the memory.
@@ -20,27 +20,19 @@ ROW_BLOCK = 8192
 
 
 class NotFiniteError(ValueError):
-    """A row of features holds NaN or infinity.
-
-    Args:
-        message: What is wrong.
-        row: The first such row.
-    """
+    """A row of features holds NaN or infinity; ``row`` is the first such row."""
 
     def __init__(self, message: str, row: int) -> None:
         super().__init__(message)
         self.row = row
 
 
-def count_not_finite(features: Tensor, block: int = ROW_BLOCK) -> tuple[int, int]:
+def count_not_finite(features: Tensor) -> tuple[int, int]:
     """Number of rows of a matrix (N, C) with NaN or infinity, and the first such row or -1."""
-    count, first = 0, -1
-    for start in range(0, len(features), block):
-        bad = torch.nonzero(~torch.isfinite(features[start : start + block]).all(dim=1)).flatten()
-        if len(bad) > 0 and first < 0:
-            first = start + int(bad[0])
-        count += len(bad)
-    return count, first
+    # In blocks: a mask of a whole memory-mapped matrix would take a quarter of its size.
+    finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
+    rows = torch.nonzero(~torch.cat(finite)).flatten()
+    return len(rows), int(rows[0]) if len(rows) else -1
 
 
 def check_features(features: Tensor, name: str) -> None:
@@ -60,11 +52,11 @@ def _check_shape(features: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
 
 
-def feature_mean(features: Tensor, block: int = ROW_BLOCK) -> Tensor:
+def feature_mean(features: Tensor) -> Tensor:
     """Mean over N of features (N, C), summed in float64: (C,) float64."""
     total = features.new_zeros(features.shape[1], dtype=torch.float64)
-    for start in range(0, len(features), block):
-        total += features[start : start + block].double().sum(dim=0)
+    for block in features.split(ROW_BLOCK):
+        total += block.double().sum(dim=0)
     return total / len(features)
 
 
@@ -93,14 +85,15 @@ def nearest_neighbours(
     is bounded by their product. Of equally similar rows the one of lower index comes first.
 
     Args:
-        queries: (N, C); normalised here, block by block.
-        gallery: (M, C) on the same device; normalised here, block by block.
+        queries: (N, C), and ``gallery`` (M, C) on the same device; both are normalised here.
+        gallery: See above.
         k: Number of neighbours; at most M are returned.
-        query_groups: (N,) integers. With ``gallery_groups``, rows of the query's own group are
+        query_groups: (N,) integers. With ``gallery_groups`` (M,), rows of the query's own group are
             excluded: unique ids exclude the query itself, ids of persons all videos of its person.
-        gallery_groups: (M,) integers.
-        query_mean: (C,), subtracted from the queries before normalisation; None subtracts nothing.
-        gallery_mean: (C,), subtracted from the gallery.
+        gallery_groups: See above.
+        query_mean: (C,), subtracted from the queries before normalisation, ``gallery_mean`` from
+            the gallery; None subtracts nothing.
+        gallery_mean: See above.
         block: Queries compared at a time.
         gallery_block: Rows of the gallery compared at a time.
 
@@ -121,7 +114,12 @@ def nearest_neighbours(
         )
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    _check_groups(len(queries), len(gallery), query_groups, gallery_groups)
+    if (query_groups is None) != (gallery_groups is None):
+        raise ValueError("query_groups and gallery_groups go together, got only one of them")
+    sizes = {"query_groups": len(queries), "gallery_groups": len(gallery)}
+    for groups, (name, size) in zip((query_groups, gallery_groups), sizes.items(), strict=True):
+        if groups is not None and groups.shape != (size,):
+            raise ValueError(f"{name} must be ({size},), got {tuple(groups.shape)}")
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
     k = min(k, len(gallery))
@@ -148,54 +146,29 @@ def nearest_neighbours(
 
 
 def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
-    """Merge the top k of similarities (n, m) to the gallery rows from ``offset`` into (n, k) ones.
+    """Merge similarities (n, m) to the gallery rows from ``offset`` into the best ones (n, k).
 
-    ``best`` and ``where`` are the similarities and indices of earlier rows, changed in place.
+    ``best`` and ``where``, similarities and indices of earlier rows, are changed in place.
     """
     # A row that ties with the k-th best has the higher index and so comes after it.
     changed = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
     if len(changed) == 0:
         return
-    k = best.shape[1]
     similar = similar if len(changed) == len(best) else similar[changed]
-    values, columns = _stable_top_k(similar, k)
-    values, columns = _sort_stable(
-        torch.cat([best[changed], values], dim=1),
-        torch.cat([where[changed], columns + offset], dim=1),
-    )
-    best[changed], where[changed] = values[:, :k], columns[:, :k]
-
-
-def _check_groups(
-    queries: int, gallery: int, query_groups: Tensor | None, gallery_groups: Tensor | None
-) -> None:
-    if (query_groups is None) != (gallery_groups is None):
-        raise ValueError("query_groups and gallery_groups go together, got only one of them")
-    for groups, count, name in (
-        (query_groups, queries, "query_groups"),
-        (gallery_groups, gallery, "gallery_groups"),
-    ):
-        if groups is not None and groups.shape != (count,):
-            raise ValueError(f"{name} must be ({count},), got {tuple(groups.shape)}")
-
-
-def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Top k of every row in descending order, the lower index first among equal values."""
-    k = min(k, values.shape[1])
-    top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
-    # topk returns any of the values that tie at rank k: sort such rows completely.
-    tied = top[:, k - 1] == top[:, k] if top.shape[1] > k else None
+    k = min(best.shape[1], similar.shape[1])
+    top, columns = similar.topk(min(k + 1, similar.shape[1]), dim=1)
     columns = columns[:, :k]
-    if tied is not None and bool(tied.any()):
-        columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    # topk returns any of the values that tie at rank k: sort such rows completely.
+    if top.shape[1] > k:
+        tied = top[:, k - 1] == top[:, k]
+        columns[tied] = similar[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    # Ascending indices, and earlier rows first: the stable sort keeps them so where values tie.
     columns = columns.sort(dim=1).values
-    return _sort_stable(values.gather(1, columns), columns)
-
-
-def _sort_stable(values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort the rows of both by descending value; equal values keep their order."""
+    values = torch.cat([best[changed], similar.gather(1, columns)], dim=1)
+    columns = torch.cat([where[changed], columns + offset], dim=1)
     values, order = values.sort(dim=1, descending=True, stable=True)
-    return values, columns.gather(1, order)
+    k = best.shape[1]
+    best[changed], where[changed] = values[:, :k], columns.gather(1, order)[:, :k]
 
 
 def knn_scores(
@@ -213,18 +186,17 @@ def knn_scores(
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
 
     The weights of a query are normalised by a softmax, which does not overflow and keeps the order
-    of the classes.
+    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`.
 
     Args:
-        queries: Features (N, C).
-        gallery: Labelled features (M, C).
+        queries: (N, C).
+        gallery: (M, C).
         gallery_labels: (M,) integers from 0.
         num_classes: Columns of the result; by default the largest label of the gallery plus one.
         k: Neighbours that vote; at most M.
         temperature: Positive; a smaller one gives more weight to the nearest neighbours.
-        query_groups: (N,) integers. With ``gallery_groups``, videos of the query's own group do not
-            vote; unique ids in both exclude the query itself.
-        gallery_groups: (M,) integers.
+        query_groups: (N,); videos of the query's own group do not vote.
+        gallery_groups: (M,).
         block: Queries compared at a time.
 
     Returns:
@@ -272,9 +244,9 @@ class Ranking(NamedTuple):
     indices: Tensor
     hits: Tensor
 
-    def recall(self, ks: Sequence[int]) -> dict[int, float]:
-        """R@k for each k: the fraction of queries (0 to 1) with a hit among the first k."""
-        return {k: float(self.hits[:, :k].any(dim=1).double().mean()) for k in ks}
+    def found(self, ks: Sequence[int]) -> Tensor:
+        """Whether there is a hit among the first k, (N, len(ks)) bool; its mean is R@k."""
+        return torch.stack([self.hits[:, :k].any(dim=1) for k in ks], dim=1)
 
 
 def rank(
@@ -294,16 +266,19 @@ def rank(
 
     With ``centred`` the mean of the queries is subtracted from the queries and the mean of the
     gallery from the gallery before l2 normalisation, as in the authors' code (juliendenize/eztorch,
-    tag MVAP2023); the paper does not mention centring. Features are not copied. For the arguments
-    see :func:`retrieval_hits`.
+    tag MVAP2023); the paper does not mention centring. Labels are (N,) and (M,) integers from 0,
+    all other arguments those of :func:`nearest_neighbours`.
 
     Raises:
-        ValueError: see :func:`retrieval_hits`.
+        ValueError: labels out of range, sizes that differ, ``k < 1``.
     """
-    check_class_numbers(query_labels, len(queries), "query_labels")
-    check_class_numbers(gallery_labels, len(gallery), "gallery_labels")
-    for features, name in ((queries, "queries"), (gallery, "gallery")):
-        check_features(features, name)
+    for features, labels, name in (
+        (queries, query_labels, "query_labels"),
+        (gallery, gallery_labels, "gallery_labels"),
+    ):
+        check_class_numbers(labels, len(features), name)
+    check_features(queries, "queries")
+    check_features(gallery, "gallery")
     similarities, indices = nearest_neighbours(
         queries,
         gallery,
@@ -318,51 +293,6 @@ def rank(
     # An unused slot has the index 0, whose label may be the right one.
     hits = (gallery_labels[indices] == query_labels[:, None]) & ~torch.isneginf(similarities)
     return Ranking(similarities, indices, hits)
-
-
-def retrieval_hits(
-    queries: Tensor,
-    gallery: Tensor,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
-    *,
-    ks: Sequence[int] = (1, 5, 10),
-    centred: bool = True,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
-    block: int = 1024,
-) -> Tensor:
-    """Whether one of the k nearest gallery videos has the query's label: (N, len(ks)) bool.
-
-    Exact, in blocks; of equally similar videos the one of lower index comes first.
-
-    Args:
-        queries: Features (N, C).
-        gallery: Features (M, C); without groups it must hold none of the queries.
-        query_labels: (N,) integers from 0.
-        gallery_labels: (M,) integers from 0.
-        ks: Ranks, in any order; a rank above M takes the whole gallery.
-        centred: Subtract the means first, see :func:`rank`.
-        query_groups: As of :func:`nearest_neighbours`, as the two below.
-        gallery_groups: (M,) integers.
-        block: Queries compared at a time.
-
-    Raises:
-        ValueError: labels out of range, sizes that differ, no rank, or a rank below 1.
-    """
-    check_ranks(ks)
-    ranking = rank(
-        queries,
-        gallery,
-        query_labels,
-        gallery_labels,
-        k=max(ks),
-        centred=centred,
-        query_groups=query_groups,
-        gallery_groups=gallery_groups,
-        block=block,
-    )
-    return torch.stack([ranking.hits[:, :k].any(dim=1) for k in ks], dim=1)
 
 
 def check_ranks(ks: Sequence[int]) -> None:

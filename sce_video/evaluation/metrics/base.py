@@ -42,28 +42,33 @@ class RowMetric(BaseMetric):
 
     Attributes:
         key: Name of its settings under ``protocols`` in results.json; empty if it has none.
+        options: Attributes that :meth:`settings` gives.
         kinds: Kinds of rows that it accepts: "recognition" (class scores), "representation"
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
         alterations: Altered clips whose values it needs too (``rows.altered``), of
             :data:`~sce_video.evaluation.multi_view.ALTERATIONS`.
+        class_means: Names of metrics with ``outcomes`` that are the mean of class means.
         device: Device for large tensors in :meth:`compute`; loops set that of the model.
         folder: Folder of files that the metric writes; loops set the work dir.
-        details: Set by :meth:`compute`: added to results.json.
-        provenance: Set by :meth:`compute`: added to the provenance there (``protocol``).
-        text: Set by :meth:`compute`: text for the log, printed after the metrics.
-        outcomes: Set by :meth:`compute`: for each metric that is a mean over samples, its values
-            (N,), 0 or 1 for an accuracy. Test loops report a confidence interval of these metrics
-            and keep the outcomes for paired tests; a metric without outcomes has neither.
-        intervals: Set by :meth:`compute`: 95 % intervals of metrics that are no means over samples,
-            None where there is none.
-        class_means: Names of those that are the mean of class means.
-        in_text: Set by :meth:`compute`: names of its metrics that the text shows; they are not
-            listed once more.
+
+    :meth:`compute` may set, besides the numbers that it returns:
+
+    Attributes:
+        details: Added to results.json.
+        provenance: Added to the provenance there (``protocol``).
+        text: Text for the log, printed after the metrics.
+        in_text: Names of metrics that the text shows, so they are not listed once more.
+        outcomes: For each metric that is a mean over samples, its values (N,), 0 or 1 for an
+            accuracy. Test loops report a confidence interval of these metrics and keep the outcomes
+            for paired tests; a metric without outcomes has neither.
+        intervals: 95 % intervals of metrics that are no means over samples, None where there is
+            none.
     """
 
     default_prefix = ""  # mmengine warns of None
     key = ""
+    options: tuple[str, ...] = ()
     needs_gallery = False
     kinds: tuple[str, ...] = ()
     class_means: frozenset[str] = frozenset()
@@ -87,16 +92,14 @@ class RowMetric(BaseMetric):
 
     def settings(self) -> dict[str, Any]:
         """The options that the metric depends on, as plain data for the provenance."""
-        return {}
+        return {name: getattr(self, name) for name in self.options}
 
     @abstractmethod
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """Metric names and values.
+        """Metric names and values of N samples.
 
-        Args:
-            rows: N samples to evaluate.
-            gallery: Labelled samples to compare with. None: samples of ``rows`` are compared with
-                each other, except those of the same group (``rows.groups``).
+        They are compared with the labelled samples of a gallery, or, where it is None, with each
+        other except those of the same group (``rows.groups``).
         """
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
@@ -112,8 +115,9 @@ class RowMetric(BaseMetric):
                 raise ValueError(
                     f"a data sample has none of {', '.join(_VALUE_KEYS)}, only {sorted(sample)}"
                 )
-            label = int(torch.as_tensor(_item(label)).reshape(-1)[0])
-            self.results.append((torch.as_tensor(_item(value)).detach().cpu().float(), label))
+            value, label = (v["item"] if isinstance(v, dict) else v for v in (value, label))
+            label = int(torch.as_tensor(label).reshape(-1)[0])
+            self.results.append((torch.as_tensor(value).detach().cpu().float(), label))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """The metrics of all collected samples; called by mmengine's own test loop.
@@ -139,22 +143,13 @@ class RowMetric(BaseMetric):
         return self.compute(rows)
 
 
-def _item(value: Any) -> Any:
-    return value["item"] if isinstance(value, dict) else value
-
-
 def compute_metrics(
     metrics: Sequence[BaseMetric], rows: Rows, gallery: Rows | None = None
 ) -> dict[str, float]:
-    """Names and values of all metrics.
+    """Names and values of all metrics, see :meth:`RowMetric.compute`.
 
     A metric of mmengine or mmaction2 (``AccMetric``) gets the rows as data samples with
     ``pred_score`` and ``gt_label``.
-
-    Args:
-        metrics: Built metrics.
-        rows: Samples to evaluate.
-        gallery: See :meth:`RowMetric.compute`.
 
     Raises:
         ValueError: two metrics give a value of the same name.
@@ -177,15 +172,10 @@ def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
     """The values of a metric that is no RowMetric; all rows are on this rank."""
     # A metric collects over batches: what an earlier set has left must not count.
     metric.results.clear()
-    for value, label in zip(rows.values, rows.labels, strict=True):
-        label = label.reshape(1)
-        sample = {
-            "pred_score": value,
-            "gt_label": label,
-            "pred_scores": {"item": value},
-            "gt_labels": {"item": label},
-        }
-        metric.process({}, [sample])
+    for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
+        of_1_2 = {"pred_score": value, "gt_label": label}
+        of_1_1 = {"pred_scores": {"item": value}, "gt_labels": {"item": label}}
+        metric.process({}, [of_1_2 | of_1_1])
     new = metric.compute_metrics(metric.results)
     metric.results.clear()
     prefix = f"{metric.prefix}/" if metric.prefix else ""
@@ -262,14 +252,7 @@ def for_each_group(
 def fit_progress(
     name: str, fits: int, rows: Rows, gallery: Rows | None
 ) -> Iterator[Callable[[], None]]:
-    """Progress over the fits of a classifier on stderr; gives what to call after each.
-
-    Args:
-        name: Of the classifier.
-        fits: For the gallery, or for each group.
-        rows: The queries.
-        gallery: None for groups.
-    """
+    """Progress over the fits for the gallery or each group; gives what to call after each fit."""
     # Leaving groups out fits once for each.
     if gallery is None and rows.groups is not None:
         fits *= len(rows.groups.unique())
@@ -290,8 +273,10 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     if (gallery is None) == (rows.groups is None):
         raise ValueError("give either a gallery or groups for leave-one-group-out")
     for part, name in ((rows, "query"), (gallery, "gallery")):
-        unlabelled = [] if part is None else torch.nonzero(part.labels < 0).flatten().tolist()
-        if part is not None and unlabelled:
+        if part is None:
+            continue
+        unlabelled = torch.nonzero(part.labels < 0).flatten().tolist()
+        if unlabelled:
             raise ValueError(
                 f"evaluation needs labels: {len(unlabelled)} of {len(part)} {name} videos have "
                 f"none, the first is {part.paths[unlabelled[0]]}"
@@ -317,11 +302,9 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         )
 
 
-_ONE_VIEW = "one_view_"
-
-
 #: A confidence interval by metric; None where it is not defined.
 Intervals = Mapping[str, Sequence[float] | None]
+_ONE_VIEW = "one_view_"
 
 
 def format_metrics(
@@ -329,19 +312,36 @@ def format_metrics(
 ) -> str:
     """A title and a line per metric; with one-view metrics, a column for one and for all views.
 
-    The top-k accuracy of k classes or fewer is left out: it is always 1.
-
-    Args:
-        metrics: Name to value; fractions from 0 to 1 are shown in percent.
-        provenance: See :func:`~sce_video.evaluation.provenance.describe_run`.
-        intervals: 95 % intervals of metrics; they stand behind the value over all views.
+    Fractions from 0 to 1 are shown in percent, with their 95 % intervals. The top-k accuracy of k
+    classes or fewer is left out: it is always 1. The provenance is that of
+    :func:`~sce_video.evaluation.provenance.describe_run`.
     """
-    title = _title(provenance)
+    name = provenance["checkpoint"].get("path") or provenance["checkpoint"]["source"]
+    against, chosen = "", ""
+    if "bank_videos" in provenance:
+        against = f" against {provenance['bank_videos']} of the gallery"
+    elif "groups" in provenance:
+        against = f", leaving out one of {len(provenance['groups'])} groups"
+    if "chosen_on_test" in provenance:
+        data = "these very samples" if provenance["chosen_on_test"] else "other samples"
+        chosen = f" (epoch {provenance['epochs']}, chosen on {data}; the result is the last)"
+    views = provenance["views"]
+    title = (
+        f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
+        f"not be decoded, {views} views of each"
+    )
     classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
     metrics = telling(metrics, classes)
-    if any(name.startswith(_ONE_VIEW) for name in metrics):
-        return _format_views(metrics, provenance, title, intervals)
-    return format_metric_lines(metrics, title, intervals)
+    if not any(name.startswith(_ONE_VIEW) for name in metrics):
+        return format_metric_lines(metrics, title, intervals)
+    many = f"{provenance.get('clips', views)} x {provenance.get('crops', 1)} views"
+    lines = [title, f"  {'':<22}{'1 view':>10}{many:>16}"]
+    for name, value in metrics.items():
+        if not name.startswith(_ONE_VIEW):
+            one = _cell(name, metrics.get(_ONE_VIEW + name), 8)
+            line = f"  {name:<22}{one}{_cell(name, value, 14)}{_interval(name, intervals)}"
+            lines.append(line.rstrip())
+    return "\n".join(lines)
 
 
 def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
@@ -381,50 +381,13 @@ def _interval(name: str, intervals: Intervals | None) -> str:
     return f"  [{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]"
 
 
-def _format_views(
-    metrics: dict[str, float], provenance: dict[str, Any], title: str, intervals: Intervals | None
-) -> str:
-    views = provenance["views"]
-    many = f"{provenance.get('clips', views)} x {provenance.get('crops', 1)} views"
-    lines = [title, f"  {'':<22}{'1 view':>10}{many:>16}"]
-    for name, value in metrics.items():
-        if name.startswith(_ONE_VIEW):
-            continue
-        one = _cell(name, metrics.get(_ONE_VIEW + name), 8)
-        cells = f"{one}{_cell(name, value, 14)}{_interval(name, intervals)}"
-        lines.append(f"  {name:<22}{cells}".rstrip())
-    return "\n".join(lines)
-
-
-def _title(provenance: dict[str, Any]) -> str:
-    checkpoint = provenance["checkpoint"]
-    name = checkpoint.get("path") or checkpoint["source"]
-    against = ""
-    if "bank_videos" in provenance:
-        against = f" against {provenance['bank_videos']} of the gallery"
-    elif "groups" in provenance:
-        against = f", leaving out one of {len(provenance['groups'])} groups"
-    chosen = ""
-    if "chosen_on_test" in provenance:
-        data = "these very samples" if provenance["chosen_on_test"] else "other samples"
-        chosen = f" (epoch {provenance['epochs']}, chosen on {data}; the result is the last)"
-    return (
-        f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
-        f"not be decoded, {provenance['views']} views of each"
-    )
-
-
 def format_columns(
     metrics: dict[str, float], columns: Sequence[str], measures: dict[str, str], title: str
 ) -> str:
     """A line per measure and a column per suffix of its metric names; absent ones are a dash.
 
-    Args:
-        metrics: Values by name, ``<measure>_<column>`` and, for a second line,
-            ``<measure>_<column>_from_<first column>``.
-        columns: Suffixes.
-        measures: Prefix of the metric names to the title of its line.
-        title: Of the table.
+    Names are ``<measure>_<column>`` and, for a second line, ``<measure>_<column>_from_<first
+    column>``; ``measures`` maps the prefix of the names to the title of the line.
     """
     second = "  against " + columns[0]
     width = max(map(len, [second, *measures.values()]))
