@@ -49,10 +49,7 @@ _READ_HEADER = {
 class RowStream:
     """An array that is written row by row, so that memory never holds all of it.
 
-    Attributes:
-        shape: Of the array, the number of rows first.
-        dtype: Of its numbers or text.
-        rows: All rows in order; consumed when the array is written.
+    The rows are as many as ``shape`` says first, and consumed when the array is written.
     """
 
     shape: tuple[int, ...]
@@ -60,11 +57,7 @@ class RowStream:
     rows: Iterable[Any]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Consecutive rows as arrays of at most :data:`BLOCK_BYTES`.
-
-        Raises:
-            ValueError: there are more or fewer rows than ``shape`` says, or one has another shape.
-        """
+        """Consecutive rows as arrays of at most :data:`BLOCK_BYTES`; ValueError if they differ."""
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         count = max(1, BLOCK_BYTES // max(1, row_bytes))
         rows, written = iter(self.rows), 0

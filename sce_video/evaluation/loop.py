@@ -26,7 +26,10 @@ from sce_video.evaluation.metrics.base import (
     listed_metrics,
     metric_settings,
     needs_gallery,
+    outcomes_of,
+    outcomes_path,
     place_metrics,
+    save_outcomes,
 )
 from sce_video.evaluation.multi_view import (
     row_function,
@@ -40,7 +43,7 @@ from sce_video.evaluation.rows import (
     check_labelled,
     collect_rows,
 )
-from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes, save_scores
+from sce_video.evaluation.scores import save_scores
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_json
@@ -121,9 +124,7 @@ def select_point(rows: Rows, grid: Sequence[Any]) -> Selection:
     # max() keeps the first of equal ones.
     best = max(points, key=lambda point: point["top1"])
     # Without the scores of all probes, which are large.
-    return Selection(
-        best["index"], points, replace(rows, values=rows.values[:, :0], central=None)
-    )
+    return Selection(best["index"], points, replace(rows, values=rows.values[:, :0], central=None))
 
 
 #: Kind of rows and the property of a model that gives them.

@@ -27,17 +27,12 @@ ViewFunction = Callable[[Tensor], Tensor]
 def view_chunks(
     video: dict[str, Any], device: torch.device | str, max_views: int
 ) -> Iterator[Tensor]:
-    """Yield the K x C views of a video in chunks of at most ``max_views``, 1 or more.
+    """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
     On a CPU a chunk is at most 24 MiB, or one view. The frames are copied to the device once; of
-    the views only one chunk is in memory.
-
-    Args:
-        video: ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2)
-            and ``crop_size`` (S, or height and width), as
-            :class:`~sce_video.datasets.transforms.PackVideo` makes them.
-        device: Device of the views.
-        max_views: See above.
+    the views only one chunk is in memory. A video has ``frames`` uint8 (F, H, W, 3), ``positions``
+    int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width), as
+    :class:`~sce_video.datasets.transforms.PackVideo` makes them.
 
     Yields:
         uint8 (n, T, S, S, 3) in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
@@ -90,13 +85,9 @@ def rows_of_views(
 ) -> list[Tensor]:
     """The rows of all views of every video of a batch: N float32 tensors (views, C).
 
-    Args:
-        model: Its ``data_preprocessor`` normalises the views and names the device.
-        batch: A batch of :func:`sce_video.collate_views`, with ``videos`` (frames, from which views
-            are cut here) or with ``inputs`` (views already cut).
-        function: Maps views (n, 3, T, H, W) to rows (n, C).
-        max_views: Views of a video per forward pass, for a batch with ``videos``; a batch with
-            ``inputs`` takes one forward pass per view, for all videos together.
+    A batch of :func:`sce_video.collate_views` has ``videos`` (frames, from which views are cut here,
+    ``max_views`` of a video per forward pass) or ``inputs`` (views already cut; one forward pass
+    per view, for all videos together). The model's ``data_preprocessor`` normalises the views.
     """
     preprocessor = model.data_preprocessor
     if "videos" not in batch:

@@ -159,14 +159,7 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
 
 
 class BatchRows(NamedTuple):
-    """Rows of the samples of one batch, on the CPU.
-
-    Attributes:
-        values: (n, C) float32; with ``counts`` (sum of counts, C).
-        num_views: Views (clips x crops) of a sample.
-        central: (n, C) float32 of the central view alone; None if not kept.
-        counts: Number of rows of each sample; None where each sample has one row.
-    """
+    """Rows of the samples of one batch, on the CPU, as of :class:`Rows`; ``counts`` is a list."""
 
     values: Tensor
     num_views: int
@@ -249,12 +242,8 @@ def collect_rows(
 
     Each rank processes the samples that its sampler gives it; every rank returns the rows of the
     whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
-
-    Args:
-        model: Bare or wrapped; its train or eval mode is restored.
-        dataloader: Gives batches as made by :func:`sce_video.collate_views`.
-        function: See :data:`RowFunction`.
-        progress: Over the samples of all ranks.
+    The model is bare or wrapped, and keeps its modes; the loader gives batches as made by
+    :func:`sce_video.collate_views`; ``progress`` is over the samples of all ranks.
 
     Raises:
         RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
@@ -300,10 +289,8 @@ def _gather(parts: list[Tensor]) -> list[Tensor]:
 def complete(partial: PartialRows, dataset: Any) -> Rows:
     """Rows sorted by index without repeated samples, after a check that no sample is missing.
 
-    Args:
-        partial: Rows in any order; of a repeated index the first is kept. Without ``values`` the
-            rows have size 0.
-        dataset: Its length and, where it has them, its ``path`` and ``row_columns``.
+    Of a repeated index the first is kept; without ``values`` the rows have size 0. The data set
+    gives its length and, where it has them, its ``path`` and ``row_columns``.
 
     Raises:
         RuntimeError: some samples have no row and were not reported as unreadable.

@@ -45,13 +45,10 @@ LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, 
 
 
 class TransferParts(NamedTuple):
-    """Features of the parts of a set, with labels or tables of labels.
+    """Features of the parts of a set, "train", "test" and, if given, "val".
 
-    Attributes:
-        rows: Features by part: "train", "test" and, if given, "val".
-        labels: Of each part (N,) class numbers, or (N, C) 1, -1, 0 from tables.
-        provenance: Provenance of the test features, and of each file under ``files``.
-        notes: Warnings for the user.
+    Labels of a part are (N,) class numbers, or (N, C) 1, -1, 0 from tables; ``provenance`` is that
+    of the test features, and of each file under ``files``; ``notes`` are warnings for the user.
     """
 
     rows: dict[str, Rows]
@@ -123,13 +120,9 @@ def load_transfer_parts(
 def evaluate_many_shot(
     parts: TransferParts, metric: str, official_val: bool, grid: Sequence[float] = C_GRID
 ) -> dict[str, Any]:
-    """The content of results.json for many-shot linear transfer.
+    """The content of results.json for many-shot linear transfer, by a metric of METRICS.
 
-    Args:
-        parts: Features; without "val" a fifth of "train" is held out.
-        metric: One of ``functional.transfer.METRICS``.
-        official_val: Whether the set has a validation split of its own.
-        grid: Values of C to choose from.
+    Without an official validation split, "val", a fifth of "train" is held out.
 
     Raises:
         ValueError: a validation part that is missing or not official, or see
@@ -191,11 +184,7 @@ def evaluate_low_shot(
 ) -> dict[str, Any]:
     """The content of results.json for low-shot SVMs on the union of train and val.
 
-    Args:
-        parts: Features of "train", "val" and "test", with tables of labels.
-        shots: Images per class, None for all of train and val.
-        draws: Training sets drawn for each number.
-        seed: Seed of the draws.
+    ``shots`` are images per class, None is all of train and val.
 
     Raises:
         ValueError: no validation part, or a class without images.

@@ -16,8 +16,13 @@ from sce_video.evaluation import (
     compute_metrics,
 )
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.metrics.base import format_metric_lines
-from sce_video.evaluation.scores import load_outcomes, outcomes_of, outcomes_path, save_outcomes
+from sce_video.evaluation.metrics.base import (
+    format_metric_lines,
+    load_outcomes,
+    outcomes_of,
+    outcomes_path,
+    save_outcomes,
+)
 
 LABELS = torch.tensor([0] * 12 + [1] * 6 + [2] * 3)
 

@@ -98,10 +98,7 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
     equal scores count half. The accuracy of a pair is the mean of those of its classes, so it is
     0.5 for a classifier that always takes the same one, however many samples each has.
 
-    Args:
-        scores: (N, number of classes).
-        labels: (N,) integers from 0.
-        pairs: P pairs of labels; both have samples. The result is (P,) float64, from 0 to 1.
+    Of scores (N, number of classes) and P pairs of labels (P,) float64, from 0 to 1.
 
     Raises:
         ValueError: a label out of range, or a class of a pair without samples.

@@ -50,14 +50,11 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
     256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
 
-    Args:
-        x: (N, D) unit vectors; float32, float16 or :func:`as_bytes`.
-        k: Clusters, 1 to N.
-        seed: Of the sample and of the first centres.
-        steps: At most; the computation ends when no row changes its cluster.
+    The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
+    after ``steps``, or when no row changes its cluster.
 
     Raises:
-        ValueError: ``k`` is out of range.
+        ValueError: ``k`` is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
@@ -122,14 +119,8 @@ def nearest_in_cells(
     An inverted file: the gallery is clustered into cells of about 1000 rows, and each query is
     compared with the rows of the ``probes`` cells nearest to it.
 
-    Args:
-        queries: (N, D) unit vectors, float32, float16 or :func:`as_bytes`; computed in float32.
-        gallery: (M, D) likewise.
-        k: Neighbours.
-        query_owners: (N,) integers; rows of the query's own owner are left out.
-        gallery_owners: (M,) likewise.
-        probes: Cells that a query is compared with.
-        seed: Of the cells.
+    Queries (N, D) and gallery (M, D) are unit vectors, float32, float16 or :func:`as_bytes`, and
+    computed in float32; rows of the query's own owner, integers (N,) and (M,), are left out.
 
     Returns:
         Cosines (N, k) float32 and rows (N, k) int32 (int64 from 2**31 rows of the gallery on), in
@@ -166,11 +157,8 @@ def k_centre_greedy(x: Tensor, count: int) -> list[int]:
     """Rows that are far from each other, most typical first (k-centre greedy, Gonzalez 1985).
 
     The first is the one nearest to the mean; each further one is the least similar, by cosine, to
-    those before it, so every beginning of the list is such a subset too. Equal rows are taken once.
-
-    Args:
-        x: (N, D) unit vectors, N >= 1.
-        count: How many; fewer if there are no more different ones.
+    those before it, so every beginning of the list is such a subset too. Equal rows of the unit
+    vectors (N, D) are taken once, so there may be fewer than ``count``.
     """
     chosen = [int((x @ x.mean(dim=0)).argmax())]
     nearest = x @ x[chosen[0]]

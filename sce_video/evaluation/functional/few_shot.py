@@ -69,17 +69,9 @@ def few_shot_hits(
     cosine with the query. ``linear`` is multinomial logistic regression on features standardised
     by the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
 
-    Args:
-        queries: (N, C), with ``query_labels`` (N,).
-        query_labels: See above.
-        gallery: (M, C), with ``gallery_labels`` (M,).
-        gallery_labels: See above.
-        shots: Numbers of samples of each class.
-        draws: How often samples are drawn. Draw i is that of the seed ``seed + i``.
-        l2: See :func:`~sce_video.evaluation.functional.linear_probe.fit_logistic`.
-        seed: Of the first draw; the global random state is neither used nor changed.
-        device: Where the classifiers are fitted.
-        on_fit: Called after each of the ``draws * len(shots)`` fits.
+    Queries are (N, C) with labels (N,), the gallery (M, C) with labels (M,). ``shots`` samples of
+    each class are drawn ``draws`` times, draw i by the seed ``seed + i``; the global random state
+    is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)`` fits.
 
     Returns:
         (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.

@@ -21,15 +21,9 @@ _CONSTANT = 1e-6
 class FittedProbe(NamedTuple):
     """A fitted probe: (features - mean) / scale @ weight + bias, in float64.
 
-    Attributes:
-        mean: (C,).
-        scale: (C,).
-        weight: (C, number of training classes).
-        bias: (number of training classes,).
-        classes: Labels of the columns, ascending.
-        l2: Selected weight decay.
-        validation: Accuracy (0 to 1) on the validation split of the training features for every
-            weight decay tried; empty if there was no selection.
+    Of K training classes, ``classes`` (K,) are the labels of the columns, ascending, ``l2`` is the
+    selected weight decay, and ``validation`` has the accuracy (0 to 1) on the validation split of
+    the training features for every weight decay tried; empty if there was no selection.
     """
 
     mean: Tensor
@@ -66,13 +60,8 @@ def fit_logistic(
 ) -> tuple[Tensor, Tensor]:
     """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` by L-BFGS with line search.
 
-    Args:
-        x: (N, C) float64.
-        y: (N,) integers in [0, num_classes).
-        num_classes: Columns of the weight.
-        l2: Positive: the minimum is then unique. The bias is not penalised.
-        start: Initial weight and bias; zeros by default.
-        max_iter: Maximum number of iterations.
+    Of x (N, C) float64 and y (N,) integers in [0, num_classes). ``l2`` is positive: the minimum is
+    then unique. The bias is not penalised. ``start``, weight and bias, is zeros by default.
 
     Returns:
         Weight (C, num_classes) and bias (num_classes,), float64.
@@ -164,8 +153,8 @@ def fit_linear_probe(
         labels: (N,) integers from 0; at least two classes.
         groups: (N,) integers; the split holds out whole groups, as the test does.
         l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the training features (of the groups) held out for the selection.
-        seed: Seed of that split.
+        val_fraction: Fraction of the training features (of the groups) held out, by ``seed``.
+        seed: Of the split.
         max_iter: Maximum number of L-BFGS iterations per fit.
         on_fit: Called after each fit; there are :func:`num_fits`.
 

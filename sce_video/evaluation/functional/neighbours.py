@@ -84,18 +84,10 @@ def nearest_neighbours(
     Exact: every pair is compared, ``block`` queries by ``gallery_block`` rows at a time, so memory
     is bounded by their product. Of equally similar rows the one of lower index comes first.
 
-    Args:
-        queries: (N, C), and ``gallery`` (M, C) on the same device; both are normalised here.
-        gallery: See above.
-        k: Number of neighbours; at most M are returned.
-        query_groups: (N,) integers. With ``gallery_groups`` (M,), rows of the query's own group are
-            excluded: unique ids exclude the query itself, ids of persons all videos of its person.
-        gallery_groups: See above.
-        query_mean: (C,), subtracted from the queries before normalisation, ``gallery_mean`` from
-            the gallery; None subtracts nothing.
-        gallery_mean: See above.
-        block: Queries compared at a time.
-        gallery_block: Rows of the gallery compared at a time.
+    Queries (N, C) and gallery (M, C) are on one device and normalised here, after ``query_mean``
+    and ``gallery_mean`` (C,) have been subtracted, if given. With ``query_groups`` (N,) and
+    ``gallery_groups`` (M,), integers, rows of the query's own group are excluded: unique ids
+    exclude the query itself, ids of persons all videos of its person.
 
     Returns:
         Similarities (N, k') and gallery indices (N, k'), k' = min(k, M), in descending order. If a
@@ -186,7 +178,8 @@ def knn_scores(
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
 
     The weights of a query are normalised by a softmax, which does not overflow and keeps the order
-    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`.
+    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`: videos
+    of the query's own group do not vote.
 
     Args:
         queries: (N, C).
@@ -195,9 +188,6 @@ def knn_scores(
         num_classes: Columns of the result; by default the largest label of the gallery plus one.
         k: Neighbours that vote; at most M.
         temperature: Positive; a smaller one gives more weight to the nearest neighbours.
-        query_groups: (N,); videos of the query's own group do not vote.
-        gallery_groups: (M,).
-        block: Queries compared at a time.
 
     Returns:
         (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class

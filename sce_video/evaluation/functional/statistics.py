@@ -93,14 +93,8 @@ def paired_differences(
 ) -> np.ndarray:
     """What each video contributes to mean(second) - mean(first).
 
-    Args:
-        first: (N,) outcomes of one model.
-        second: (N,) of the other, of the same samples in the same order.
-        units: As of :func:`bootstrap_intervals`.
-        classes: Likewise.
-
-    Returns:
-        (number of units,), their sum is the difference of the means.
+    Outcomes are (N,), of the same samples in the same order; units and classes are those of
+    :func:`bootstrap_intervals`. Returns (number of units,): their sum is the difference of means.
 
     Raises:
         ValueError: no rows, or sizes that differ.
@@ -179,12 +173,8 @@ def seeds_test(
     has the degrees of freedom of Satterthwaite (1946), nearly those of the runs where their spread
     decides. A setting of one run is taken to spread as the other does.
 
-    Args:
-        first: (runs, N) outcomes of one setting.
-        second: (runs, N) of the other, of the same samples; one of the two has two runs or more.
-        units: As of :func:`bootstrap_intervals`; two or more different ones.
-        classes: Likewise.
-        confidence: Of the interval.
+    Outcomes are (runs, N), of the same samples; one of the two settings has two runs or more, and
+    there are two or more different units (as of :func:`bootstrap_intervals`).
     """
     from scipy.special import stdtr, stdtrit  # 0.4 s
 

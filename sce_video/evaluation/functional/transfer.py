@@ -28,11 +28,8 @@ METRICS = ("top1", "mean_class", "map11")
 def precision_recall(scores: np.ndarray, positives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Recall and the highest precision at that recall or more, one entry for each different score.
 
-    Images of equal score enter together, so the result does not depend on their order.
-
-    Args:
-        scores: (N,) numbers.
-        positives: (N,) bool, whether the image shows the class.
+    Images of equal score enter together, so the result does not depend on their order. ``positives``
+    (N,) bool tells whether the image shows the class.
 
     Raises:
         ValueError: other shapes, no positive image, or a score that is not finite.
@@ -130,11 +127,9 @@ def _check_matrix(features: np.ndarray, labels: np.ndarray, name: str) -> None:
 
 
 class Labelled(NamedTuple):
-    """Features and labels of a part of a data set.
+    """Features (N, D) of a part of a data set, neither l2-normalised nor standardised, and labels.
 
-    Attributes:
-        features: (N, D), neither l2-normalised nor standardised.
-        labels: (N,) class numbers; for "map11" (N, C) bool, the classes that an image shows.
+    Labels are (N,) class numbers; for "map11" (N, C) bool, the classes that an image shows.
     """
 
     features: np.ndarray
@@ -142,13 +137,7 @@ class Labelled(NamedTuple):
 
 
 class ManyShotResult(NamedTuple):
-    """Outcome of :func:`many_shot`.
-
-    Attributes:
-        score: The metric on the test part (0 to 1), fitted on training and validation part.
-        c: The chosen C.
-        validation: Metric on the validation part for every C tried.
-    """
+    """The metric on the test part (0 to 1), the chosen C, the metric on validation by C tried."""
 
     score: float
     c: float
@@ -186,13 +175,8 @@ def many_shot(
     of L-BFGS; on large sets that is not to convergence. Of equal validation scores the first C of
     the grid counts. The bias is not penalised. Test data are used for the last score only.
 
-    Args:
-        train: Training part.
-        val: Validation part.
-        test: Test part.
-        metric: One of :data:`METRICS`.
-        grid: Values of C in the order in which they are tried; with one there is no choice.
-        max_iter: Maximum number of iterations per fit.
+    The metric is one of :data:`METRICS`. The values of C are tried in the order of the grid; with
+    one there is no choice.
 
     Raises:
         ValueError: an unknown metric, an empty grid, parts that do not fit together.
@@ -267,12 +251,8 @@ def svm_features(features: np.ndarray) -> np.ndarray:
 def draw_image_shots(positives: np.ndarray, shots: int, generator: random.Random) -> np.ndarray:
     """Row numbers of a K-shot training set: K images that show each class, for all classes.
 
-    An image drawn for several classes is in it as often. A class of fewer images gives all.
-
-    Args:
-        positives: (N, C) bool.
-        shots: K.
-        generator: Shuffles the images of every class, in the order of the classes.
+    Of positives (N, C) bool. An image drawn for several classes is in it as often. A class of fewer
+    images gives all. The generator shuffles the images of every class, in the order of the classes.
     """
     if shots < 1:
         raise ValueError(f"the number of images per class must be at least 1, got {shots}")
@@ -287,10 +267,8 @@ def draw_image_shots(positives: np.ndarray, shots: int, generator: random.Random
 def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -> np.ndarray:
     """(M, C) distances of features (M, D) to the hyperplane of one SVM per class.
 
-    Args:
-        train: (N, D) training features, as of :func:`svm_features`.
-        positives: (N, C) bool; all other images of a class are its negatives, of half its weight.
-        features: (M, D) features to score.
+    They are fitted to features (N, D), as of :func:`svm_features`, and positives (N, C) bool; all
+    other images of a class are its negatives, of half its weight.
 
     Raises:
         ValueError: shapes that do not match, or a class without positives or negatives.
@@ -326,14 +304,8 @@ def low_shot_svm(
     The draws of every K begin with ``random.Random(seed)``, so that a result does not depend on
     which other K are computed, and a draw of K images is part of that of 2 K.
 
-    Args:
-        train: (N, D) features of train and val, in the order of the image names.
-        train_positives: (N, C) bool; "difficult" images count as negatives.
-        test: (M, D).
-        test_positives: (M, C) bool.
-        shots: Values of K.
-        draws: Training sets drawn for each K.
-        seed: Seed of the draws.
+    Features (N, D) of train and val, in the order of the image names, and of test (M, D); positives
+    are (N, C) and (M, C) bool, and "difficult" images count as negatives.
 
     Raises:
         ValueError: see :func:`svm_scores`.

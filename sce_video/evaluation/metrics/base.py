@@ -1,4 +1,4 @@
-"""The base class of metrics: from the rows of a data set to named numbers.
+"""The base class of metrics, from the rows of a data set to named numbers; outcomes and tables.
 
 A custom metric is one class in one file::
 
@@ -16,13 +16,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
+from sce_video.evaluation.features import (
+    as_integers,
+    as_matrix,
+    as_strings,
+    read_npz,
+    write_npz,
+)
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.progress import Progress
@@ -37,8 +47,8 @@ class RowMetric(BaseMetric):
     """A metric that computes named numbers from the rows of a data set.
 
     Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks, each sample once.
-    The class is also a ``BaseMetric`` of mmengine: in a plain test loop, such as mmaction2's, it
-    collects ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
+    In a plain test loop of mmengine, such as mmaction2's, it collects ``pred_score`` (or
+    ``feature``) and ``gt_label`` of the data samples.
 
     Attributes:
         key: Name of its settings under ``protocols`` in results.json; empty if it has none.
@@ -103,11 +113,7 @@ class RowMetric(BaseMetric):
         """
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Collect values and labels of a batch; called by mmengine's own test loop.
-
-        Raises:
-            ValueError: a data sample has neither scores nor features.
-        """
+        """Collect values and labels of a batch; called by mmengine's own test loop."""
         for sample in data_samples:
             value = next((sample[key] for key in _VALUE_KEYS if key in sample), None)
             label = next((sample[key] for key in _LABEL_KEYS if key in sample), -1)
@@ -120,11 +126,7 @@ class RowMetric(BaseMetric):
             self.results.append((torch.as_tensor(value).detach().cpu().float(), label))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """The metrics of all collected samples; called by mmengine's own test loop.
-
-        Raises:
-            ValueError: the metric needs a gallery, or nothing was collected.
-        """
+        """The metrics of all collected samples; called by mmengine's own test loop."""
         # mmengine gives a metric the tested samples alone.
         if self.needs_gallery:
             raise ValueError(
@@ -182,6 +184,94 @@ def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
     return {f"{prefix}{name}": float(value) for name, value in new.items()}
 
 
+@dataclass(frozen=True)
+class Outcomes:
+    """Outcomes (N, M) float32 of N samples, those of one path are one video, for M metrics.
+
+    A metric, of the name in results.json, is the mean of its column over the samples, or, of those
+    ``by_class`` (M,) bool, the mean of the class means.
+    """
+
+    paths: list[str]
+    labels: np.ndarray
+    names: list[str]
+    values: np.ndarray
+    by_class: np.ndarray
+
+    def intervals(self) -> dict[str, list[float] | None]:
+        """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
+        # Clips of one video are no independent samples: whole videos are drawn.
+        units = np.unique(self.paths, return_inverse=True)[1]
+        found: dict[str, list[float] | None] = {}
+        for classes in (None, self.labels):
+            columns = np.nonzero(self.by_class == (classes is not None))[0]
+            if len(columns):
+                ends = bootstrap_intervals(self.values[:, columns], units, classes)
+                for slot, column in enumerate(columns):
+                    found[self.names[column]] = None if ends is None else ends[slot].tolist()
+        return {name: found[name] for name in self.names}
+
+
+def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
+    """The outcomes that the metrics have kept in ``compute(rows)``; None if none has."""
+    kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
+    columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
+    for name, values in columns.items():
+        if values.shape != (len(rows),):
+            raise ValueError(
+                f"the outcomes of {name} have the shape {tuple(values.shape)}, there are "
+                f"{len(rows)} samples"
+            )
+    if not columns:
+        return None
+    by_class = {name for metric in kept for name in metric.class_means}
+    return Outcomes(
+        paths=rows.paths,
+        labels=rows.labels.numpy(),
+        names=list(columns),
+        values=np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1),
+        by_class=np.array([name in by_class for name in columns]),
+    )
+
+
+def outcomes_path(results: str | Path) -> str:
+    """The file of the outcomes beside a file of results: ``results_outcomes.npz``."""
+    return str(results).removesuffix(".json") + "_outcomes.npz"
+
+
+def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
+    """Write ``paths, labels, names, outcomes, by_class`` to an .npz file, atomically."""
+    arrays = {
+        "paths": np.array(outcomes.paths),
+        "labels": outcomes.labels,
+        "names": np.array(outcomes.names),
+        "outcomes": outcomes.values,
+        "by_class": outcomes.by_class.astype(np.int64),
+    }
+    write_npz(path, arrays, {"kind": "outcomes"})
+
+
+def load_outcomes(path: str | Path) -> Outcomes:
+    """Read a file of :func:`save_outcomes`; nothing is unpickled.
+
+    Raises:
+        FileNotFoundError, ValueError: no such file; another kind, damaged, or sizes that differ.
+    """
+    required = ("paths", "labels", "names", "outcomes", "by_class")
+    arrays, _ = read_npz(path, "a file of outcomes", required)
+    values = as_matrix(path, arrays["outcomes"], "outcomes")
+    count, metrics = values.shape
+    if values.size == 0 or not np.isfinite(values).all():
+        raise ValueError(f"{path}: outcomes must be finite numbers of one sample or more")
+    return Outcomes(
+        paths=as_strings(path, arrays["paths"], "paths", count),
+        labels=as_integers(path, arrays["labels"], "labels", count),
+        names=as_strings(path, arrays["names"], "names", metrics),
+        values=values,
+        by_class=as_integers(path, arrays["by_class"], "by_class", metrics) > 0,
+    )
+
+
 def place_metrics(metrics: Sequence[BaseMetric], model: nn.Module, folder: str | Path) -> None:
     """Set the device of row metrics to that of the model, and the folder of their files."""
     parameter = next(model.parameters(), None)
@@ -220,15 +310,8 @@ def for_each_group(
     """Results of all queries: against the gallery, or of each group against all other groups.
 
     Without a gallery every group of ``rows`` is the test set once, with all other groups as its
-    gallery; fitting or centring is repeated for each group.
-
-    Args:
-        rows: The queries, N samples.
-        gallery: Samples to compare with; None uses ``rows.groups``.
-        function: Maps queries (n samples), gallery and number of classes to results (n, ...).
-
-    Returns:
-        (N, ...), in the order of ``rows``.
+    gallery; fitting or centring is repeated for each group. The function maps queries (n samples),
+    gallery and number of classes to results (n, ...); all are (N, ...), in the order of ``rows``.
 
     Raises:
         ValueError: see :func:`check_comparable`.
@@ -263,12 +346,9 @@ def fit_progress(
 
 
 def check_comparable(rows: Rows, gallery: Rows | None) -> None:
-    """Check that queries and gallery have labels, one feature size, and all query classes.
+    """Raise ValueError unless queries and gallery have labels, one size, and all query classes.
 
-    Raises:
-        ValueError: neither or both of gallery and groups, unlabelled videos, features of different
-            sizes, a class that only the queries (or only one group) have; the message names the
-            first video.
+    Without a gallery each class is in two groups or more; the message names the first video.
     """
     if (gallery is None) == (rows.groups is None):
         raise ValueError("give either a gallery or groups for leave-one-group-out")

@@ -21,13 +21,7 @@ from sce_video.registry import METRICS
 class TopKAccuracy(RowMetric):
     """``top1, top5`` (0 to 1) and, of samples with several views, ``one_view_top1, one_view_top5``.
 
-    With k classes or fewer the top-k accuracy is 1.
-
-    Args:
-        ks: Values of k.
-
-    Raises:
-        ValueError: no k, or one below 1.
+    For ``ks`` of 1 or more. With k classes or fewer the top-k accuracy is 1.
     """
 
     kinds = ("recognition",)

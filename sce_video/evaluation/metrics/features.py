@@ -67,15 +67,10 @@ class Retrieval(RowMetric):
 
 
 class RetrievalResult(NamedTuple):
-    """The result of the retrieval protocol.
+    """R@k (0 to 1) by k with centred and plain features, and the rankings under these names.
 
-    Attributes:
-        centred: R@k (0 to 1) by k, with centred features; ``plain`` without centring.
-        plain: See above.
-        rankings: The rankings of both, ``"centred"`` and ``"plain"``.
-        shared: Number of queries whose path is in the gallery too; each was excluded as a
-            neighbour of itself.
-        unseen: Number of queries whose class is not in the gallery; they never have a hit.
+    ``shared`` is the number of queries whose path is in the gallery too, each excluded as a
+    neighbour of itself, ``unseen`` that of queries of a class that is not in the gallery.
     """
 
     centred: dict[int, float]
@@ -175,12 +170,7 @@ class KNN(RowMetric):
         self.temperature = temperature
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. Groups are excluded by masking, since nothing is fitted on a gallery.
-
-        Raises:
-            ValueError: neither gallery nor groups (each query would be its own neighbour), or see
-                ``check_comparable``.
-        """
+        """See the class. Groups are excluded by masking, since nothing is fitted on a gallery."""
         groups = None
         if gallery is not None:
             check_comparable(rows, gallery)
