@@ -6,22 +6,18 @@ from sce_video.evaluation.functional.accuracy import group_ids, mean_class_accur
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.neighbours import knn_scores, nearest_neighbours
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
-from sce_video.evaluation.metrics import (
+from sce_video.evaluation.metrics import PROTOCOLS
+from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_each_group
+from sce_video.evaluation.metrics.classification import AVAMeanAP, MeanClassAccuracy, TopKAccuracy
+from sce_video.evaluation.metrics.features import (
     KNN,
-    PROTOCOLS,
-    AVAMeanAP,
     FeatureStatistics,
     FewShot,
     LinearProbe,
-    MeanClassAccuracy,
     Retrieval,
-    RowMetric,
-    SenseOfTime,
-    TopKAccuracy,
-    compute_metrics,
-    for_each_group,
+    retrieve,
 )
-from sce_video.evaluation.metrics.features import retrieve
+from sce_video.evaluation.metrics.sense_of_time import SenseOfTime
 from sce_video.evaluation.multi_view import central_view, view_chunks
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
 from sce_video.evaluation.rows import Rows, collect_rows

@@ -234,25 +234,21 @@ class ExtractionJob(NetworkJob):
         }
         return Facts(facts, b"".join(values.numpy().tobytes() for values in part.values))
 
-    def samples(self, indices: range, record: Record) -> PartialRows:
-        """The samples of an item without their features; of one that failed as unreadable."""
+    def recorded(self, indices: range, record: Record) -> tuple[PartialRows, np.ndarray]:
+        """The samples of an item, of one that failed as unreadable; their features, else (0, 0)."""
+        values, facts = np.empty((0, 0), np.float32), record.facts
         if not record.done:
             why, paths = failure_of(record), sample_paths(self._dataset, list(indices))
-            return PartialRows(failures=[(path, why) for path in paths])
-        facts = record.facts
-        return PartialRows(
+            return PartialRows(failures=[(path, why) for path in paths]), values
+        if record.data:
+            values = np.frombuffer(record.data, np.float32).reshape(len(facts["indices"]), -1)
+        samples = PartialRows(
             labels=facts["labels"],
             indices=facts["indices"],
             failures=[(str(path), str(why)) for path, why in facts["failures"]],
             num_views=facts["views"],
         )
-
-
-def recorded_features(record: Record) -> np.ndarray:
-    """(n, C) float32, the features of the readable samples of an item; (0, 0) without any."""
-    if not record.done or not record.data:
-        return np.empty((0, 0), dtype=np.float32)
-    return np.frombuffer(record.data, np.float32).reshape(len(record.facts["indices"]), -1)
+        return samples, values
 
 
 @LOOPS.register_module()
@@ -411,16 +407,13 @@ class FeatureExtractionLoop(BaseLoop):
             # Two passes: first all but the features, which do not fit into memory.
             joined, size = PartialRows(), 0
             for indices, record in self._records(job, store):
-                assert record is not None
-                joined.add(job.samples(indices, record))
-                size = size or recorded_features(record).shape[1]
+                part, features = job.recorded(indices, cast(Record, record))
+                joined.add(part)
+                size = size or features.shape[1]
             samples = complete(joined, self.dataloader.dataset)
             assert samples.indices.tolist() == joined.indices, "items in the order of the data set"
-            values = (
-                row
-                for _, record in self._records(job, store)
-                for row in recorded_features(cast(Record, record))
-            )
+            records = ((i, cast(Record, r)) for i, r in self._records(job, store))
+            values = (row for i, record in records for row in job.recorded(i, record)[1])
             described = {**provenance, "views": samples.num_views, "videos": len(samples)}
             write_streamed_features(self.path, samples, values, size, described)
         # Only after the file is complete under its name.

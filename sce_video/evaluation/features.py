@@ -333,12 +333,10 @@ def load_features(path: str | Path) -> tuple[Rows, dict]:
     # No copy: a large matrix stays in the file until its rows are used.
     matrix = torch.from_numpy(as_matrix(path, arrays["features"], "features"))
     count = len(matrix)
-    columns = {
-        "labels": arrays.get("labels", np.full(count, -1)),
-        "indices": arrays.get("indices", np.arange(count)),
-    }
+    columns = {"labels": np.full(count, -1), "indices": np.arange(count)}
     labels, indices = (
-        torch.from_numpy(as_integers(path, array, name, count)) for name, array in columns.items()
+        torch.from_numpy(as_integers(path, arrays.get(name, default), name, count))
+        for name, default in columns.items()
     )
     paths = as_strings(path, arrays["paths"], "paths", count)
     num_views = provenance.get("num_views", 1)
@@ -417,48 +415,36 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     }
     if gallery is None:
         return FeaturePair(queries, None, provenance, [])
-    # Read once, though named twice.
-    if os.path.exists(gallery) and os.path.samefile(query, gallery):
-        features, gallery_provenance, same_file = queries, query_provenance, True
-        provenance["bank"] = {**described, "path": str(gallery)}
-    else:
+    features, gallery_provenance = queries, query_provenance
+    provenance["bank"] = {**described, "path": str(gallery)}
+    # Read once, if it is named twice.
+    if not (os.path.exists(gallery) and os.path.samefile(query, gallery)):
         features, gallery_provenance = load_features(gallery)
         check_labelled(features, purpose)
         check_same_size(queries, features)
         provenance["bank"] = describe_feature_file(gallery, features, gallery_provenance)
-        same_file = provenance["bank"]["sha256"] == described["sha256"]
     provenance["bank_videos"] = len(features)
     provenance["bank_failures"] = len(features.failures)
-    provenance["same_file"] = same_file
+    provenance["same_file"] = provenance["bank"]["sha256"] == described["sha256"]
     notes = checkpoint_notes(query_provenance, gallery_provenance, query, gallery)
     return FeaturePair(queries, features, provenance, notes)
 
 
-def describe_feature_file(
-    path: str | Path, features: Rows, provenance: dict[str, Any]
-) -> dict[str, Any]:
+def describe_feature_file(path: str | Path, features: Rows, provenance: dict) -> dict[str, Any]:
     """Path, size, hash, number of rows and provenance of a feature file, for results."""
-    return {
-        "path": str(path),
-        "bytes": os.path.getsize(path),
-        "sha256": file_sha256(path),
-        "videos": len(features),
-        "protocol": provenance,
-    }
+    found = {"path": str(path), "bytes": os.path.getsize(path), "sha256": file_sha256(path)}
+    return {**found, "videos": len(features), "protocol": provenance}
 
 
 def checkpoint_notes(
     first: dict[str, Any], second: dict[str, Any], query: str | Path, gallery: str | Path
 ) -> list[str]:
     """A note if the features of two files were made by different checkpoints, else none."""
-    hashes = [
-        provenance["checkpoint"].get("sha256")
-        for provenance in (first, second)
-        if isinstance(provenance.get("checkpoint"), dict)
+    checkpoints = (provenance.get("checkpoint") for provenance in (first, second))
+    one, other = (c.get("sha256") if isinstance(c, dict) else None for c in checkpoints)
+    if one is None or other is None or one == other:
+        return []
+    return [
+        f"the features were made by different checkpoints: {query} by {one[:12]}, "
+        f"{gallery} by {other[:12]}"
     ]
-    if len(hashes) == 2 and None not in hashes and hashes[0] != hashes[1]:
-        return [
-            f"the features were made by different checkpoints: {query} by {hashes[0][:12]}, "
-            f"{gallery} by {hashes[1][:12]}"
-        ]
-    return []

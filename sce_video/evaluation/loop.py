@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mmengine.dist import is_main_process
@@ -51,41 +51,6 @@ from sce_video.utils.progress import Progress
 from sce_video.utils.storage import join
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The point of a grid with the highest top-1 accuracy on some rows; the first of equal ones.
-
-    Attributes:
-        index: Its index.
-        points: Index, name, learning rate, weight decay and ``top1`` of each point.
-        rows: The rows.
-    """
-
-    index: int
-    points: list[dict[str, Any]]
-    rows: Rows
-
-    @property
-    def text(self) -> str:
-        """A line for the log."""
-        best, worst = self.points[self.index], min(point["top1"] for point in self.points)
-        return (
-            f"best of {len(self.points)} probes on {len(self.rows)} videos: {best['name']}, top-1 "
-            f"{100 * best['top1']:.2f} (the worst {100 * worst:.2f})"
-        )
-
-    def describe(self, tested: Rows) -> dict[str, Any]:
-        """Provenance: the selected point, all points, and how many tested videos it was made on."""
-        return {
-            "selected": self.points[self.index],
-            "rule": "highest top-1 on the selection set, the first of equal ones",
-            "tested_videos": len(set(tested.paths) & set(self.rows.paths)),
-            "points": self.points,
-            "videos": len(self.rows),
-            "failures": len(self.rows.failures),
-        }
-
-
 def open_grid(model: Any) -> Sequence[Any] | None:
     """The points of a model's grid of classifiers; None if it has none or one is selected."""
     head: Any = getattr(unwrap_model(model), "cls_head", None)
@@ -107,10 +72,12 @@ def point_rows(rows: Rows, index: int, count: int) -> Rows:
     return replace(rows, values=values, central=central)
 
 
-def select_point(rows: Rows, grid: Sequence[Any]) -> Selection:
-    """The best of the G points of a grid by the mean scores of all views.
+def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
+    """The best of the G points of a grid by the top-1 accuracy of mean scores (N, G * K).
 
-    ``values`` are (N, G * K), a point has ``name``, ``lr`` and ``weight_decay``.
+    Returns:
+        Provenance: the ``selected`` point, the first of equal ones, and all ``points`` with index,
+        name, learning rate, weight decay and ``top1``. And a line for the log.
 
     Raises:
         ValueError: there are no samples, or one has no label.
@@ -121,10 +88,19 @@ def select_point(rows: Rows, grid: Sequence[Any]) -> Selection:
         scores = point_rows(rows, i, len(grid)).values
         top1 = top_k_accuracy(scores, rows.labels, (1,))[1]
         points.append({**_described(grid, i), "top1": top1})
-    # max() keeps the first of equal ones.
-    best = max(points, key=lambda point: point["top1"])
-    # Without the scores of all probes, which are large.
-    return Selection(best["index"], points, replace(rows, values=rows.values[:, :0], central=None))
+    best, worst = max(points, key=lambda p: p["top1"]), min(point["top1"] for point in points)
+    found = {
+        "selected": best,
+        "rule": "highest top-1 on the selection set, the first of equal ones",
+        "tested_videos": 0,
+        "points": points,
+        "videos": len(rows),
+        "failures": len(rows.failures),
+    }
+    return found, (
+        f"best of {len(points)} probes on {len(rows)} videos: {best['name']}, top-1 "
+        f"{100 * best['top1']:.2f} (the worst {100 * worst:.2f})"
+    )
 
 
 #: Kind of rows and the property of a model that gives them.
@@ -141,9 +117,8 @@ class MultiViewTestLoop(BaseLoop):
 
     The model determines the row of a sample: the mean representation over its views, the mean
     class probabilities over its views (model with a ``cls_head``), or the scores of its boxes
-    (model with a ``roi_head``). The pipeline of the data set determines the views, for example
-    10 clips x 3 crops by ``UniformClips`` and ``PackVideo``. The samples are split over the ranks;
-    every video counts once. ::
+    (model with a ``roi_head``); the pipeline of the data set determines the views. The samples are
+    split over the ranks; every video counts once. ::
 
         test_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(...))
         test_evaluator = [dict(type="KNN", k=20), dict(type="LinearProbe"), dict(type="Retrieval")]
@@ -161,8 +136,7 @@ class MultiViewTestLoop(BaseLoop):
         gallery_dataloader: The labelled set of neighbours and of the linear probe's training.
         group_pattern: Instead of a gallery: a regular expression with one group, searched in the
             paths; each group is the test set once, with all other groups as its gallery.
-        max_views: Views of a video per forward pass, where views are cut on the device; bounds the
-            device memory.
+        max_views: Views of a video per forward pass, which bound the device memory.
         precision: "float32", "bfloat16" or "float16".
         out: JSON file of results and provenance, relative to the work dir, and beside it the
             outcome of each video for paired tests (``results_outcomes.npz``); None for no files.
@@ -173,10 +147,9 @@ class MultiViewTestLoop(BaseLoop):
             tested; results.json says what it was and how many tested videos are in it.
 
     Raises:
-        ValueError: no metric; both or neither of gallery and group pattern where a metric needs
-            one; a metric that cannot be computed from this model; a label that the classifier has
-            no output for; a gallery with other class folders than the queries; a grid of probes
-            without a selection set; an unknown precision.
+        ValueError: no metric, or one that cannot be computed from this model; both or neither of
+            gallery and group pattern where a metric needs one; labels and classes that do not fit
+            together; a grid of probes without a selection set; an unknown precision.
     """
 
     _stage = "test"
@@ -210,7 +183,8 @@ class MultiViewTestLoop(BaseLoop):
             if gallery_dataloader is not None:
                 self._build_gallery(dataloader, gallery_dataloader)
         self.selection_dataloader = self._build_selection(selection_dataloader)
-        self.selection: Selection | None = None
+        #: Provenance of the selected probe, and the paths that it was selected on.
+        self.selection: tuple[dict[str, Any], set[str]] | None = None
         self.group_pattern, self.precision = group_pattern, precision
         self.out, self.dump = out, dump
 
@@ -237,6 +211,12 @@ class MultiViewTestLoop(BaseLoop):
         return evaluator.metrics
 
     def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
+        if self._stage == "val":
+            names = [type(metric).__name__ for metric in self.metrics if needs_gallery([metric])]
+            raise ValueError(
+                f"{', '.join(names)} of val_evaluator compares with a gallery, which validation "
+                "does not have: use an OnlineEvaluationHook with a gallery"
+            )
         if (gallery is None) == (group_pattern is None):
             raise ValueError(
                 "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a labelled "
@@ -264,8 +244,8 @@ class MultiViewTestLoop(BaseLoop):
 
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
         """The loader of the selection set; None where there is nothing to select."""
-        if open_grid(self.runner.model) is None:
-            return None
+        if self._stage == "val" or open_grid(self.runner.model) is None:
+            return None  # validation reports all probes
         if selection is None:
             raise ValueError(
                 "the classifier is a grid of probes: test_cfg.selection_dataloader names the "
@@ -279,21 +259,19 @@ class MultiViewTestLoop(BaseLoop):
         return loader
 
     def run(self) -> dict[str, float]:
-        """Compute the rows on all ranks and the metrics on rank 0; all ranks return them.
-
-        Raises:
-            RuntimeError, ValueError: see ``collect_rows`` and the metrics; raised on all ranks.
-        """
+        """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
         self.runner.call_hook(f"before_{self._stage}")
         self.runner.call_hook(f"before_{self._stage}_epoch")
         # Before the test, whose rows are those of the selected probe.
         if self.selection_dataloader is not None:
             head = unwrap_model(self.runner.model).cls_head
             head.select(None)  # scores of all probes side by side
-            found = self._collect(self.selection_dataloader, "selection")
-            self.selection = run_on_main_rank(lambda: select_point(found, head.grid))
-            head.select(self.selection.index)
-            self.runner.logger.info(self.selection.text)
+            seen = self._collect(self.selection_dataloader, "selection")
+            found, text = run_on_main_rank(lambda: select_point(seen, head.grid))
+            found["data"] = describe_dataset(self.selection_dataloader.dataset, seen.num_views)
+            self.selection = found, set(seen.paths)
+            head.select(found["selected"]["index"])
+            self.runner.logger.info(text)
         rows = self._collect(self.dataloader, self._stage)
         gallery = None
         if self.gallery_dataloader is not None:
@@ -381,17 +359,15 @@ class MultiViewTestLoop(BaseLoop):
             described["bank"] = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
         head: Any = getattr(unwrap_model(self.runner.model), "cls_head", None)
         grid = getattr(head, "grid", ())
-        if self.selection is not None and self.selection_dataloader is not None:
-            found = self.selection.describe(rows)
-            if found["tested_videos"]:
+        if self.selection is not None:
+            found, paths = self.selection
+            tested = len(paths.intersection(rows.paths))
+            if tested:
                 self.runner.logger.warning(
-                    f"the probe was selected on {found['tested_videos']} of the {len(rows)} tested "
-                    "videos, so the result is too good: test_cfg.selection_dataloader takes other "
-                    "ones"
+                    f"the probe was selected on {tested} of the {len(rows)} tested videos, so the "
+                    "result is too good: test_cfg.selection_dataloader takes other ones"
                 )
-            data = self.selection_dataloader.dataset
-            found["data"] = describe_dataset(data, self.selection.rows.num_views)
-            described["selection"] = found
+            described["selection"] = {**found, "tested_videos": tested}
         elif len(grid) > 1 and head.selected is not None:
             point = _described(grid, head.selected)
             described["selection"] = {"selected": point, "rule": "given by the config"}
@@ -433,16 +409,6 @@ class MultiViewValLoop(MultiViewTestLoop):
                 ("the training has", "the validation has"),
             )
 
-    def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
-        return None  # all probes are validated
-
-    def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
-        names = [type(m).__name__ for m in self.metrics if needs_gallery([m])]
-        raise ValueError(
-            f"{', '.join(names)} of val_evaluator compares with a gallery, which validation does "
-            "not have: use an OnlineEvaluationHook with a gallery"
-        )
-
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         if rows.failures:
             self.runner.logger.warning(
@@ -453,8 +419,8 @@ class MultiViewValLoop(MultiViewTestLoop):
         rows, grid = replace(rows, central=None), open_grid(self.runner.model)
         if grid is None:
             return compute_metrics(self.metrics, rows)
-        selection = select_point(rows, grid)
-        self.runner.logger.info(selection.text)
-        best = point_rows(rows, selection.index, len(grid))
-        accuracies = {f"top1_{point['name']}": point["top1"] for point in selection.points}
+        found, text = select_point(rows, grid)
+        self.runner.logger.info(text)
+        best = point_rows(rows, found["selected"]["index"], len(grid))
+        accuracies = {f"top1_{point['name']}": point["top1"] for point in found["points"]}
         return compute_metrics(self.metrics, best) | accuracies

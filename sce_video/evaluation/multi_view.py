@@ -85,9 +85,9 @@ def rows_of_views(
 ) -> list[Tensor]:
     """The rows of all views of every video of a batch: N float32 tensors (views, C).
 
-    A batch of :func:`sce_video.collate_views` has ``videos`` (frames, from which views are cut here,
-    ``max_views`` of a video per forward pass) or ``inputs`` (views already cut; one forward pass
-    per view, for all videos together). The model's ``data_preprocessor`` normalises the views.
+    A batch of :func:`sce_video.collate_views` has ``videos`` (frames, from which views are cut
+    here, ``max_views`` of a video per forward pass) or ``inputs`` (views already cut; one forward
+    pass per view, for all videos together). The model's ``data_preprocessor`` normalises them.
     """
     preprocessor = model.data_preprocessor
     if "videos" not in batch:

@@ -68,7 +68,11 @@ class Rows:
         if len(shape) != 2:
             raise ValueError(f"{self.name} must be (N, C), got shape {shape}")
         count = len(self.values) if self.counts is None else len(self.counts)
-        columns = {"labels": self.labels, "indices": self.indices, "paths": self.paths}
+        columns: dict[str, Any] = {
+            "labels": self.labels,
+            "indices": self.indices,
+            "paths": self.paths,
+        }
         columns |= {} if self.groups is None else {"groups": self.groups}
         columns |= self.columns
         wrong = [f"{len(one)} {name}" for name, one in columns.items() if len(one) != count]

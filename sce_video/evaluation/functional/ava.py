@@ -174,8 +174,10 @@ def evaluate_ava(
     names, of_key = np.unique(np.array([video for video, _ in keys]), return_inverse=True)
     # Of all key frames: scores of the M detections, lists of actions of the G ground-truth boxes,
     # the video of each, and the pairs of the two that overlap.
-    tables, labels, pairs = [np.zeros((0, width))], [], [np.zeros((0, 3))]
-    of_found, of_true = [], []
+    tables, pairs = [np.zeros((0, width))], [np.zeros((0, 3))]
+    labels: list[Sequence[int]] = []
+    of_found: list[int] = []
+    of_true: list[int] = []
     for key, video in zip(keys, of_key.tolist(), strict=True):
         true, own = _checked_boxes(ground_truth[key][0], "ground-truth", key), ground_truth[key][1]
         frame = f"video {key[0]}, second {key[1]}"
@@ -203,8 +205,7 @@ def evaluate_ava(
     per_class, num_boxes, of_actions = {}, {}, []
     for action in scored:
         labelled = box_of[action_of == action.id]
-        of_action = np.zeros(len(labels), dtype=bool)
-        of_action[labelled] = True
+        of_action = np.isin(np.arange(len(labels)), labelled)
         scores = table[:, action.id - 1]
         hits = _hits(found_pairs, true_pairs, of_action, scores)
         count = len(labelled)  # a box with an action twice counts twice, as in the official code

@@ -28,8 +28,8 @@ METRICS = ("top1", "mean_class", "map11")
 def precision_recall(scores: np.ndarray, positives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Recall and the highest precision at that recall or more, one entry for each different score.
 
-    Images of equal score enter together, so the result does not depend on their order. ``positives``
-    (N,) bool tells whether the image shows the class.
+    Images of equal score enter together, so the result does not depend on their order; positives
+    (N,) bool show the class.
 
     Raises:
         ValueError: other shapes, no positive image, or a score that is not finite.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class Retrieval(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class. With groups, each group is centred with the mean of its own gallery."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, prefix in _PREFIXES.items():
             # Each group is centred by its own gallery: no test feature enters a mean of another.
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
@@ -113,13 +113,10 @@ def retrieve(
     # A video must not be found by itself where the two sets overlap: groups by path, in which no
     # query has the group -1 of the gallery videos that are no queries.
     number = {path: i for i, path in enumerate(queries.paths)}
-    groups = {
-        "query_groups": torch.tensor([number[path] for path in queries.paths]),
-        "gallery_groups": torch.tensor([number.get(path, -1) for path in gallery.paths]),
-    }
+    query_groups = torch.tensor([number[path] for path in queries.paths])
+    gallery_groups = torch.tensor([number.get(path, -1) for path in gallery.paths])
     held = set(gallery.paths)
     shared = sum(path in held for path in queries.paths)
-    blocks = {"block": block, "gallery_block": gallery_block}
     rankings = {
         name: rank(
             queries.values,
@@ -128,8 +125,10 @@ def retrieve(
             gallery.labels,
             k=max(ks),
             centred=name == "centred",
-            **(groups if shared else {}),
-            **blocks,
+            query_groups=query_groups if shared else None,
+            gallery_groups=gallery_groups if shared else None,
+            block=block,
+            gallery_block=gallery_block,
         )
         for name in _PREFIXES
     }
@@ -292,7 +291,7 @@ class FewShot(RowMetric):
                 return few_shot_hits(*tensors, **options)
 
             accuracy = for_each_group(rows, gallery, hits).double().mean(dim=0)
-        table = []
+        table: list[dict[str, Any]] = []
         for kind, name in enumerate(CLASSIFIERS):
             for column, shots in enumerate(self.shots):
                 draws = accuracy[:, column, kind]  # of (draws, shots, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -201,8 +202,17 @@ class SenseOfTime(RowMetric):
         """
         for part in (rows,) if gallery is None else (rows, gallery):
             self._check(part)
-        factors = {} if self.factors is None else class_factors(self._classes(), self.factors)
-        pairs = [] if self.pairs is None else self._pairs(rows)
+        classes = [] if self.pairs is None and self.factors is None else self._classes()
+        factors = {} if self.factors is None else class_factors(classes, self.factors)
+        pairs = []
+        if self.pairs is not None:
+            present = set(rows.labels.tolist())
+            pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
+            if not pairs:
+                raise ValueError(
+                    f"{rows.name} lack the pairs of opposite classes: of no pair are there samples "
+                    "of both classes"
+                )
         metrics: dict[str, float] = {}
         scores = rows.values
         for name in self.measures:
@@ -220,7 +230,19 @@ class SenseOfTime(RowMetric):
             found = self._probes(f"linear probes of {factor}:", queries, training)
             metrics |= self._accuracies(factor, found, queries.labels)
         if pairs:
-            metrics |= self._pair_accuracies(pairs, rows.labels, scores)
+            table = torch.stack(
+                [pair_accuracy(one, rows.labels, pairs) for one in scores.unbind(1)]
+            )
+            means = zip(self._names(), table.mean(dim=1).tolist(), strict=True)
+            metrics |= {f"time_pairs_{name}": mean for name, mean in means}
+            self.details["pairs_of_opposites"] = [
+                {
+                    "classes": [classes[a], classes[b]],
+                    "samples": [int((rows.labels == label).sum()) for label in (a, b)],
+                    **dict(zip(self._names(), column, strict=True)),
+                }
+                for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
+            ]
         # The table shows all of them: a list of 30 lines would hide the others.
         suffix = f"_{_PLAIN}"
         own = (n for n in metrics if n.endswith(suffix) and not n.endswith(f"_from{suffix}"))
@@ -261,9 +283,9 @@ class SenseOfTime(RowMetric):
             yield queries.altered[name], training.values
 
     def _knn(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
-        options = {"num_classes": num_classes, "k": self.k, "temperature": self.temperature}
+        score = partial(knn_scores, num_classes=num_classes, k=self.k, temperature=self.temperature)
         scores = [
-            knn_scores(*(t.to(self.device) for t in (*pair, training.labels)), **options).cpu()
+            score(*(t.to(self.device) for t in (*pair, training.labels))).cpu()
             for pair in self._combinations(queries, training)
         ]
         return torch.stack(scores, dim=1)
@@ -322,36 +344,6 @@ class SenseOfTime(RowMetric):
                 "give: use a folder with a sub-folder for each class, or class_file of the data set"
             )
         return classes
-
-    def _pairs(self, rows: Rows) -> list[tuple[int, int]]:
-        """The pairs of both of whose classes there are samples."""
-        assert self.pairs is not None
-        present = set(rows.labels.tolist())
-        pairs = [p for p in class_pairs(self._classes(), self.pairs) if present.issuperset(p)]
-        if not pairs:
-            raise ValueError(
-                f"{rows.name} lack the pairs of opposite classes: of no pair are there samples of "
-                "both classes"
-            )
-        return pairs
-
-    def _pair_accuracies(
-        self, pairs: list[tuple[int, int]], labels: Tensor, scores: Tensor
-    ) -> dict[str, float]:
-        classes = self._classes()
-        table = torch.stack([pair_accuracy(one, labels, pairs) for one in scores.unbind(1)])
-        self.details = {
-            "pairs_of_opposites": [
-                {
-                    "classes": [classes[a], classes[b]],
-                    "samples": [int((labels == label).sum()) for label in (a, b)],
-                    **dict(zip(self._names(), column, strict=True)),
-                }
-                for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
-            ]
-        }
-        means = zip(self._names(), table.mean(dim=1).tolist(), strict=True)
-        return {f"time_pairs_{name}": mean for name, mean in means}
 
 
 def _relabelled(rows: Rows, of_label: Tensor) -> Rows:
