@@ -103,6 +103,19 @@ def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
     )
 
 
+def different_steps(first: Any, second: Any) -> list[str]:
+    """The steps in which the pipelines of two loader configs differ; none if one is built."""
+    pipelines = []
+    for loader in (first, second):
+        dataset = loader.get("dataset") if isinstance(loader, dict) else None
+        pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
+        if pipeline is None:
+            return []
+        pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
+    pairs = enumerate(itertools.zip_longest(*pipelines))
+    return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
+
+
 #: Kind of rows and the property of a model that gives them.
 _WHY = {
     "representation": "no classifier (cls_head)",
@@ -226,15 +239,7 @@ class MultiViewTestLoop(BaseLoop):
     def _build_gallery(self, queries: DataLoader | dict, gallery: DataLoader | dict) -> None:
         self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
         check_same_classes(self.dataloader.dataset, self.gallery_dataloader.dataset)
-        pipelines = []
-        for loader in (queries, gallery):  # of configs that name one
-            dataset = loader.get("dataset") if isinstance(loader, dict) else None
-            pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
-            if pipeline is None:
-                return
-            pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
-        pairs = enumerate(itertools.zip_longest(*pipelines))
-        differing = [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
+        differing = different_steps(queries, gallery)
         if differing:
             self.runner.logger.warning(
                 "the pipelines of the test videos and of the gallery differ, so their features may "

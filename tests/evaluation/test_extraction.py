@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -18,10 +19,9 @@ from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
 from sce_video.evaluation.extraction import (
     ExtractionJob,
-    device_of_process,
+    NetworkJob,
     explain_network_error,
     failure_of,
-    modules_of,
     time_limit,
 )
 from sce_video.jobs import Record
@@ -221,20 +221,22 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
     torch.testing.assert_close(found.values, one.values, atol=1e-6, rtol=1e-6)
 
 
-def test_processes_are_spread_over_the_gpus(monkeypatch):
+def test_processes_import_the_parts_and_are_spread_over_the_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     process, found = multiprocessing.current_process(), []
-    for number in (1, 2, 3, 4):
+    parts = torch.nn.Sequential(CrashingReads(), torch.nn.Linear(1, 1)).modules()
+    job = NetworkJob(None, parts, "cuda")
+    assert job._modules == ["helpers.crashing_reads"]
+    monkeypatch.setattr(job, "build", lambda device: found.append(str(device)))
+    threads = torch.get_num_threads(), cv2.getNumThreads()
+    for number in (1, 2, 3):
         monkeypatch.setattr(process, "_identity", (number,))
-        found.append(str(device_of_process("cuda")))
-    assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:0"]
-    assert str(device_of_process("cuda:1")) == "cuda:1"  # of a rank
-    assert str(device_of_process("cpu")) == "cpu"
-
-
-def test_modules_are_those_that_register_the_parts():
-    network = torch.nn.Sequential(CrashingReads(), torch.nn.Linear(1, 1))
-    assert modules_of(network.modules()) == ["helpers.crashing_reads"]
+        job.setup()
+    job._device = "cuda:1"  # of a rank
+    job.setup()
+    assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:1"]
+    torch.set_num_threads(threads[0])
+    cv2.setNumThreads(threads[1])
 
 
 def test_reasons_and_limits():

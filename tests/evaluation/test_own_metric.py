@@ -75,13 +75,3 @@ def test_a_custom_metric(tmp_path, monkeypatch):
         "knn_top5",
         "close_neighbours",
     }
-
-
-def test_a_mistyped_option_of_a_metric_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "my_close_neighbours.py").write_text(METRIC)
-    (tmp_path / "own.py").write_text(CONFIG)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ValueError, match=r"abov.*did you mean .*CloseNeighbours\.above"):
-        launch.testing_config(
-            tmp_path / "own.py", "random", cfg_options=["test_evaluator.CloseNeighbours.abov=1"]
-        )

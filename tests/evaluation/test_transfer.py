@@ -57,9 +57,8 @@ def prepared(name: str, folder: Path) -> tuple[Path, list[str]]:
     return root, arguments
 
 
-@pytest.mark.filterwarnings("ignore:The number of unique classes")  # of CIFAR100, one image each
-@pytest.mark.parametrize("name", MANY_SHOT_SETS)
-def test_every_set_from_its_tree_to_the_metric(name, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["cifar10", "flowers", "voc2007"])  # one of each kind
+def test_a_set_from_its_tree_to_the_metric(name, tmp_path, capsys):
     root, arguments = prepared(name, tmp_path)
     if name == "voc2007":
         arguments += ["--labels", str(root / "lists")]
@@ -70,8 +69,7 @@ def test_every_set_from_its_tree_to_the_metric(name, tmp_path, capsys):
     content = json.loads(out.read_text())
     (score,) = content["metrics"].values()
     assert content["metrics"].keys() == {f"many_shot_{metric}"}
-    chance = {"cifar100": 0.01, "voc2007": 0.15}.get(name, 0.34)
-    assert chance < score <= 1
+    assert (0.15 if name == "voc2007" else 0.34) < score <= 1, "above chance"
     printed = capsys.readouterr().out
     assert f"{name}: {metric} {100 * score:.2f} %, C = 1e+04" in printed
     assert f"SCE: {published}" in printed
