@@ -8,14 +8,14 @@ import os
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.video_list import MAX_LABEL
@@ -276,6 +276,41 @@ def extract_features(model: nn.Module, dataloader: DataLoader) -> Rows:
     return collect_rows(model, dataloader, mean_representation())
 
 
+def sample_columns(rows: Rows) -> dict[str, np.ndarray | RowStream]:
+    """Labels, indices and paths of rows, as they are written; :func:`read_rows` reads them."""
+    return {
+        "labels": rows.labels.cpu().numpy().astype(np.int64),
+        "indices": rows.indices.cpu().numpy().astype(np.int64),
+        "paths": text_stream(rows.paths),
+    }
+
+
+def read_rows(
+    path: str | Path, what: str, name: str, required: Sequence[str], others: Iterable[str]
+) -> tuple[Rows, dict[str, Tensor], dict]:
+    """Rows of a matrix in an .npz file, the ``others`` that it has, and the provenance."""
+    arrays, provenance = read_npz(path, what, (name, *required))
+    # No copy: a large matrix stays in the file until its rows are used.
+    matrices = {
+        key: torch.from_numpy(as_matrix(path, arrays[key], key))
+        for key in (name, *others)
+        if key in arrays
+    }
+    values = matrices.pop(name)
+    defaults = {"labels": np.full(len(values), -1), "indices": np.arange(len(values))}
+    labels, indices = (
+        torch.from_numpy(as_integers(path, arrays.get(key, default), key, len(values)))
+        for key, default in defaults.items()
+    )
+    paths = as_strings(path, arrays["paths"], "paths", len(values))
+    num_views = provenance.get("num_views", 1)
+    if not isinstance(num_views, int):
+        raise ValueError(f"{path}: 'num_views' in its protocol must be a number, got {num_views!r}")
+    failures = read_failures(path, provenance)
+    rows = Rows(values, labels, indices, paths, failures, num_views, str(path))
+    return rows, matrices, provenance
+
+
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:
     """Write ``features, labels, indices, paths`` and, as JSON text, ``protocol`` to a .npz file.
 
@@ -309,9 +344,7 @@ def write_streamed_features(
                 f"features_{name}": altered.cpu().numpy().astype(np.float32, copy=False)
                 for name, altered in samples.altered.items()
             },
-            "labels": samples.labels.cpu().numpy().astype(np.int64),
-            "indices": samples.indices.cpu().numpy().astype(np.int64),
-            "paths": text_stream(samples.paths),
+            **sample_columns(samples),
         },
         {**(provenance or {}), "num_views": samples.num_views, "failures": samples.failures},
     )
@@ -329,35 +362,19 @@ def load_features(path: str | Path) -> tuple[Rows, dict]:
         ValueError: not a feature file, lengths differ, a label is out of range, or a feature
             is not finite; the message names the file and the video.
     """
-    arrays, provenance = read_npz(path, "a feature file of this package", ("features", "paths"))
-    # No copy: a large matrix stays in the file until its rows are used.
-    matrix = torch.from_numpy(as_matrix(path, arrays["features"], "features"))
-    count = len(matrix)
-    columns = {"labels": np.full(count, -1), "indices": np.arange(count)}
-    labels, indices = (
-        torch.from_numpy(as_integers(path, arrays.get(name, default), name, count))
-        for name, default in columns.items()
-    )
-    paths = as_strings(path, arrays["paths"], "paths", count)
-    num_views = provenance.get("num_views", 1)
-    if not isinstance(num_views, int):
-        raise ValueError(f"{path}: 'num_views' in its protocol must be a number, got {num_views!r}")
-    failures = read_failures(path, provenance)
-    altered = {
-        name: torch.from_numpy(as_matrix(path, arrays[f"features_{name}"], f"features_{name}"))
-        for name in ALTERATIONS
-        if f"features_{name}" in arrays
-    }
-    features = Rows(matrix, labels, indices, paths, failures, num_views, str(path), altered=altered)
-    for name, values in {"": features.values, **features.altered}.items():
+    others = (f"features_{name}" for name in ALTERATIONS)
+    what = "a feature file of this package"
+    features, altered, provenance = read_rows(path, what, "features", ["paths"], others)
+    for name, values in {"features": features.values, **altered}.items():
         wrong, first = count_not_finite(values)
         if wrong:
-            array = f"features_{name}".rstrip("_")
             raise ValueError(
-                f"{features.source}: {wrong} of {len(features)} rows of '{array}' hold NaN or "
+                f"{features.source}: {wrong} of {len(features)} rows of '{name}' hold NaN or "
                 f"infinity, the first is row {first}, {features.paths[first]}: "
                 "the network that made them has diverged"
             )
+    altered = {name.removeprefix("features_"): values for name, values in altered.items()}
+    features = replace(features, altered=altered)
     outside = (features.labels < -1) | (features.labels > MAX_LABEL)
     rows = torch.nonzero(outside).flatten().tolist()
     if rows:

@@ -33,11 +33,8 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     the test; those of the trainings are in ``checkpoint``. ``chosen_on_test``, of a checkpoint that
     a validation metric selected, says whether that was on the tested data.
 
-    Args:
-        runner: Its config may name what it reproduces: ``benchmark`` and ``split``.
-        dataset: The evaluated data set.
-        num_views: Views of a video.
-        kind: "recognition", "representation", "detection" or "features".
+    The config of the runner may name what it reproduces: ``benchmark`` and ``split``. ``kind`` is
+    "recognition", "representation", "detection" or "features".
     """
     path = runner.cfg.get("load_from")
     checkpoint: dict[str, Any] = {"path": None}
@@ -83,10 +80,8 @@ def stated_benchmark(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The benchmark of a recipe with what the checkpoint's recipe names of the pretraining.
 
-    Returns:
-        The benchmark, in which ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are
-        those of the pretraining: None if not pretrained, "unknown" if it has no record. And the
-        reason for each entry that is unknown.
+    Its ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are None if not pretrained,
+    "unknown" if the pretraining has no record; the second dict has the reason for each of these.
     """
     file = str(checkpoint.get("path") or checkpoint.get("source") or "the file")
     random = checkpoint.get("path") is None and file.startswith("random")

@@ -40,10 +40,8 @@ _K = 20
 def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str, float]:
     """Scores of networks on the same videos, and intervals of the differences, as numbers of a row.
 
-    Args:
-        features: (N, K, C) of K clips of N videos, of the ``trained`` network and those of
-            :data:`OTHERS`.
-        labels: (N,) classes of the videos, -1 for none.
+    Features (N, K, C) of K clips of N videos are those of the ``trained`` network and of
+    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none.
 
     Returns:
         ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
@@ -63,13 +61,11 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
         row[f"rank{suffix}"] = float(effective_rank(flat))
         if labelled:  # do the clips of other videos vote for a clip's class?
             classes_of = labels.repeat_interleave(clips)
-            scores = knn_scores(
-                flat, flat, classes_of, k=_K, query_groups=videos, gallery_groups=videos
-            )
+            scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
         elif clips > 1:  # is the nearest other clip one of the same video?
             rows = torch.arange(len(videos))
-            found = rank(flat, flat, videos, videos, k=1, query_groups=rows, gallery_groups=rows)
+            found = rank(flat, flat, videos, videos, k=1, groups=(rows, rows))
             hits[name] = found.hits[:, 0].double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())

@@ -42,12 +42,8 @@ class Rows:
         counts: (N,) int64, number of rows of ``values`` of each sample; None where each has one.
         groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
         columns: Further data of the samples from the data set: name to N entries.
-        altered: Values of altered clips of the same samples, see
-            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`: alteration to a matrix of the
-            shape of ``values``.
-
-    Raises:
-        ValueError: ``values`` is no matrix, or lengths differ.
+        altered: Values of the same samples by alteration of their clips, see
+            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`; of the shape of ``values``.
     """
 
     values: Tensor
@@ -111,11 +107,7 @@ class Rows:
         return self.values.shape[1]
 
     def subset(self, keep: Tensor) -> Rows:
-        """The samples selected by ``keep``: a bool mask (N,) or indices.
-
-        Raises:
-            ValueError: samples have several rows each (``counts``).
-        """
+        """The samples selected by ``keep``: a bool mask (N,) or indices."""
         if self.counts is not None:
             raise ValueError("subset needs one row per sample, these have several (counts)")
         # A mask and indices select alike from a range.

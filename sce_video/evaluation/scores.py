@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.features import (
-    as_integers,
-    as_matrix,
-    as_strings,
-    read_failures,
-    read_npz,
-    write_npz,
-)
+from sce_video.evaluation.features import read_rows, sample_columns, write_npz
 from sce_video.evaluation.rows import Rows
 
 #: Largest difference from 1 of the sum of a video's probabilities (allows half precision).
@@ -32,12 +25,8 @@ def save_scores(path: str | Path, scores: Rows, provenance: dict | None = None) 
     Raises:
         ValueError: the name does not end in .npz.
     """
-    arrays = {
-        "scores": scores.values.detach().cpu().float().numpy(),
-        "labels": scores.labels.cpu().numpy().astype(np.int64),
-        "indices": scores.indices.cpu().numpy().astype(np.int64),
-        "paths": np.array(scores.paths, dtype=np.str_),
-    }
+    matrix = scores.values.detach().cpu().float().numpy()
+    arrays = {"scores": matrix, **sample_columns(scores)}
     if scores.central is not None:
         arrays["one_view_scores"] = scores.central.detach().cpu().float().numpy()
     write_npz(path, arrays, {**(provenance or {}), "failures": scores.failures})
@@ -53,26 +42,11 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
         ValueError: not a file of scores, lengths differ, a score is not finite, or a label is out
             of range; the message names the file and the video.
     """
-    arrays, provenance = read_npz(path, "a file of scores", ("scores", "labels", "paths"))
-    matrices = {
-        name: torch.from_numpy(as_matrix(path, arrays[name], name))
-        for name in ("scores", "one_view_scores")
-        if name in arrays
-    }
-    count = len(matrices["scores"])
-    paths = as_strings(path, arrays["paths"], "paths", count)
-    labels = as_integers(path, arrays["labels"], "labels", count)
-    indices = arrays.get("indices", np.arange(count))
-    loaded = Rows(
-        values=matrices["scores"],
-        central=matrices.get("one_view_scores"),
-        labels=torch.from_numpy(labels),
-        indices=torch.from_numpy(as_integers(path, indices, "indices", count)),
-        paths=paths,
-        failures=read_failures(path, provenance),
-        source=str(path),
+    loaded, one_view, provenance = read_rows(
+        path, "a file of scores", "scores", ["labels", "paths"], ["one_view_scores"]
     )
-    for name, values in matrices.items():
+    loaded = replace(loaded, central=one_view.get("one_view_scores"))
+    for name, values in {"scores": loaded.values, **one_view}.items():
         finite = torch.isfinite(values).all(dim=1)
         _refuse(loaded, ~finite, f"{name!r} holds NaN or infinity")
     _refuse(
@@ -115,17 +89,25 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
     # By path: another run may have had another order, or other workers.
-    orders = [_order(first, other) for other in sets]
+    aligned = [other.subset(_order(first, other)) for other in sets]
     for scores in sets:
         for values in (scores.values, scores.central):
             if values is not None:
                 off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
                 wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
                 _refuse(scores, wrong, "scores to be fused must be probabilities (softmax)")
-    kept = [scores.central for scores in sets if scores.central is not None]
+    kept = [scores.central for scores in aligned if scores.central is not None]
+
+    def mean(matrices: list[Tensor]) -> Tensor:
+        # In float64, so that the order of the sets changes nothing that is shown.
+        total = torch.zeros(first.values.shape, dtype=torch.float64)
+        for share, matrix in zip(shares, matrices, strict=True):
+            total += share * matrix.double()
+        return total.float()
+
     return Rows(
-        values=_weighted_mean([scores.values for scores in sets], orders, shares),
-        central=(_weighted_mean(kept, orders, shares) if len(kept) == len(sets) else None),
+        values=mean([scores.values for scores in aligned]),
+        central=mean(kept) if len(kept) == len(sets) else None,
         labels=first.labels,
         indices=first.indices,
         paths=first.paths,
@@ -135,19 +117,25 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
 
 def _order(first: Rows, other: Rows) -> Tensor:
     """Rows (N,) of ``other`` with the videos of ``first``; checks that both sets agree."""
-    (known, own) = (_row_of_path(scores) for scores in (other, first))
+    rows_of: list[dict[str, int]] = [{}, {}]  # path to row
+    for scores, rows in zip((other, first), rows_of, strict=True):
+        for row, path in enumerate(scores.paths):
+            if rows.setdefault(path, row) != row:
+                raise ValueError(
+                    f"{scores.name} holds {path} twice, in rows {rows[path]} and {row}"
+                )
     if other.num_classes != first.num_classes:
         raise ValueError(
             f"{other.name} has {other.num_classes} classes, {first.name} has {first.num_classes}"
         )
-    for part, rows, reference in ((other, known, first), (first, own, other)):
+    for part, rows, reference in zip((other, first), rows_of, (first, other), strict=True):
         missing = [path for path in reference.paths if path not in rows]
         if missing:
             raise ValueError(
                 f"{part.name} lacks {len(missing)} videos of {reference.name}, the first is "
                 f"{missing[0]}"
             )
-    order = torch.tensor([known[path] for path in first.paths], dtype=torch.long)
+    order = torch.tensor([rows_of[0][path] for path in first.paths], dtype=torch.long)
     differ = torch.nonzero(other.labels[order] != first.labels).flatten().tolist()
     if differ:
         row = differ[0]
@@ -157,19 +145,3 @@ def _order(first: Rows, other: Rows) -> Tensor:
             f"{int(other.labels[order[row]])} in {other.name}"
         )
     return order
-
-
-def _row_of_path(scores: Rows) -> dict[str, int]:
-    rows: dict[str, int] = {}
-    for row, path in enumerate(scores.paths):
-        if rows.setdefault(path, row) != row:
-            raise ValueError(f"{scores.name} holds {path} twice, in rows {rows[path]} and {row}")
-    return rows
-
-
-def _weighted_mean(scores: list[Tensor], orders: list[Tensor], shares: list[float]) -> Tensor:
-    # In float64, so that the order of the sets changes nothing that is shown.
-    total = torch.zeros(scores[0].shape, dtype=torch.float64)
-    for values, order, share in zip(scores, orders, shares, strict=True):
-        total += share * values[order].double()
-    return total.float()

@@ -125,8 +125,7 @@ def evaluate_many_shot(
     Without an official validation split, "val", a fifth of "train" is held out.
 
     Raises:
-        ValueError: a validation part that is missing or not official, or see
-            :func:`~sce_video.evaluation.functional.transfer.many_shot`.
+        ValueError: a validation part that is missing or not official, or see ``many_shot``.
     """
     if official_val != ("val" in parts.rows):
         raise ValueError(

@@ -14,7 +14,6 @@ from helpers.extraction import check_equal, configure, save_encoder
 from helpers.recognition import FINETUNE, RETRIEVAL
 from helpers.run_tool import free_port, run_ranks
 
-from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
 from sce_video.evaluation.extraction import (
@@ -163,15 +162,6 @@ def test_parts_of_a_config(videos, checkpoint, tmp_path):
         lists("val")
     kept = launch.extraction_config(RETRIEVAL, str(checkpoint), tmp_path / "f.npz")
     assert kept.benchmark.dataset == "ucf101"
-
-
-def test_a_checkpoint_of_another_network_is_refused(videos, checkpoint, tmp_path):
-    cfg = configure(videos, checkpoint, tmp_path / "f.npz")
-    cfg.model.backbone.depth = 34
-    with pytest.raises(ValueError, match=r"encoder\.pth is of another backbone"):
-        launch.test(cfg)
-    with pytest.raises(ValueError, match=r"saved as \.npz"):
-        VideoRunner.from_cfg(configure(videos, checkpoint, tmp_path / "f.txt")).test()
 
 
 def test_files_that_crash_a_worker_are_failures(videos, checkpoint, tmp_path):

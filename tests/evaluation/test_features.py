@@ -90,13 +90,10 @@ def test_saved_and_loaded_without_pickle(tmp_path):
     path = tmp_path / "deep" / "f.npz"
     save_features(path, features, {"clips": 10})
     loaded, provenance = load_features(path)
-    assert torch.equal(loaded.features, features.features)
-    assert torch.equal(loaded.labels, features.labels)
-    assert torch.equal(loaded.indices, features.indices)
-    assert loaded.paths == features.paths
-    assert loaded.failures == features.failures
-    assert loaded.num_views == 30
-    assert provenance["clips"] == 10
+    for name in ("features", "labels", "indices"):
+        assert torch.equal(getattr(loaded, name), getattr(features, name)), name
+    assert (loaded.paths, loaded.failures) == (features.paths, features.failures)
+    assert loaded.num_views == 30 and provenance["clips"] == 10
     with np.load(path, allow_pickle=False) as stored:
         assert stored["features"].dtype == np.float32
         assert json.loads(str(stored["protocol"]))["num_views"] == 30

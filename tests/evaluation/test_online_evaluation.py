@@ -119,8 +119,7 @@ def test_without_queries_the_video_or_its_group_is_excluded(tmp_path):
             features.features,
             features.labels,
             k=1,
-            query_groups=groups,
-            gallery_groups=groups,
+            groups=(groups, groups),
         )
         expected = top_k_accuracy(scores, features.labels, (1,))[1]
         assert lines(tmp_path / name / "online_evaluation.jsonl")[-1]["knn_top1"] == expected

@@ -79,33 +79,14 @@ def test_mean_of_the_softmax_vectors_not_of_the_logits():
     exponents = np.exp(logits.astype(np.float64))
     softmax = exponents / exponents.sum(1, keepdims=True)
     assert softmax.mean(0).argmax() == 1 and logits.mean(0).argmax() == 0, "the two rules differ"
+    inputs = [view[None] for view in cut_views(video, 0, 3)]  # cut already: the middle one
+    central = class_scores()(Logits(), {"inputs": inputs}).central[0]
+    np.testing.assert_allclose(central, softmax[1], atol=1e-6)
     for max_views in (2, 30):
         rows = class_scores(max_views)(Logits(), {"videos": [video]})
         assert rows.num_views == 3 and rows.values.shape == rows.central.shape == (1, 3)
         np.testing.assert_allclose(rows.values[0], softmax.mean(0), atol=1e-6)
         np.testing.assert_allclose(rows.central[0], softmax[1], atol=1e-6)
-
-
-def test_the_one_view_scores_are_those_of_the_central_crop_of_the_central_clip():
-    logits = torch.arange(18, dtype=torch.uint8).reshape(2, 3, 3) % 5  # of 2 clips x 3 crops
-    frames = torch.zeros(2, 9, 3, 3, dtype=torch.uint8)
-    frames[:, ::3, :, 0] = logits
-    video = {
-        "frames": frames,
-        "positions": torch.tensor([[0], [1]]),
-        "offsets": torch.tensor([[0, 0], [3, 0], [6, 0]]),
-        "crop_size": 3,
-    }
-    softmax = logits.float().softmax(2)
-    for max_views in (4, 30):
-        rows = class_scores(max_views)(Logits(), {"videos": [video]})
-        assert rows.num_views == 6
-        torch.testing.assert_close(rows.central[0], softmax[1, 1])
-        torch.testing.assert_close(rows.values[0], softmax.mean((0, 1)))
-    inputs = [view[None] for view in cut_views(video, 3, 6)]  # one clip, cut already
-    rows = class_scores()(Logits(), {"inputs": inputs})
-    assert rows.num_views == 3
-    torch.testing.assert_close(rows.central[0], softmax[1, 1])
 
 
 def test_results_equal_a_loop_over_views_and_have_the_full_provenance(videos, finetuned, tmp_path):
@@ -198,31 +179,6 @@ def test_labels_out_of_range_raise_with_file_and_line(videos, finetuned, tmp_pat
 def save(weights, path):
     torch.save({"state_dict": weights, "meta": {}}, path)
     return path
-
-
-def test_checkpoints_of_another_model_are_refused(videos, finetuned, tmp_path):
-    weights = load_checkpoint_file(finetuned)["state_dict"]
-    backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
-    head = {k: v for k, v in weights.items() if not k.startswith("backbone.")}
-    for content, options, message in (
-        (head, {}, "no backbone weight of the model is in"),
-        (backbone, {}, "has no classifier"),
-        (weights, {"model__backbone__depth": 34}, "another backbone than the model"),
-        (weights, {"model__cls_head__num_classes": 3}, "another number of classes"),
-    ):
-        path = save(content, tmp_path / "some.pth")
-        with pytest.raises(ValueError, match=message) as raised:
-            run_test(videos, path, tmp_path, **options)
-        assert "some.pth" in str(raised.value)
-
-
-def test_a_pretraining_config_cannot_be_tested_as_a_classifier(videos, tmp_path):
-    cfg = launch.testing_config(FINETUNE, "random", cfg_options=small_options(videos))
-    cfg.work_dir = str(tmp_path)
-    cfg.data_preprocessor = None
-    cfg.model = {"type": "Encoder", "backbone": cfg.model.backbone}
-    with pytest.raises(ValueError, match=r"TopKAccuracy .* Encoder .* no classifier \(cls_head\)"):
-        launch.test(cfg)
 
 
 # -- starting from a pretrained backbone -------------------------------------------------------

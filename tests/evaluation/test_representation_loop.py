@@ -13,7 +13,6 @@ from helpers import evaluation_fakes  # noqa: F401  registers the tiny network a
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
 from mmengine.config import Config
 
-from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
     KNN,
@@ -125,6 +124,7 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
         ({"evaluator": [], "group_pattern": "(a)"}, "test_evaluator names no metric"),
         ({"precision": "float8", "group_pattern": "(a)"}, "precision must be one of"),
         ({"gallery_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
+        ({"evaluator": [{"type": "TopKAccuracy"}]}, r"TopKAccuracy .* no classifier \(cls_head\)"),
     ],
 )
 def test_wrong_settings_are_refused_before_any_work(tmp_path, test_cfg, message):
@@ -176,18 +176,6 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
     json.dumps(described)
 
 
-def test_sets_with_different_class_folders_are_refused():
-    class Folder:
-        def __init__(self, *classes):
-            self.metainfo = {"classes": classes}
-
-    check_same_classes(Folder("run", "walk"), Folder("run", "walk"))
-    check_same_classes(Folder(), Folder("run"))  # an annotation list names no classes
-    check_same_classes(object(), object())
-    with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*gallery has \[\]"):
-        check_same_classes(Folder("jump", "run"), Folder("run"))
-
-
 def test_steps_in_which_pipelines_differ_are_named():
     def loader(*steps):
         return {"dataset": {"type": "VideoDataset", "pipeline": steps}}
@@ -198,54 +186,3 @@ def test_steps_in_which_pipelines_differ_are_named():
     assert found.startswith("step 0: ") and "72" in found and "256" in found
     assert len(different_steps(loader(one, two), loader(one))) == 1
     assert different_steps(loader(one), object()) == []
-
-
-TOOL_CONFIG = """
-custom_imports = dict(imports=["helpers.evaluation_fakes"])
-default_scope = "sce_video"
-model = dict(type="TinyEncoder")
-randomness = dict(seed=7)
-_collate = dict(type="sce_video.collate_colours")
-_data = dict(type="ColourVideos", count=12)
-test_dataloader = dict(batch_size=5, num_workers=0, dataset=_data, collate_fn=_collate)
-test_cfg = dict(
-    type="MultiViewTestLoop",
-    group_pattern=r"person(\\d+)",
-)
-test_evaluator = [dict(type="KNN", k=20), dict(type="FeatureStatistics")]
-log_level = "WARNING"
-"""
-
-
-@pytest.fixture
-def tool(repo, tmp_path):
-    spec = importlib.util.spec_from_file_location("tools_test", repo / "tools" / "test.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = tmp_path / "tiny.py"
-    config.write_text(TOOL_CONFIG)
-
-    def run(checkpoint, *options):
-        out = tmp_path / "out.json"
-        work = ["--work-dir", str(tmp_path / "work"), "--out", str(out)]
-        status = module.main([str(config), str(checkpoint), *work, *options])
-        return status, json.loads(out.read_text()) if status == 0 else None
-
-    return run
-
-
-def test_tool_evaluates_random_weights_and_reports_errors(tool, tmp_path, capsys):
-    status, written = tool("random", "--cfg-options", "test_evaluator.KNN.k=1")
-    assert status == 0
-    assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 7"
-    assert written["protocol"]["protocols"] == {"knn": {"k": 1, "temperature": 0.07}}
-    torch.save({"state_dict": {"trunk.weight": torch.ones(1)}}, tmp_path / "other.pth")
-    for arguments, message in (
-        ((tmp_path / "other.pth",), "no backbone weight of the model is in"),
-        ((tmp_path / "none.pth",), "no checkpoint at"),
-        (("random", "--cfg-options", "test_dataloader.batchsize=3"), "batch_size"),
-        (("random", "--cfg-options", "test_cfg.group_patern=a"), "group_pattern"),
-    ):
-        status, _ = tool(*arguments)
-        assert status == 2
-        assert message in capsys.readouterr().err

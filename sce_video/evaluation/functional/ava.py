@@ -105,16 +105,10 @@ def write_result_csv(path: str | Path, detections: Detections, actions: Sequence
 
 @dataclass(frozen=True)
 class AvaResult:
-    """Average precisions.
+    """Average precisions, 0 to 1, of the scored actions by id, and their mean.
 
-    Attributes:
-        mAP: Mean over the scored actions that have ground truth, 0 to 1; NaN when none has.
-        per_class: Average precision by action id, scored actions alone; NaN without ground truth.
-        num_boxes: Ground-truth boxes by action id, scored actions alone.
-        key_frames: Key frames of the ground truth.
-        detections: Number of evaluated detection boxes.
-        names: Name of the action by id.
-        interval: 95 % interval of the mean, see ``resamples`` of :func:`evaluate_ava`.
+    ``mAP`` is over those that have ground truth, of which there are ``num_boxes``; the others have
+    NaN. ``key_frames`` of the ground truth, ``detections`` boxes were evaluated.
     """
 
     mAP: float  # noqa: N815 - the name in the literature
@@ -231,10 +225,7 @@ def evaluate_ava(
 def average_precision(scores: np.ndarray, hits: np.ndarray, count: int) -> float:
     """Area under the precision-recall curve with monotone precision; NaN without ground truth.
 
-    Args:
-        scores: (M,); of equal scores the later ranks first.
-        hits: (M,) bool, true positives.
-        count: Number of ground-truth boxes.
+    Of scores (M,), of equal ones the later ranks first, and hits (M,) bool of ``count`` boxes.
     """
     if count == 0:
         return math.nan
@@ -264,11 +255,8 @@ def _hits(
     as well, so the pairs above it are all that matters; and as a detection has one box only that it
     can hit, the best detection of each box is the hit, in whatever order they are looked at.
 
-    Args:
-        found: (P,) detections of the overlapping pairs, ascending, the highest overlap first.
-        true: (P,) their ground-truth boxes.
-        of_action: (G,) bool, the ground-truth boxes of the action.
-        scores: (M,) of the action; -inf: no detection (behind all others it changes no precision).
+    Pairs (P,) of detections, ascending, the highest overlap first, and ground-truth boxes; those of
+    the action are ``of_action`` (G,) bool. A score (M,) of -inf is no detection.
     """
     hits = np.zeros(len(scores), dtype=bool)
     chosen = of_action[true] & (scores[found] > -np.inf)
@@ -288,13 +276,10 @@ def _interval(
     count: int,
     resamples: int,
 ) -> tuple[float, float] | None:
-    """Bootstrap interval over videos of the mean; None if no draw holds ground truth.
+    """Bootstrap interval over ``count`` videos of the mean; None if no draw holds ground truth.
 
-    Args:
-        of_actions: Scores (M,), hits (M,) bool and videos (G,) of the ground truth of each action.
-        videos: (M,) index of the video of each detection.
-        count: Number of videos V, of which V are drawn with replacement.
-        resamples: Number of draws.
+    Of each action scores (M,), hits (M,) bool and videos (G,) of the ground truth; ``videos`` (M,)
+    are those of the detections.
     """
     drawn = np.random.default_rng(0).integers(count, size=(resamples, count))
     drawn += count * np.arange(resamples)[:, None]

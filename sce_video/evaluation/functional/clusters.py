@@ -91,15 +91,12 @@ def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`: time grows with N
     instead of its square, and near-duplicates, which lie in the same cell or in neighbouring ones,
-    are found all the same.
-
-    Returns:
-        Cosines (N, k') and rows (N, k') in descending order, k' = min(k, N - 1). A row with fewer
-        others in its cells has -inf in the remaining slots.
+    are found all the same. Cosines and rows (N, min(k, N - 1)) are in descending order; a row with
+    fewer others in its cells has -inf in the remaining slots.
     """
     k, rows = min(k, len(x) - 1), torch.arange(len(x))
     if len(x) <= EXACT_ROWS:
-        return nearest_neighbours(x, x, k, query_groups=rows, gallery_groups=rows)
+        return nearest_neighbours(x, x, k, groups=(rows, rows))
     similar, where = nearest_in_cells(x, x, k, rows, rows)
     return similar, where.long()
 

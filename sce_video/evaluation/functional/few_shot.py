@@ -27,11 +27,8 @@ CLASSIFIERS = ("linear", "class_mean")
 def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
     """Samples of labels (N,) drawn for each number of shots; a larger one contains the smaller.
 
-    Returns:
-        For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them.
-
-    Raises:
-        ValueError: a class has fewer samples than ``max(shots)``; it is named.
+    For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them; ValueError
+    names a class with fewer samples.
     """
     classes, counts = labels.unique(return_counts=True)
     scarce = int(counts.argmin())

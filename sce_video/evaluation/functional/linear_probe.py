@@ -113,8 +113,7 @@ def group_split(
 ) -> tuple[Tensor, Tensor]:
     """As :func:`stratified_split`, but whole groups are held out, ``round(fraction * groups)``.
 
-    At least one, and none with the last training samples of a class; validation is empty if every
-    group has some.
+    At least one, and none with the last training samples of a class.
     """
     names, classes = groups.unique(), len(labels.unique())
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
@@ -159,8 +158,7 @@ def fit_linear_probe(
         on_fit: Called after each fit; there are :func:`num_fits`.
 
     Raises:
-        ValueError: bad labels, ``val_fraction`` not between 0 and 1, features that are not finite,
-            fewer than two classes, empty grid.
+        ValueError: features, labels or a grid that cannot be used, fewer than two classes.
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")

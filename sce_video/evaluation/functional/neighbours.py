@@ -17,6 +17,8 @@ from sce_video.evaluation.functional.accuracy import check_class_numbers
 
 #: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192
+#: One of the queries, one of the gallery.
+Pair = tuple[Tensor, Tensor]
 
 
 class NotFiniteError(ValueError):
@@ -72,10 +74,8 @@ def nearest_neighbours(
     gallery: Tensor,
     k: int,
     *,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
-    query_mean: Tensor | None = None,
-    gallery_mean: Tensor | None = None,
+    groups: Pair | None = None,
+    means: Pair | None = None,
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> tuple[Tensor, Tensor]:
@@ -84,18 +84,17 @@ def nearest_neighbours(
     Exact: every pair is compared, ``block`` queries by ``gallery_block`` rows at a time, so memory
     is bounded by their product. Of equally similar rows the one of lower index comes first.
 
-    Queries (N, C) and gallery (M, C) are on one device and normalised here, after ``query_mean``
-    and ``gallery_mean`` (C,) have been subtracted, if given. With ``query_groups`` (N,) and
-    ``gallery_groups`` (M,), integers, rows of the query's own group are excluded: unique ids
-    exclude the query itself, ids of persons all videos of its person.
+    Queries (N, C) and gallery (M, C) are on one device and normalised here, after the ``means``
+    (C,) of either have been subtracted, if given. With ``groups``, integers (N,) and (M,), rows of
+    the query's own group are excluded: unique ids exclude the query itself, ids of persons all
+    videos of its person.
 
     Returns:
         Similarities (N, k') and gallery indices (N, k'), k' = min(k, M), in descending order. If a
         query has fewer than k' rows left, the remaining slots have similarity -inf.
 
     Raises:
-        ValueError: sizes differ, ``k < 1``, features not finite, only one of the groups given, a
-            block below 1.
+        ValueError: sizes differ, ``k < 1``, features not finite, a block below 1.
     """
     check_features(queries, "queries")
     _check_shape(gallery, "gallery")
@@ -106,12 +105,11 @@ def nearest_neighbours(
         )
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    if (query_groups is None) != (gallery_groups is None):
-        raise ValueError("query_groups and gallery_groups go together, got only one of them")
-    sizes = {"query_groups": len(queries), "gallery_groups": len(gallery)}
-    for groups, (name, size) in zip((query_groups, gallery_groups), sizes.items(), strict=True):
-        if groups is not None and groups.shape != (size,):
-            raise ValueError(f"{name} must be ({size},), got {tuple(groups.shape)}")
+    if groups is not None and (len(groups[0]), len(groups[1])) != (len(queries), len(gallery)):
+        raise ValueError(
+            f"{len(groups[0])} and {len(groups[1])} groups of {len(queries)} queries and a gallery "
+            f"of {len(gallery)} rows"
+        )
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
     k = min(k, len(gallery))
@@ -119,6 +117,7 @@ def nearest_neighbours(
     best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     where = torch.zeros_like(best, dtype=torch.long)
     # Where all queries fit into a block they are normalised once, not per block of the gallery.
+    query_mean, gallery_mean = means or (None, None)
     few = normalised(queries, query_mean) if len(queries) <= block else None
     for offset in range(0, len(gallery), gallery_block):
         columns = slice(offset, offset + gallery_block)
@@ -130,8 +129,8 @@ def nearest_neighbours(
             # Here and not in a pass of its own, which would read a memory-mapped gallery twice.
             if not bool(torch.isfinite(similar).all()):
                 check_features(gallery, "gallery")
-            if query_groups is not None and gallery_groups is not None:
-                same = query_groups[rows, None] == gallery_groups[None, columns]
+            if groups is not None:
+                same = groups[0][rows, None] == groups[1][None, columns]
                 similar.masked_fill_(same, float("-inf"))
             _improve(best[rows], where[rows], similar, offset)
     return best, where
@@ -171,8 +170,7 @@ def knn_scores(
     num_classes: int | None = None,
     k: int = 20,
     temperature: float = 0.07,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
+    groups: Pair | None = None,
     block: int = 1024,
 ) -> Tensor:
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
@@ -202,9 +200,7 @@ def knn_scores(
     check_class_numbers(gallery_labels, len(gallery), "gallery_labels", num_classes)
     if num_classes is None:
         num_classes = int(gallery_labels.max()) + 1
-    similar, neighbours = nearest_neighbours(
-        queries, gallery, k, query_groups=query_groups, gallery_groups=gallery_groups, block=block
-    )
+    similar, neighbours = nearest_neighbours(queries, gallery, k, groups=groups, block=block)
     alone = torch.isneginf(similar[:, 0])
     if bool(alone.any()):
         raise ValueError(
@@ -247,8 +243,7 @@ def rank(
     *,
     k: int = 10,
     centred: bool = True,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
+    groups: Pair | None = None,
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> Ranking:
@@ -262,23 +257,13 @@ def rank(
     Raises:
         ValueError: labels out of range, sizes that differ, ``k < 1``.
     """
-    for features, labels, name in (
-        (queries, query_labels, "query_labels"),
-        (gallery, gallery_labels, "gallery_labels"),
-    ):
-        check_class_numbers(labels, len(features), name)
+    check_class_numbers(query_labels, len(queries), "query_labels")
+    check_class_numbers(gallery_labels, len(gallery), "gallery_labels")
     check_features(queries, "queries")
     check_features(gallery, "gallery")
+    means = (feature_mean(queries), feature_mean(gallery)) if centred else None
     similarities, indices = nearest_neighbours(
-        queries,
-        gallery,
-        k,
-        query_groups=query_groups,
-        gallery_groups=gallery_groups,
-        query_mean=feature_mean(queries) if centred else None,
-        gallery_mean=feature_mean(gallery) if centred else None,
-        block=block,
-        gallery_block=gallery_block,
+        queries, gallery, k, groups=groups, means=means, block=block, gallery_block=gallery_block
     )
     # An unused slot has the index 0, whose label may be the right one.
     hits = (gallery_labels[indices] == query_labels[:, None]) & ~torch.isneginf(similarities)

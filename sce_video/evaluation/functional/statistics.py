@@ -33,15 +33,11 @@ def bootstrap_intervals(
         classes: (N,) labels; the mean over rows becomes the mean of the class means, over the
             classes that occur in a draw.
         confidence: Between 0 and 1.
-        resamples: Number of draws, the same ones for all columns; they are those of ``seed``.
-        seed: The global random state is neither used nor changed.
+        resamples: Number of draws, the same ones for all columns.
+        seed: Of the draws; the global random state is neither used nor changed.
 
     Returns:
         (M, 2) lower and upper ends; None for fewer than two units, of which there is no interval.
-
-    Raises:
-        ValueError: no rows, sizes that differ, values that are not finite, a confidence outside
-            (0, 1), no resamples.
     """
     outcomes = np.asarray(outcomes, dtype=np.float64)
     if outcomes.ndim != 2 or outcomes.size == 0:

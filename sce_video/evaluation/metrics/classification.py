@@ -89,15 +89,10 @@ class AVAMeanAP(RowMetric):
     and the 95 % bootstrap interval of the mean over videos.
 
     Args:
-        ann_file: Key frames with ground truth, written by ``sce-video prepare ava``; None uses that
-            of the data set.
-        actions: ``ava_actions.json``, written by the same tool.
+        ann_file: Key frames with ground truth; None uses that of the data set.
+        actions: ``ava_actions.json``; both are written by ``sce-video prepare ava``.
         csv: File for the detections in the official form (a line per box and action), relative to
             the work dir; None for no file.
-
-    Raises:
-        FileNotFoundError: ``actions`` does not exist.
-        ValueError: ``actions`` is malformed.
     """
 
     kinds = ("detection",)

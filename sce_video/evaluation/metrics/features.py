@@ -103,8 +103,8 @@ def retrieve(
     ``block`` queries and ``gallery_block`` gallery rows are compared at a time.
 
     Raises:
-        ValueError: no labels, features of different sizes, a rank below 1, a query
-            without any gallery video; the message names files and videos.
+        ValueError: no labels, features of different sizes, a rank below 1, a query without any
+            gallery video; the message names files and videos.
     """
     check_ranks(ks)
     for features in (queries, gallery):
@@ -113,8 +113,10 @@ def retrieve(
     # A video must not be found by itself where the two sets overlap: groups by path, in which no
     # query has the group -1 of the gallery videos that are no queries.
     number = {path: i for i, path in enumerate(queries.paths)}
-    query_groups = torch.tensor([number[path] for path in queries.paths])
-    gallery_groups = torch.tensor([number.get(path, -1) for path in gallery.paths])
+    groups = (
+        torch.tensor([number[path] for path in queries.paths]),
+        torch.tensor([number.get(path, -1) for path in gallery.paths]),
+    )
     held = set(gallery.paths)
     shared = sum(path in held for path in queries.paths)
     rankings = {
@@ -125,8 +127,7 @@ def retrieve(
             gallery.labels,
             k=max(ks),
             centred=name == "centred",
-            query_groups=query_groups if shared else None,
-            gallery_groups=gallery_groups if shared else None,
+            groups=groups if shared else None,
             block=block,
             gallery_block=gallery_block,
         )
@@ -176,7 +177,8 @@ class KNN(RowMetric):
         elif rows.groups is None:
             raise ValueError("kNN needs either a gallery or groups: give one of them")
         else:
-            groups = rows.groups.to(self.device)
+            own = rows.groups.to(self.device)
+            groups = own, own
         # Groups: the rows are their own gallery, without those of the same group.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
@@ -185,8 +187,7 @@ class KNN(RowMetric):
             other.values.to(self.device),
             other.labels.to(self.device),
             num_classes=num_classes,
-            query_groups=groups,
-            gallery_groups=groups,
+            groups=groups,
             **self.settings(),
         ).cpu()
         return self.means_of({f"knn_top{k}": top_k_hits(scores, rows.labels, k) for k in (1, 5)})
@@ -196,13 +197,8 @@ class KNN(RowMetric):
 class LinearProbe(RowMetric):
     """``linear_top1, linear_top5, linear_mean_class`` (0 to 1) of a probe fitted on the gallery.
 
-    See :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`.
-
-    Args:
-        l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the gallery, or of its groups, held out to select one.
-        seed: Seed of that split.
-        max_iter: Maximum number of L-BFGS iterations per fit.
+    Of the weight decays of ``l2_grid`` one is selected on ``val_fraction`` of the gallery, or of
+    its groups, see :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`.
     """
 
     key = "linear"
@@ -244,18 +240,10 @@ class LinearProbe(RowMetric):
 class FewShot(RowMetric):
     """``few_shot_linear_1, ..., few_shot_class_mean_1, ...``: accuracy (0 to 1) from 1, ... labels.
 
-    The mean over the draws; results.json has their 95 % confidence intervals under ``few_shot``.
-    An interval is that of the draw of the labelled samples, with the queries as they are. See
-    :func:`~sce_video.evaluation.functional.few_shot.few_shot_hits`.
-
-    Args:
-        shots: Labelled samples of each class.
-        draws: How often they are drawn, at least 2.
-        l2: Weight decay of the linear classifier.
-        seed: Of the first draw.
-
-    Raises:
-        ValueError: no shots or one below 1, fewer than two draws, ``l2`` not above 0.
+    The mean over the draws, 2 or more; results.json has their 95 % confidence intervals under
+    ``few_shot``: of the draw of the labelled samples, with the queries as they are. ``shots`` are
+    labelled samples of each class, ``l2`` (above 0) is the weight decay of the linear classifier.
+    See :func:`~sce_video.evaluation.functional.few_shot.few_shot_hits`.
     """
 
     key = "few_shot"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -157,12 +158,8 @@ class SenseOfTime(RowMetric):
             results.json. See :func:`~sce_video.evaluation.functional.accuracy.pair_accuracy`.
         factors: Form of the class names, "{appearance}_{motion}"; adds ``time_appearance_CLIPS``
             and ``time_motion_CLIPS``, the accuracy of linear probes fitted to each alone.
-        k: Neighbours of kNN.
-        temperature: Of their weights.
-
-    Raises:
-        ValueError: unknown alterations or measures, pairs or factors without ``linear``, ``k < 1``
-            or ``temperature <= 0``.
+        k: Neighbours of kNN, whose weights have the ``temperature``.
+        temperature: See ``k``.
     """
 
     key = "sense_of_time"
@@ -194,12 +191,7 @@ class SenseOfTime(RowMetric):
         self.pairs, self.factors, self.k, self.temperature = pairs, factors, k, temperature
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class.
-
-        Raises:
-            ValueError: rows without altered values, one class only, names of classes that are not
-                known, pairs or factors that they do not have, or see ``check_comparable``.
-        """
+        """See the class."""
         for part in (rows,) if gallery is None else (rows, gallery):
             self._check(part)
         classes = [] if self.pairs is None and self.factors is None else self._classes()
@@ -220,8 +212,7 @@ class SenseOfTime(RowMetric):
                 scores = self._probes("linear probes of altered clips:", rows, gallery)
                 metrics |= self._accuracies(name, scores, rows.labels)
             else:
-                function = self._knn if name == "knn" else self._retrieval
-                found = for_each_group(rows, gallery, function)
+                found = for_each_group(rows, gallery, partial(self._neighbours, name))
                 metrics |= self._accuracies(name, found, rows.labels)
         metrics |= self._similarities(rows)
         for factor, (_, of_label) in factors.items():
@@ -282,13 +273,18 @@ class SenseOfTime(RowMetric):
         for name in self.alterations:
             yield queries.altered[name], training.values
 
-    def _knn(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
-        score = partial(knn_scores, num_classes=num_classes, k=self.k, temperature=self.temperature)
-        scores = [
-            score(*(t.to(self.device) for t in (*pair, training.labels))).cpu()
-            for pair in self._combinations(queries, training)
-        ]
-        return torch.stack(scores, dim=1)
+    def _neighbours(self, measure: str, queries: Rows, training: Rows, num_classes: int) -> Tensor:
+        """Class scores of kNN, or hits of retrieval."""
+        labels = queries.labels.to(self.device), training.labels.to(self.device)
+        options: dict[str, Any] = {"k": self.k, "temperature": self.temperature}
+        found = []
+        for pair in self._combinations(queries, training):
+            q, t = (values.to(self.device) for values in pair)
+            if measure == "knn":
+                found.append(knn_scores(q, t, labels[1], num_classes=num_classes, **options).cpu())
+            else:
+                found.append(rank(q, t, *labels, k=1).hits[:, 0].cpu())
+        return torch.stack(found, dim=1)
 
     def _probes(self, name: str, rows: Rows, gallery: Rows | None) -> Tensor:
         """Scores of linear probes, fitted to unaltered clips and to each alteration."""
@@ -307,14 +303,6 @@ class SenseOfTime(RowMetric):
                 return torch.stack(scores, dim=1)
 
             return for_each_group(rows, gallery, linear)
-
-    def _retrieval(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
-        labels = queries.labels, training.labels
-        hits = [
-            rank(*(t.to(self.device) for t in (*pair, *labels)), k=1).hits.cpu()
-            for pair in self._combinations(queries, training)
-        ]
-        return torch.cat(hits, dim=1)
 
     # -- numbers ---------------------------------------------------------------------------
 

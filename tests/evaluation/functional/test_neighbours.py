@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import Rows, knn_scores, nearest_neighbours, retrieve, top_k_accuracy
+from sce_video.evaluation import Rows, knn_scores, nearest_neighbours, retrieve
 from sce_video.evaluation.functional import neighbours
 from sce_video.evaluation.functional.neighbours import (
     ROW_BLOCK,
@@ -50,25 +50,12 @@ def test_ties_go_to_the_lower_index(gallery_block):
     assert slots.tolist() == [[1, 3, 4, 6], [2, 7, 0, 1], [0, 5, 1, 2]]
 
 
-def test_ties_among_the_neighbours_are_in_index_order():
-    generator = torch.Generator().manual_seed(4)
-    # A row of the gallery picks one entry of the query: similarities are exact, with many ties.
-    picked = torch.randint(0, 16, (4000,), generator=generator)
-    for query in torch.randn(4, 16, generator=generator):
-        best = query.topk(2).indices
-        k = int(torch.isin(picked, best).sum())  # exactly the two best entries: no tie at the end
-        for wanted in (3, k, k + 1, 3999):
-            _, slots = nearest_neighbours(query[None], torch.eye(16)[picked], wanted)
-            _, order = brute_force(query[None], torch.eye(16)[picked], wanted)
-            np.testing.assert_array_equal(slots.numpy(), order)
-
-
 def test_rows_of_the_querys_own_group_are_excluded():
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(20, 5, generator=generator)
     groups = torch.arange(20) // 4
     values, slots = nearest_neighbours(
-        features, features, 6, query_groups=groups, gallery_groups=groups, block=3, gallery_block=8
+        features, features, 6, groups=(groups, groups), block=3, gallery_block=8
     )
     assert not (groups[slots] == groups[:, None]).any()
     expected, order = brute_force(features, features, 6, groups, groups)
@@ -82,12 +69,8 @@ def test_invalid_input_raises():
         nearest_neighbours(good, torch.ones(3, 5), 1)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         nearest_neighbours(good, good, 0)
-    with pytest.raises(ValueError, match="go together"):
-        nearest_neighbours(good, good, 1, query_groups=torch.zeros(3))
-    with pytest.raises(ValueError, match=r"gallery_groups must be \(3,\), got \(2,\)"):
-        nearest_neighbours(
-            good, good, 1, query_groups=torch.zeros(3), gallery_groups=torch.zeros(2)
-        )
+    with pytest.raises(ValueError, match="3 and 2 groups of 3 queries and a gallery of 3"):
+        nearest_neighbours(good, good, 1, groups=(torch.zeros(3), torch.zeros(2)))
     bad = good.clone()
     bad[2, 1] = float("nan")
     with pytest.raises(ValueError, match=r"1 of 3 rows hold NaN.*row 2"):
@@ -96,27 +79,12 @@ def test_invalid_input_raises():
         check_features(torch.ones(0, 4), "gallery")
 
 
-def test_many_blocks_in_any_order_of_similarity():
-    # Ascending: every block is better than all before it. Descending: the first block stays.
-    generator = torch.Generator().manual_seed(5)
-    query = torch.tensor([[1.0, 0.0]])
-    angles = torch.linspace(0, 3, 997)
-    for order in (torch.arange(997), torch.arange(996, -1, -1), torch.randperm(997)):
-        turned = angles[order]
-        gallery = torch.stack([turned.cos(), turned.sin()], dim=1)
-        gallery *= 0.5 + torch.rand(997, 1, generator=generator)
-        for k in (1, 7, 400):
-            values, slots = nearest_neighbours(query, gallery, k, gallery_block=31)
-            assert slots[0].tolist() == turned.argsort()[:k].tolist()
-            np.testing.assert_allclose(values[0], angles[:k].cos(), atol=1e-6)
-
-
 def test_means_are_subtracted_before_normalisation():
     generator = torch.Generator().manual_seed(6)
     queries = torch.randn(9, 5, generator=generator) + 3
     gallery = torch.randn(40, 5, generator=generator) - 2
-    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(gallery)}
-    values, slots = nearest_neighbours(queries, gallery, 6, **means, block=4, gallery_block=9)
+    means = feature_mean(queries), feature_mean(gallery)
+    values, slots = nearest_neighbours(queries, gallery, 6, means=means, block=4, gallery_block=9)
     expected, order = brute_force(
         queries.double() - queries.double().mean(0), gallery.double() - gallery.double().mean(0), 6
     )
@@ -153,9 +121,7 @@ def test_the_gallery_is_not_copied():
 
     with Largest():
         mean = feature_mean(gallery)
-        nearest_neighbours(
-            queries, gallery, 5, query_mean=mean, gallery_mean=mean, block=16, gallery_block=4096
-        )
+        nearest_neighbours(queries, gallery, 5, means=(mean, mean), block=16, gallery_block=4096)
         check_features(gallery, "gallery")
     # Mean and check take blocks of their own size, the mean in float64.
     assert max(sizes) <= ROW_BLOCK * 64 * 8 == gallery.nbytes // 4
@@ -193,19 +159,6 @@ def test_equals_a_loop(k, temperature):
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_querys_group_does_not_vote():
-    features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.9, 0.2], [0.0, 1.0]])
-    labels = torch.tensor([0, 0, 1, 1])
-    groups = torch.tensor([0, 0, 1, 1])
-    scores = knn_scores(features, features, labels, k=1, query_groups=groups, gallery_groups=groups)
-    assert scores.argmax(dim=1).tolist() == [1, 1, 0, 0]
-
-
-def test_a_class_without_votes_is_never_a_hit():
-    scores = knn_scores(torch.eye(2), torch.eye(2), torch.tensor([3, 4]), k=1)
-    assert top_k_accuracy(scores, torch.tensor([0, 0]), (5,))[5] == 0.0
-
-
 def test_invalid_input_of_knn_raises():
     x, y = torch.eye(3), torch.arange(3)
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
@@ -216,7 +169,7 @@ def test_invalid_input_of_knn_raises():
         knn_scores(x, x, y, num_classes=2)
     same = torch.zeros(3, dtype=torch.long)
     with pytest.raises(ValueError, match="3 queries have no neighbour"):
-        knn_scores(x, x, y, query_groups=same, gallery_groups=same)
+        knn_scores(x, x, y, groups=(same, same))
 
 
 # -- retrieval -----------------------------------------------------------------------------------

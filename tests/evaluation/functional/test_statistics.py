@@ -4,9 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest, bootstrap, t, ttest_ind, ttest_rel
+from scipy.stats import binomtest, bootstrap, t, ttest_ind, ttest_rel
 
-from sce_video.evaluation.functional import statistics
 from sce_video.evaluation.functional.statistics import (
     bootstrap_intervals,
     holm,
@@ -39,27 +38,6 @@ def test_other_means_are_compared_by_flipping_signs():
     flips = np.array(list(itertools.product((-1, 1), repeat=10))) @ parts
     exact = np.mean(np.abs(flips) >= abs(parts.sum()) - 1e-12)
     assert paired_p_value(parts) == pytest.approx(exact, abs=4 * np.sqrt(exact / 10_000))
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_level_under_the_null_and_power(seeds, monkeypatch):
-    monkeypatch.setattr(statistics, "PERMUTATIONS", 500)
-    random = np.random.default_rng(seeds)
-    runs, videos = 150, 100
-
-    def rejected(gain):
-        count = 0
-        for _ in range(runs):
-            ease = random.random(videos)  # what both models find easy
-            a, b = (
-                (random.random((seeds, videos)) < np.clip(ease + shift, 0, 1)).mean(axis=0)
-                for shift in (0, gain)
-            )
-            count += paired_p_value(paired_differences(a, b)) <= 0.05
-        return count
-
-    assert rejected(0.0) <= binom.ppf(1 - 1e-4, runs, 0.05)
-    assert rejected(0.3) > 0.9 * runs
 
 
 def test_seeds_that_shift_all_videos_alike_are_compared_by_welchs_test():
@@ -124,24 +102,6 @@ def test_ends_are_those_of_scipy():
         assert ends == pytest.approx(list(scipy_ends), abs=1.01 * step)
 
 
-@pytest.mark.parametrize("clips", [1, 3])
-def test_intervals_cover_the_truth_as_often_as_stated(clips):
-    random = np.random.default_rng(clips)
-    runs, videos, truth = 200, 80, 0.6
-    units = np.repeat(np.arange(videos), clips)
-    covered = alone = 0
-    for run in range(runs):  # the clips of a video have one outcome
-        hits = np.repeat(random.random(videos) < truth, clips)[:, None]
-        low, high = bootstrap_intervals(hits, units, resamples=300, seed=run)[0]
-        covered += low <= truth <= high
-        if clips > 1:
-            low, high = bootstrap_intervals(hits, resamples=300, seed=run)[0]
-            alone += low <= truth <= high
-    # 93 to 95 % is what the percentile method reaches with 80 videos.
-    assert binom.ppf(1e-4, runs, 0.93) <= covered <= binom.ppf(1 - 1e-4, runs, 0.955)
-    assert clips == 1 or alone < 0.8 * runs  # rows alone would claim too much
-
-
 def test_class_means_equal_a_loop_over_the_same_draws():
     random = np.random.default_rng(3)
     labels, hits = random.integers(4, size=30), random.random((30, 2)) < 0.5
@@ -165,11 +125,9 @@ def test_one_video_has_no_interval_and_the_state_of_numpy_is_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((np.ones((0, 1)),), "got shape"),
         ((np.ones(3),), "got shape"),
         ((np.array([[1.0], [np.nan]]),), "row 1"),
         ((np.ones((3, 1)), np.arange(2)), "units of shape"),
-        ((np.ones((3, 1)), None, np.arange(2)), "classes of shape"),
     ],
 )
 def test_invalid_input_of_intervals(arguments, message):

@@ -16,7 +16,6 @@ from sce_video.evaluation.functional.transfer import (
     eleven_point_ap,
     low_shot_svm,
     many_shot,
-    mean_average_precision,
     precision_recall,
     random_holdout,
     svm_features,
@@ -58,15 +57,6 @@ def test_choice_and_score_equal_those_of_torch(classes):
     assert result.c == max(grid, key=lambda c: expected[c])
     both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
     assert result.score == pytest.approx(accuracy(both, test, result.c, classes))
-
-
-def test_a_class_that_is_not_in_validation_does_not_count():
-    train = blobs(60, 3, 0, spread=0.2)
-    keep = train.labels != 2
-    val = Labelled(train.features[keep], train.labels[keep])
-    result = many_shot(train, val, train, "mean_class", (10.0, 1.0))
-    assert result.validation == {10.0: 1.0, 1.0: 1.0}
-    assert result.c == 10.0  # of equal scores the first counts
 
 
 def test_a_class_that_is_in_validation_only_is_fitted_in_the_end():
@@ -136,18 +126,6 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(80, 6))
     return features, features[:, :3] + rng.normal(0, 0.7, (80, 3)) > 0.4
-
-
-def test_draws_are_shuffles_of_the_images_of_each_class(data):
-    _, positives = data
-    expected, generator = [], random.Random(0)
-    for column in range(3):
-        images = [i for i in range(80) if positives[i, column]]
-        generator.shuffle(images)
-        expected += images[:4]
-    drawn = draw_image_shots(positives, 4, random.Random(0))
-    assert drawn.tolist() == expected
-    assert all(positives[drawn[4 * c : 4 * c + 4], c].all() for c in range(3))
 
 
 def test_scores_minimise_the_weighted_squared_hinge(data):
@@ -245,9 +223,3 @@ def test_both_equal_loops_over_the_definitions(seed):
 def test_bad_curves(scores, positives, message):
     with pytest.raises(ValueError, match=message):
         all_points_ap(scores, positives)
-
-
-def test_the_class_without_images_is_named():
-    positives = np.stack([POSITIVES, np.zeros(6, dtype=bool)], axis=1)
-    with pytest.raises(ValueError, match="class 1: none of the 6 images"):
-        mean_average_precision(np.stack([SCORES, SCORES], axis=1), positives, all_points_ap)
