@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import shutil
 
 import cv2
@@ -12,7 +11,6 @@ import torch
 from helpers.crashing_reads import CrashingReads
 from helpers.extraction import check_equal, configure, save_encoder
 from helpers.recognition import FINETUNE, RETRIEVAL
-from helpers.run_tool import free_port, run_ranks
 
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
@@ -26,7 +24,6 @@ from sce_video.evaluation.extraction import (
 from sce_video.jobs import Record
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
-from sce_video.utils.distributed import leave_process_group
 
 
 @pytest.fixture(scope="module")
@@ -96,23 +93,6 @@ def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
     assert sorted(embedded) == [0, 1, 2, 3, 4], "every video once"
     assert not (tmp_path / "f.npz.parts").exists()
     check_equal(tmp_path / "uninterrupted.npz", tmp_path / "f.npz")
-
-
-def extract_on_rank(rank, port, videos, checkpoint, out):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
-    cfg = configure(videos, checkpoint, out)
-    cfg.launcher, cfg.work_dir = "pytorch", str(out.parent / "run")
-    cfg.env_cfg = {"dist_cfg": {"backend": "gloo"}}
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
-    leave_process_group()
-
-
-def test_two_ranks_give_the_file_of_one_process(videos, checkpoint, tmp_path):
-    launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
-    run_ranks(extract_on_rank, str(free_port()), videos, checkpoint, tmp_path / "two.npz")
-    assert not (tmp_path / "two.npz.parts").exists()
-    check_equal(tmp_path / "one.npz", tmp_path / "two.npz")
 
 
 def test_records_of_another_job_and_finished_files_are_refused(

@@ -55,7 +55,7 @@ def test_against_a_gallery_metrics_equal_their_functions():
     expected |= {"linear_top1": linear[1], "linear_top5": linear[5]}
     for name, centred in (("retrieval", True), ("retrieval_plain", False)):
         hits = rank(q, b, queries.labels, gallery.labels, centred=centred).hits
-        expected |= {f"{name}_r{k}": hits[:, :k].any(dim=1).double().mean() for k in (1, 5, 10)}
+        expected |= {f"{name}_r{k}": hits[:, :k].any(1).double().mean().item() for k in (1, 5, 10)}
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     assert metrics["linear_mean_class"] == pytest.approx(linear[1])  # classes of equal size
     assert metrics["effective_rank"] == pytest.approx(float(effective_rank(q)))
