@@ -87,11 +87,9 @@ def write_npz(
 ) -> None:
     """Write arrays and, as JSON text under ``protocol``, their provenance; ``np.load`` reads it.
 
-    The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map
-    the arrays. They are written in their order, each from the first row to the last.
-
-    Raises:
-        ValueError: the name does not end in .npz, or an array holds Python objects.
+    The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map the
+    arrays. They are written in their order, each from the first row to the last. Raises ValueError:
+    the name does not end in .npz, or an array holds Python objects.
     """
     if Path(path).suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
@@ -316,10 +314,7 @@ def save_features(path: str | Path, features: Rows, provenance: dict | None = No
 
     Features (N, C) are stored as float32, those of altered clips as ``features_shuffled`` and so
     on; ``protocol`` is the provenance with the number of views and the failures. The file is
-    written atomically and read without pickle.
-
-    Raises:
-        ValueError: the name does not end in .npz.
+    written atomically and read without pickle. Raises ValueError: the name does not end in .npz.
     """
     values = features.values.detach().cpu().numpy().astype(np.float32, copy=False)
     write_streamed_features(path, features, values, values.shape[1], provenance)

@@ -386,11 +386,9 @@ class MultiViewValLoop(MultiViewTestLoop):
     The same code and arguments as :class:`MultiViewTestLoop`, usually with one view per video.
     Files that cannot be decoded are reported in the log and left out of the metrics. Of a grid of
     attentive probes the metrics are those of the probe that is best on these samples, beside
-    ``top1_<point>`` of each.
-
-    Raises:
-        ValueError: as :class:`MultiViewTestLoop`; class folders other than those of the training
-            set; a metric that needs a gallery (``OnlineEvaluationHook`` computes those).
+    ``top1_<point>`` of each. Raises ValueError: as :class:`MultiViewTestLoop`; class folders other
+    than those of the training set; a metric that needs a gallery (``OnlineEvaluationHook`` computes
+    those).
     """
 
     _stage = "val"

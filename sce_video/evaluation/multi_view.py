@@ -113,10 +113,7 @@ def row_function(
 
     "detection" is that of a model with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
     "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
-    video per forward pass bound the device memory.
-
-    Raises:
-        ValueError: an unknown precision.
+    video per forward pass bound the device memory. Raises ValueError: an unknown precision.
     """
     if precision not in _PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}: {precision!r}")
@@ -204,10 +201,8 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
 
     A shuffled clip has an order drawn uniformly from all but the original one. It depends on the
     arguments alone, the seed of the sample and the number of the clip in it, so on no batch, rank
-    or number of workers. Returns (T,) int64.
-
-    Raises:
-        ValueError: a clip of one frame, an unknown alteration.
+    or number of workers. Returns (T,) int64. Raises ValueError: a clip of one frame, an unknown
+    alteration.
     """
     check_alterations((alteration,))
     if num_frames < 2:

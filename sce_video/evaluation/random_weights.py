@@ -2,8 +2,7 @@
 
 Where videos have classes, the measure is kNN accuracy: each clip is classified by the clips of all
 other videos. Without classes it is retrieval: is the nearest of all other clips one of the same
-video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885), which needs
-no labels either.
+video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885).
 
 A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
 above 0. It is *no better* where it does not and the difference is below 5 points; without classes

@@ -337,13 +337,11 @@ def sample_paths(dataset: Any, indices: list[int]) -> list[str]:
 def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> DataLoader:
     """A loader, of a config or built, that gives every video once, in order, split over all ranks.
 
-    Defaults for what the config leaves out: the sampler
-    ``dict(type="DefaultSampler", shuffle=False, round_up=False)``, which repeats no sample and may
-    give a rank no video at all; the collate function ``sce_video.collate_views``; and
-    ``on_error="raise"`` for a :class:`~sce_video.datasets.VideoDataset`.
-
-    Raises:
-        ValueError: the data set would replace unreadable files by other videos.
+    Defaults for what the config leaves out: the sampler ``dict(type="DefaultSampler",
+    shuffle=False, round_up=False)``, which repeats no sample and may give a rank no video at all;
+    the collate function ``sce_video.collate_views``; and ``on_error="raise"`` for a
+    :class:`~sce_video.datasets.VideoDataset`. Raises ValueError: the data set would replace
+    unreadable files by other videos.
     """
     if isinstance(cfg, DataLoader):
         return cfg

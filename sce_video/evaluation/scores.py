@@ -20,10 +20,8 @@ def save_scores(path: str | Path, scores: Rows, provenance: dict | None = None) 
     """Write ``scores, one_view_scores, labels, indices, paths, protocol`` to a .npz file.
 
     Scores (N, C) are stored as float32; ``protocol`` is the provenance with the failures, as JSON
-    text. The file is written atomically and read without pickle.
-
-    Raises:
-        ValueError: the name does not end in .npz.
+    text. The file is written atomically and read without pickle. Raises ValueError: the name does
+    not end in .npz.
     """
     matrix = scores.values.detach().cpu().float().numpy()
     arrays = {"scores": matrix, **sample_columns(scores)}
@@ -72,12 +70,9 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
 
     Two or more sets hold the same videos, in any order: they are matched by path, and the result is
     in the order of the first set. One-view scores are fused where all sets have them. The weights,
-    by default equal ones, are divided by their sum.
-
-    Raises:
-        ValueError: fewer than two sets, invalid weights, a video that one set lacks or has twice,
-            labels or numbers of classes that differ, scores that are no probabilities. The message
-            names the first such video and its file.
+    by default equal ones, are divided by their sum. Raises ValueError: fewer than two sets, invalid
+    weights, a video that one set lacks or has twice, labels or numbers of classes that differ,
+    scores that are no probabilities. The message names the first such video and its file.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")

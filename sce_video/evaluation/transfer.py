@@ -122,10 +122,8 @@ def evaluate_many_shot(
 ) -> dict[str, Any]:
     """The content of results.json for many-shot linear transfer, by a metric of METRICS.
 
-    Without an official validation split, "val", a fifth of "train" is held out.
-
-    Raises:
-        ValueError: a validation part that is missing or not official, or see ``many_shot``.
+    Without an official validation split, "val", a fifth of "train" is held out. Raises ValueError:
+    a validation part that is missing or not official, or see ``many_shot``.
     """
     if official_val != ("val" in parts.rows):
         raise ValueError(
@@ -183,10 +181,8 @@ def evaluate_low_shot(
 ) -> dict[str, Any]:
     """The content of results.json for low-shot SVMs on the union of train and val.
 
-    ``shots`` are images per class, None is all of train and val.
-
-    Raises:
-        ValueError: no validation part, or a class without images.
+    ``shots`` are images per class, None is all of train and val. Raises ValueError: no validation
+    part, or a class without images.
     """
     if "val" not in parts.rows:
         raise ValueError("the training set of the SVMs is train and val: give --val too")

@@ -33,10 +33,8 @@ def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
     """Whether the true class is among the k classes of the highest score: (N,) bool.
 
     Scores are (N, number of classes), labels (N,). Of equal scores the class of lower index ranks
-    first. A class of score -inf is never a hit.
-
-    Raises:
-        ValueError: ``k < 1``, or a label that is not an integer below the number of classes.
+    first. A class of score -inf is never a hit. Raises ValueError: ``k < 1``, or a label that is
+    not an integer below the number of classes.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -98,10 +96,8 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
     equal scores count half. The accuracy of a pair is the mean of those of its classes, so it is
     0.5 for a classifier that always takes the same one, however many samples each has.
 
-    Of scores (N, number of classes) and P pairs of labels (P,) float64, from 0 to 1.
-
-    Raises:
-        ValueError: a label out of range, or a class of a pair without samples.
+    Of scores (N, number of classes) and P pairs of labels (P,) float64, from 0 to 1. Raises
+    ValueError: a label out of range, or a class of a pair without samples.
     """
     check_class_numbers(labels, len(scores), "labels", scores.shape[1])
     accuracies = []

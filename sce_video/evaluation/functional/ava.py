@@ -16,11 +16,9 @@ metrics}.py). For each action:
   ignored. A key frame listed without boxes counts: each of its detections is a false positive.
 
 Differences of public programs: SlowFast counts detections at key frames that the ground truth does
-not list as false positives (list these key frames without boxes to get its number); mmaction2
-leaves actions without any detection out of the mean, and key frames without a scored action. The
-programs order equal scores by an unstable sort. Here key frames are sorted, and of equal scores
-the later one ranks first (as in the programs with a stable sort); of two equal detections of one
-box the first is the true positive.
+not list as false positives; mmaction2 leaves actions without any detection out of the mean, and key
+frames without a scored action. The programs order equal scores by an unstable sort; here key frames
+are sorted, and of equal scores the later one ranks first.
 """
 
 from __future__ import annotations

@@ -51,10 +51,7 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
 
     The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
-    after ``steps``, or when no row changes its cluster.
-
-    Raises:
-        ValueError: ``k`` is not 1 to N.
+    after ``steps``, or when no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")

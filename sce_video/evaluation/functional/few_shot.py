@@ -69,9 +69,7 @@ def few_shot_hits(
     Queries are (N, C) with labels (N,), the gallery (M, C) with labels (M,). ``shots`` samples of
     each class are drawn ``draws`` times, draw i by the seed ``seed + i``; the global random state
     is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)`` fits.
-
-    Returns:
-        (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
+    The result is (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
 
     Raises:
         ValueError: features or labels that cannot be used, one class only, a class with fewer

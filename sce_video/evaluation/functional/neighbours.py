@@ -218,12 +218,9 @@ def knn_scores(
 
 
 class Ranking(NamedTuple):
-    """The k nearest gallery videos of every query.
+    """Cosines (N, k) of the k nearest gallery videos of every query, descending, and their rows.
 
-    Attributes:
-        similarities: (N, k) cosine similarities in descending order; -inf in unused slots.
-        indices: (N, k) rows of the gallery.
-        hits: (N, k) bool, whether the gallery video has the query's label.
+    A hit has the query's label; unused slots have the similarity -inf.
     """
 
     similarities: Tensor
@@ -252,10 +249,8 @@ def rank(
     With ``centred`` the mean of the queries is subtracted from the queries and the mean of the
     gallery from the gallery before l2 normalisation, as in the authors' code (juliendenize/eztorch,
     tag MVAP2023); the paper does not mention centring. Labels are (N,) and (M,) integers from 0,
-    all other arguments those of :func:`nearest_neighbours`.
-
-    Raises:
-        ValueError: labels out of range, sizes that differ, ``k < 1``.
+    all other arguments those of :func:`nearest_neighbours`. Raises ValueError: labels out of range,
+    sizes that differ, ``k < 1``.
     """
     check_class_numbers(query_labels, len(queries), "query_labels")
     check_class_numbers(gallery_labels, len(gallery), "gallery_labels")

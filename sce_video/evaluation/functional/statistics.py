@@ -91,9 +91,7 @@ def paired_differences(
 
     Outcomes are (N,), of the same samples in the same order; units and classes are those of
     :func:`bootstrap_intervals`. Returns (number of units,): their sum is the difference of means.
-
-    Raises:
-        ValueError: no rows, or sizes that differ.
+    Raises ValueError: no rows, or sizes that differ.
     """
     first, second = (np.asarray(v, dtype=np.float64) for v in (first, second))
     if first.ndim != 1 or len(first) == 0 or first.shape != second.shape:

@@ -29,10 +29,8 @@ def precision_recall(scores: np.ndarray, positives: np.ndarray) -> tuple[np.ndar
     """Recall and the highest precision at that recall or more, one entry for each different score.
 
     Images of equal score enter together, so the result does not depend on their order; positives
-    (N,) bool show the class.
-
-    Raises:
-        ValueError: other shapes, no positive image, or a score that is not finite.
+    (N,) bool show the class. Raises ValueError: other shapes, no positive image, or a score that is
+    not finite.
     """
     scores, positives = np.asarray(scores, dtype=np.float64), np.asarray(positives, dtype=bool)
     if scores.ndim != 1 or scores.shape != positives.shape:
@@ -80,8 +78,7 @@ def mean_average_precision(
 ) -> float:
     """Mean over the classes of the average precision of scores (N, C) and positives (N, C) bool.
 
-    Raises:
-        ValueError: see :func:`precision_recall`; the message names the column.
+    Raises ValueError: see :func:`precision_recall`; the message names the column.
     """
     values = []
     for column, pair in enumerate(zip(scores.T, positives.T, strict=True)):
@@ -148,10 +145,7 @@ def random_holdout(count: int, fraction: float = 0.2, seed: int = 0) -> np.ndarr
     """(count,) bool: the rows held out for validation, where a set has no official split.
 
     The first ``floor(fraction * count)`` of the row numbers after ``numpy.random.seed(seed)`` and
-    ``numpy.random.shuffle``, as in ssl-transfer.
-
-    Raises:
-        ValueError: none would be held out, or all.
+    ``numpy.random.shuffle``, as in ssl-transfer. Raises ValueError: none would be held out, or all.
     """
     indices = list(range(count))
     np.random.RandomState(seed).shuffle(indices)  # the global generator is not touched
@@ -305,10 +299,8 @@ def low_shot_svm(
     which other K are computed, and a draw of K images is part of that of 2 K.
 
     Features (N, D) of train and val, in the order of the image names, and of test (M, D); positives
-    are (N, C) and (M, C) bool, and "difficult" images count as negatives.
-
-    Raises:
-        ValueError: see :func:`svm_scores`.
+    are (N, C) and (M, C) bool, and "difficult" images count as negatives. Raises ValueError: see
+    :func:`svm_scores`.
     """
     _check_matrix(test, test_positives, "test")
     train, test = svm_features(train), svm_features(test)

@@ -151,10 +151,7 @@ def compute_metrics(
     """Names and values of all metrics, see :meth:`RowMetric.compute`.
 
     A metric of mmengine or mmaction2 (``AccMetric``) gets the rows as data samples with
-    ``pred_score`` and ``gt_label``.
-
-    Raises:
-        ValueError: two metrics give a value of the same name.
+    ``pred_score`` and ``gt_label``. Raises ValueError: two metrics give a value of the same name.
     """
     numbers: dict[str, float] = {}
     for metric in metrics:
@@ -312,9 +309,7 @@ def for_each_group(
     Without a gallery every group of ``rows`` is the test set once, with all other groups as its
     gallery; fitting or centring is repeated for each group. The function maps queries (n samples),
     gallery and number of classes to results (n, ...); all are (N, ...), in the order of ``rows``.
-
-    Raises:
-        ValueError: see :func:`check_comparable`.
+    Raises ValueError: see :func:`check_comparable`.
     """
     check_comparable(rows, gallery)
     if gallery is not None:

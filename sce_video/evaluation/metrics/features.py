@@ -100,11 +100,9 @@ def retrieve(
 
     A gallery video with the path of the query is excluded, so the two labelled sets may overlap or
     be the same. Centring uses the means of the whole sets. The ranks ``ks`` are in any order,
-    ``block`` queries and ``gallery_block`` gallery rows are compared at a time.
-
-    Raises:
-        ValueError: no labels, features of different sizes, a rank below 1, a query without any
-            gallery video; the message names files and videos.
+    ``block`` queries and ``gallery_block`` gallery rows are compared at a time. Raises ValueError:
+    no labels, features of different sizes, a rank below 1, a query without any gallery video; the
+    message names files and videos.
     """
     check_ranks(ks)
     for features in (queries, gallery):

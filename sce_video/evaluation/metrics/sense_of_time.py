@@ -64,8 +64,7 @@ def class_pairs(
 ) -> list[tuple[int, int]]:
     """Labels of the pairs of names of which both are in ``classes``; "ssv2" are :data:`OPPOSITES`.
 
-    Raises:
-        ValueError: an unknown list, an entry that is no pair, or no pair with both classes.
+    Raises ValueError: an unknown list, an entry that is no pair, or no pair with both classes.
     """
     if isinstance(pairs, str):
         if pairs != "ssv2":
