@@ -17,11 +17,7 @@ from sce_video.evaluation import load_features
 from sce_video.evaluation.extraction import (
     ExtractionJob,
     NetworkJob,
-    explain_network_error,
-    failure_of,
-    time_limit,
 )
-from sce_video.jobs import Record
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
 
@@ -207,12 +203,3 @@ def test_processes_import_the_parts_and_are_spread_over_the_gpus(monkeypatch):
     assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:1"]
     torch.set_num_threads(threads[0])
     cv2.setNumThreads(threads[1])
-
-
-def test_reasons_and_limits():
-    record = Record("a", False, None, {}, kind="crash", reason="killed by SIGSEGV")
-    assert failure_of(record) == "crashed the process that was reading it (killed by SIGSEGV)"
-    full = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
-    assert "memory is full (CUDA out of memory.): take fewer" in explain_network_error(full, "a")
-    assert explain_network_error(RuntimeError("no"), "a.mp4") == "the network fails for a.mp4: no"
-    assert time_limit(60.0) == pytest.approx(660.0) and time_limit(None) > 1e5

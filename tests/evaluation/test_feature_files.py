@@ -1,6 +1,7 @@
 """Feature files of this package and of other programs: reading, mapping, conversion, errors."""
 
 import io
+import json
 import tracemalloc
 import zipfile
 from functools import partial
@@ -8,8 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 
-from sce_video.evaluation import Rows, load_features, save_features
+from sce_video.evaluation import Rows, extract_features, load_features, save_features
 from sce_video.evaluation import features as npz_files
 from sce_video.evaluation.features import read_npz, write_npz, write_streamed_features
 from sce_video.evaluation.rows import check_labelled
@@ -73,10 +75,9 @@ def test_invalid_arrays_raise_with_the_file_name(tmp_path, changes, message):
         load_features(path)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_rows_that_are_not_finite_raise(tmp_path, value):
+def test_rows_that_are_not_finite_raise(tmp_path):
     values = np.ones((4, 3))
-    values[2, 1] = values[3, 0] = value  # 1e300 is infinite in float32
+    values[2, 1], values[3, 0] = np.nan, 1e300  # infinite in float32
     with (
         np.errstate(over="ignore"),
         pytest.raises(ValueError, match=r"bad\.npz: 2 of 4 rows .* the first is row 2, b/3\.mp4"),
@@ -254,3 +255,86 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
         write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(1249)), 4096)
     with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(1250, 4095\)"):
         write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(1250)), 4095)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = TinyEncoder()
+    model.backbone[1].running_mean.uniform_()
+    return model.train()
+
+
+def features_of_a_loop(model, dataset):
+    """One video at a time, views averaged in numpy."""
+    was = model.training
+    model.eval()
+    rows = []
+    with torch.no_grad():
+        for i in range(len(dataset)):
+            batch = collate([dataset[i]])
+            views = [v.permute(0, 4, 1, 2, 3).float() / 255 for v in batch["inputs"]]
+            rows.append(np.mean([model(views)[j][0].numpy() for j in range(len(views))], axis=0))
+    model.train(was)
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_mean_over_views_in_uneven_batches(model, batch_size):
+    dataset = ColourVideos(12, views=3)
+    features = extract_features(model, loader(dataset, batch_size))
+    np.testing.assert_allclose(
+        features.features.numpy(), features_of_a_loop(model, dataset), atol=1e-6
+    )
+    assert features.features.dtype == torch.float32
+    assert features.labels.tolist() == [i % 3 for i in range(12)]
+    assert features.indices.tolist() == list(range(12))
+    assert features.paths == dataset.paths
+    assert features.num_views == 3
+    assert features.failures == []
+
+
+def test_mode_of_every_module_and_bn_statistics_are_kept(model):
+    model.backbone[1].eval()  # a frozen layer in a network in training
+    modes = [module.training for module in model.modules()]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    extract_features(model, loader(ColourVideos(6)))
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with pytest.raises(RuntimeError, match="cannot be decoded"):
+        extract_features(model, loader(ColourVideos(6, broken={2})))
+    assert [module.training for module in model.modules()] == modes
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])  # with 1, whole batches are skipped
+def test_an_unreadable_file_raises_or_is_counted(model, batch_size):
+    with pytest.raises(RuntimeError, match=r"class2.mp4: cannot be decoded"):
+        extract_features(model, loader(ColourVideos(6, broken={2})))
+    dataset = ColourVideos(6, broken={2, 5}, on_error="skip")
+    features = extract_features(model, loader(dataset, batch_size))
+    assert features.indices.tolist() == [0, 1, 3, 4]
+    assert [path for path, _ in features.failures] == [dataset.paths[2], dataset.paths[5]]
+    readable = extract_features(model, loader(ColourVideos(6)))
+    torch.testing.assert_close(features.features, readable.features[features.indices])
+
+
+def test_saved_and_loaded_without_pickle(tmp_path):
+    features = Rows(
+        torch.randn(3, 4),
+        torch.tensor([0, -1, 2]),
+        torch.tensor([0, 1, 5]),
+        ["a b.mp4", "ü/日本.avi", "c"],
+        [("bad.mp4", "no stream")],
+        30,
+    )
+    path = tmp_path / "deep" / "f.npz"
+    save_features(path, features, {"clips": 10})
+    loaded, provenance = load_features(path)
+    for name in ("features", "labels", "indices"):
+        assert torch.equal(getattr(loaded, name), getattr(features, name)), name
+    assert (loaded.paths, loaded.failures) == (features.paths, features.failures)
+    assert loaded.num_views == 30 and provenance["clips"] == 10
+    with np.load(path, allow_pickle=False) as stored:
+        assert stored["features"].dtype == np.float32
+        assert json.loads(str(stored["protocol"]))["num_views"] == 30
+    assert [p.name for p in path.parent.iterdir()] == ["f.npz"]

@@ -130,13 +130,9 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
 def test_wrong_settings_are_refused_before_any_work(tmp_path, test_cfg, message):
     with pytest.raises(ValueError, match=message):
         runner(tmp_path, data(6), **test_cfg).test()
-
-
-def test_validation_refuses_metrics_that_need_a_gallery(tmp_path):
     run = runner(tmp_path, data(6), evaluator=[{"type": "FeatureStatistics"}])
     with pytest.raises(ValueError, match=r"KNN, Retrieval of val_evaluator .* OnlineEvaluation"):
         MultiViewValLoop(run, data(6), [KNN_3, {"type": "Retrieval"}])
-    assert MultiViewValLoop(run, data(6), [{"type": "FeatureStatistics"}]).out is None
 
 
 def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):

@@ -72,18 +72,6 @@ def test_of_equal_scores_the_later_ranks_first():
     assert ap_of_bend(both, {("film", 903): other, ("film", 902): one}) == 0.5
 
 
-def test_mean_is_over_scored_actions_with_ground_truth():
-    """Bend 1, kneel without detections 0, watch without ground truth NaN, crawl not scored."""
-    ground_truth = {("film", 902): truth((at(0), [1, 2]), (at(50), [3]))}
-    detections = {("film", 902): found((at(0), {1: 0.9, 80: 0.9}), (at(100), {2: 0.9}))}
-    result = evaluate_ava(ground_truth, detections, ACTIONS)
-    assert result.per_class[1] == 1.0 and result.per_class[3] == 0.0
-    assert math.isnan(result.per_class[80]) and 2 not in result.per_class
-    assert result.mAP == 0.5
-    assert result.num_boxes == {1: 1, 3: 1, 80: 0}
-    assert (result.key_frames, result.detections) == (1, 2)
-
-
 def test_unlisted_key_frames_are_left_out():
     """Second 903 has a false positive of score .9; where it counts, precision is 1/2 at the hit."""
     hit, miss = found((at(0), {1: 0.5})), found((at(100), {1: 0.9}))

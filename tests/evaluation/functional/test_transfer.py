@@ -16,7 +16,6 @@ from sce_video.evaluation.functional.transfer import (
     eleven_point_ap,
     low_shot_svm,
     many_shot,
-    precision_recall,
     random_holdout,
     svm_features,
     svm_scores,
@@ -57,30 +56,6 @@ def test_choice_and_score_equal_those_of_torch(classes):
     assert result.c == max(grid, key=lambda c: expected[c])
     both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
     assert result.score == pytest.approx(accuracy(both, test, result.c, classes))
-
-
-def test_a_class_that_is_in_validation_only_is_fitted_in_the_end():
-    everything = blobs(90, 3, 0, spread=0.2)
-    keep = everything.labels != 2
-    train = Labelled(everything.features[keep], everything.labels[keep])
-    result = many_shot(train, everything, everything, "top1", (10.0, 1.0))
-    assert result.score == 1.0 and max(result.validation.values()) < 1.0
-
-
-def test_map_is_a_binary_classifier_for_each_class():
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(80, 5)).astype(np.float32)
-    labels = features[:, :3] + rng.normal(0, 0.8, (80, 3)) > 0.3
-    train, test = (Labelled(features[part], labels[part]) for part in (slice(40), slice(40, 80)))
-    result = many_shot(train, train, test, "map11", (0.1,), max_iter=1000)
-    both = Labelled(np.concatenate([train.features] * 2), np.concatenate([train.labels] * 2))
-    values = []
-    for column in range(3):
-        fit = Labelled(both.features, both.labels[:, column].astype(int))
-        scores = softmax_scores(fit, test.features, 0.1, 2)
-        values.append(eleven_point_ap(scores[:, 1] - scores[:, 0], test.labels[:, column]))
-    assert result.score == pytest.approx(np.mean(values), abs=1e-6)
-    assert result.validation == {} and result.c == 0.1
 
 
 def test_the_holdout_is_numpys_shuffle_with_seed_0():
@@ -176,15 +151,6 @@ def test_a_class_without_images_is_named(data):
 # Ranked: negative, positive, positive, negative, positive, negative.
 SCORES = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
 POSITIVES = np.array([0, 1, 1, 0, 1, 0], dtype=bool)
-
-
-def test_images_of_one_score_count_together():
-    """One threshold for three images of which one is positive, whatever their order."""
-    scores = np.array([1.0, 0.5, 0.5, 0.5])
-    for row in ([1, 1, 0, 0], [1, 0, 0, 1]):
-        recall, precision = precision_recall(scores, np.array(row, dtype=bool))
-        np.testing.assert_allclose(recall, [0.5, 1])
-        np.testing.assert_allclose(precision, [1, 0.5])
 
 
 def sort_loop(scores, positives):
