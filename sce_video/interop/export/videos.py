@@ -216,5 +216,5 @@ def neighbours(features: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     if k < 1:
         return np.zeros((len(features), 0), np.int64), np.zeros((len(features), 0), np.float32)
     matrix, own = torch.from_numpy(features), torch.arange(len(features))
-    similar, rows = nearest_neighbours(matrix, matrix, k, query_groups=own, gallery_groups=own)
+    similar, rows = nearest_neighbours(matrix, matrix, k, groups=(own, own))
     return rows.numpy(), (1 - similar.clamp(-1, 1)).numpy()
