@@ -191,6 +191,12 @@ class Options:
         return Options(self._container.add_mutually_exclusive_group(required=required))
 
 
+def command_line(description: str, **settings: Any) -> tuple[Parser, Options]:
+    """A parser, and what adds its options."""
+    parser = Parser(description=description, **settings)
+    return parser, Options(parser)
+
+
 def chosen(kind: type[T], args: argparse.Namespace, **others: Any) -> T:
     """A dataclass of the options that have the names of its fields, and others."""
     names = [field.name for field in fields(kind) if hasattr(args, field.name)]  # type: ignore[arg-type]

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
-    Options,
-    Parser,
     check_exists,
     check_run,
     check_videos,
     chosen,
+    command_line,
     number,
     progress_bar,
     shown_failures,
@@ -47,10 +46,9 @@ _INDEX, _PAGE = "index", "curation.html"
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; an error for options or paths that cannot be meant."""
-    parser = Parser(
-        description="Find near-duplicates, outliers, clusters and a diverse subset of videos."
+    parser, add = command_line(
+        "Find near-duplicates, outliers, clusters and a diverse subset of videos."
     )
-    add = Options(parser)
     add(
         "source",
         "folder of an index; feature file (.npz); table with a column of features (v.lance); "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import Options, Parser, check_exists
+from sce_video.commands.arguments import check_exists, command_line
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 
@@ -18,8 +18,7 @@ from sce_video.utils.printable import printable
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all findings."""
-    parser = Parser(description="Is this machine fit for training?")
-    add = Options(parser)
+    parser, add = command_line("Is this machine fit for training?")
     add("--videos DIR", "folder or table of videos to decode, too")
     add("--out", "folder of the runs (default: this one)", Path, default=Path())
     args = parser.parse_args(argv)

@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import (
-    Options,
-    Parser,
     check_exists,
     check_run,
     check_videos,
+    command_line,
     given_windows,
     number,
 )
@@ -38,8 +37,7 @@ from sce_video.utils.storage import path_or_url
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(description="A feature of every video in a folder, a table or a config's data.")
-    add = Options(parser)
+    parser, add = command_line("A feature of every video in a folder, a table or a config's data.")
     add(
         "videos",
         "folder, sub-folders too; or a table (v.lance); with --windows also a video; with "

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import Options, Parser, check_run, number
+from sce_video.commands.arguments import check_run, command_line, number
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
@@ -26,8 +26,7 @@ POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Import and print what was found; returns the exit status."""
-    parser = Parser(description="A model of transformers as the folder of a run.")
-    add = Options(parser)
+    parser, add = command_line("A model of transformers as the folder of a run.")
     add("model MODEL", "folder of a model, or owner/model")
     add("--out RUN", "folder of the run", Path, required=True)
     add("--pool", "default: the model's own", choices=POOLS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import Options, Parser, check_run, check_videos, pattern
+from sce_video.commands.arguments import check_run, check_videos, command_line, pattern
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
 
@@ -24,8 +24,7 @@ PROTOCOLS = ("few_shot", "knn", "linear", "retrieval", "time")
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
-    parser = Parser(description="Evaluate a pretraining on labelled videos.")
-    add = Options(parser)
+    parser, add = command_line("Evaluate a pretraining on labelled videos.")
     add(
         "run RUN",
         "folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "

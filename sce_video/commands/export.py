@@ -21,11 +21,10 @@ import shlex
 from collections.abc import Sequence
 
 from sce_video.commands.arguments import (
-    Options,
-    Parser,
     check_exists,
     check_index,
     check_run,
+    command_line,
     number,
     progress_bar,
     shown_failures,
@@ -48,10 +47,9 @@ _NEXT = {
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(
-        description="Export a network to another runtime, or videos with features to a viewer."
+    parser, add = command_line(
+        "Export a network to another runtime, or videos with features to a viewer."
     )
-    add = Options(parser)
     add("source", "run or checkpoint; of the viewers, an index or a feature file (.npz)")
     parser.add_argument("--to", required=True, choices=[*NETWORK_FORMATS, *FORMATS])
     add("--out", "file or folder; must not exist", required=True)

@@ -17,14 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import (
-    Options,
-    Parser,
-    check_source,
-    chosen,
-    file_progress,
-    number,
-)
+from sce_video.commands.arguments import check_source, chosen, command_line, file_progress, number
 from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 
@@ -32,12 +25,11 @@ from sce_video.utils.command import command
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Import and return the exit status."""
-    parser = Parser(
-        description="Import repacked videos into one table (Lance).",
+    parser, add = command_line(
+        "Import repacked videos into one table (Lance).",
         epilog="exit status: 0 all done, 1 files failed, 2 wrong usage, 130 interrupted; "
         "credentials and endpoint of object storage come from the environment (AWS_...)",
     )
-    add = Options(parser)
     add("source SRC", "folder of videos, or an annotation list")
     add("table TABLE", "path or URI: videos.lance, s3://bucket/videos.lance")
     add.shared("--data-root", "--workers", "--ray")

@@ -17,10 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from sce_video.commands.arguments import (
-    Options,
-    Parser,
     check_run,
     check_videos,
+    command_line,
     given_windows,
     number,
     progress_bar,
@@ -37,8 +36,7 @@ _PER_GPU = 8  # processes of this machine
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; an error for options or paths that cannot be meant."""
-    parser = Parser(description="build or update the index of a folder")
-    add = Options(parser)
+    parser, add = command_line("build or update the index of a folder")
     add("dir", "folder of videos, sub-folders too; or a table (v.lance)")
     add(
         "--checkpoint",

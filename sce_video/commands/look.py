@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
-    Options,
-    Parser,
     check_exists,
     check_run,
     class_names_of,
+    command_line,
     number,
 )
 from sce_video.utils.command import command
@@ -60,11 +59,10 @@ def _limits(text: str) -> tuple[float, float]:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ValueError for options that do not belong together."""
-    parser = Parser(
-        description="Where a network looks: which cells of the frames speak for a class, or "
+    parser, add = command_line(
+        "Where a network looks: which cells of the frames speak for a class, or "
         "resemble a frame of another video."
     )
-    add = Options(parser)
     add("checkpoint", "checkpoint, or folder of a run (its newest one)")
     add("videos", "videos or images to explain the class of", nargs="*")
     add("--query FILE", "video or image whose frame is searched")

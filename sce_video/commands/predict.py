@@ -23,12 +23,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sce_video.commands.arguments import (
-    Options,
-    Parser,
     check_exists,
     check_run,
     check_videos,
     class_names_of,
+    command_line,
     number,
     progress_bar,
     shown_failures,
@@ -44,8 +43,7 @@ _VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(description="Classify new videos with a finetuned checkpoint.")
-    add = Options(parser)
+    parser, add = command_line("Classify new videos with a finetuned checkpoint.")
     add("checkpoint", "checkpoint of a finetuning, or the folder of its run (its newest one)")
     add("videos", "files, folders, tables (v.lance), URLs", nargs="+")
     add("--csv OUT", "write a row per file instead of printing it")

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from sce_video.commands.arguments import Options, Parser
+from sce_video.commands.arguments import Parser, command_line
 from sce_video.utils.command import command
 
 Arguments = argparse.Namespace
@@ -210,13 +210,12 @@ _MORE: dict[str, dict[str, Any]] = {
 
 
 def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
-    parser = Parser(
-        f"{sys.argv[0]} {name}",
-        description=f"Prepare {data_set.about}.",
+    parser, add = command_line(
+        f"Prepare {data_set.about}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"ROOT holds the unpacked official downloads:\n{layout}",
+        prog=f"{sys.argv[0]} {name}",
     )
-    add = Options(parser)
     add("root ROOT", "folder of the data set", Path)
     out = "write the lists here instead of ROOT; paths in them stay relative to ROOT"
     add("--out DIR", out, Path)
@@ -255,12 +254,11 @@ def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
 
 
 def _write_toy_actions(argv: Sequence[str]) -> int:
-    parser = Parser(
-        f"{sys.argv[0]} toy_actions",
-        description="Write ROOT/{train,val,test}/CLASS/NUMBER.mp4: labelled h264 files of "
+    parser, add = command_line(
+        "Write ROOT/{train,val,test}/CLASS/NUMBER.mp4: labelled h264 files of "
         "generated actions. The same command resumes an interrupted one.",
+        prog=f"{sys.argv[0]} toy_actions",
     )
-    add = Options(parser)
     add("root ROOT", "folder to write to", Path)
     for part, count in (("train", 480), ("val", 120), ("test", 240)):
         add(f"--{part}", "videos of the part, 0 for none", int, default=count)
@@ -299,12 +297,11 @@ def _write_toy_actions(argv: Sequence[str]) -> int:
 
 
 def _write_digits(argv: Sequence[str]) -> int:
-    parser = Parser(
-        f"{sys.argv[0]} digits",
-        description="Write ROOT/{train,val,test}/{0,...,9}/NUMBER.png: 1,797 images of 8x8. No "
+    parser, add = command_line(
+        "Write ROOT/{train,val,test}/{0,...,9}/NUMBER.png: 1,797 images of 8x8. No "
         "download: scikit-learn (extra 'transfer') holds them.",
+        prog=f"{sys.argv[0]} digits",
     )
-    add = Options(parser)
     add("root ROOT", "folder to write to", Path)
     args = parser.parse_args(argv)
     from sce_video.data_tools.generated import write_digits

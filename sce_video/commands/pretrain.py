@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Options, Parser, check_videos, number
+from sce_video.commands.arguments import Parser, check_videos, command_line, number
 from sce_video.engine.config.changes import parse_value, read_config
 from sce_video.engine.config.settings import available_settings
 from sce_video.engine.recipes import find_recipe, methods
@@ -58,11 +58,10 @@ _HELP = {
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The command line, and the settings of the method's recipe in it."""
-    parser = Parser(
-        description="Pretrain on a folder or a table of videos, labels not needed.",
+    parser, add = command_line(
+        "Pretrain on a folder or a table of videos, labels not needed.",
         allow_abbrev=False,
     )
-    add = Options(parser)
     known = methods()
     add("videos", "folder, sub-folders too; or a table (v.lance)", nargs="?")
     add("--out RUN", "folder of the run", Path, required=True)

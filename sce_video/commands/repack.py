@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sce_video.commands.arguments import Options, Parser, check_source, chosen, file_progress
+from sce_video.commands.arguments import check_source, chosen, command_line, file_progress
 from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, RepackOptions, Settings
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, scan_folder
 from sce_video.jobs import StorageError
@@ -59,12 +59,11 @@ def _extensions(text: str) -> tuple[str, ...]:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = Parser(
-        description="Re-encode a data set for fast reading of clips.",
+    parser, add = command_line(
+        "Re-encode a data set for fast reading of clips.",
         epilog="exit status: 0 all done, 1 files failed, 2 wrong usage or disk full, "
         "130 interrupted",
     )
-    add = Options(parser)
     add("source SRC", "folder of videos, annotation list, or table of segments (.csv)")
     add("destination DST", "output folder", nargs="?")
     to = "write rows of a table instead of files: videos.lance, s3://bucket/videos.lance"

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import Options, Parser, number
+from sce_video.commands.arguments import command_line, number
 from sce_video.reporting.paper_cells import Report, assign_results
 from sce_video.reporting.report_pages import render_html, render_markdown, write_report
 from sce_video.reporting.result_files import collect_results
@@ -52,11 +52,9 @@ def describe(report: Report) -> str:
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Collect and write; returns the exit status."""
-    parser = Parser(
-        description="Write the page of a run, and collect results into one table next to the "
-        "paper's numbers."
+    parser, add = command_line(
+        "Write the page of a run, and collect results into one table next to the paper's numbers."
     )
-    add = Options(parser)
     add("sources WORK_DIR", "folders to search, or JSON files", nargs="+")
     add(
         "--out",
@@ -114,10 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 @command
 def compare_main(argv: Sequence[str] | None = None) -> int:
     """Write the page of several runs; returns the exit status."""
-    parser = Parser(
-        description="Curves, results and differences of the configs of several runs, on one page."
+    parser, add = command_line(
+        "Curves, results and differences of the configs of several runs, on one page."
     )
-    add = Options(parser)
     add("runs RUN", "folders of trainings, two or more", nargs="+")
     add("--out", "HTML file (default: compare.html)", Path, default=Path("compare.html"))
     args = parser.parse_args(argv)

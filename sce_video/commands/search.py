@@ -19,14 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import (
-    Options,
-    Parser,
-    check_exists,
-    check_index,
-    check_run,
-    number,
-)
+from sce_video.commands.arguments import check_exists, check_index, check_run, command_line, number
 from sce_video.datasets.sources import is_table_folder
 from sce_video.datasets.windows import Query, parse_query
 from sce_video.utils.command import command
@@ -49,8 +42,7 @@ _GALLERY_LIMIT = 100
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends with an error unless there is one query, or an index to serve."""
-    parser = Parser(description="find the videos most similar to a given one")
-    add = Options(parser)
+    parser, add = command_line("find the videos most similar to a given one")
     add(
         "video",
         "a video, indexed or not; a URL or a row of a table, too; or a moment of one, "

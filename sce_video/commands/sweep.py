@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import Options, Parser, number
+from sce_video.commands.arguments import command_line, number
 from sce_video.engine.recipes import find_sweep, shipped_folder
 from sce_video.utils.command import command
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(description="Pretrain and evaluate every point of a sweep.")
-    add = Options(parser)
+    parser, add = command_line("Pretrain and evaluate every point of a sweep.")
     add("sweeps SWEEP", "a file, or a name in configs/sweeps", nargs="+")
     add("--out", "folder of all steps and tables", Path, required=True)
     add("--seeds", "instead of those of the sweeps", number(int, 0), nargs="+")

@@ -15,7 +15,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import Options, Parser, check_run
+from sce_video.commands.arguments import check_run, command_line
 from sce_video.commands.train import add_data_options, check_data_options, pop_options
 from sce_video.utils.command import command
 from sce_video.utils.run_files import RANDOM
@@ -23,8 +23,7 @@ from sce_video.utils.run_files import RANDOM
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(description="Evaluate a checkpoint with the protocols of a config's test_cfg.")
-    add = Options(parser)
+    parser, add = command_line("Evaluate a checkpoint with the protocols of a config's test_cfg.")
     add("config", "config file with test_dataloader and test_cfg")
     add(
         "checkpoint",

@@ -18,10 +18,10 @@ from typing import Any
 
 from sce_video.commands.arguments import (
     Options,
-    Parser,
     check_exists,
     check_run,
     check_videos,
+    command_line,
     number,
 )
 from sce_video.engine.recipes import find_recipe
@@ -31,8 +31,7 @@ from sce_video.utils.run_files import find_checkpoints
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = Parser(description="Train a model with a config.")
-    add = Options(parser)
+    parser, add = command_line("Train a model with a config.")
     add("config", "path of a config file")
     add("--work-dir", "folder for logs and checkpoints (default: work_dirs/<config name>)")
     start = add.exclusive()

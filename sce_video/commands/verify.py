@@ -21,11 +21,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sce_video.commands.arguments import (
-    Options,
-    Parser,
     check_source,
     chosen,
     class_names_of,
+    command_line,
     file_progress,
     number,
 )
@@ -38,11 +37,10 @@ from sce_video.utils.command import command
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Verify and return the exit status."""
-    parser = Parser(
-        description="Decode every file of a data set completely and list those with problems.",
+    parser, add = command_line(
+        "Decode every file of a data set completely and list those with problems.",
         epilog="exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted",
     )
-    add = Options(parser)
     add("list", "annotation list ('path label' per line), or a folder of videos")
     add(
         "--data-root",

@@ -11,11 +11,7 @@ import sys
 import pytest
 from helpers.job_fakes import Squares, WithSetup, calls, items
 from helpers.processes import kill_one
-from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
-from sce_video.find.index import build_index
-from sce_video.inference.embed import EmbedOptions
-from sce_video.inference.model import load_model
 from sce_video.jobs import RecordStore, Workers, ray_cluster, run_job
 from sce_video.utils.errors import UserError
 
@@ -114,18 +110,6 @@ def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp
     assert contents(tmp_path / "out") == expected(60)
 
 
-def test_an_index_of_the_cluster_is_that_of_one_process(cluster, tmp_path):
-    for number in range(4):
-        write_lossless(tmp_path / f"videos/{number}.mp4", moving_frames(20, seed=number))
-    model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
-    for name, address in (("one", None), ("two", cluster.address)):
-        options = EmbedOptions(num_clips=2)
-        report = build_index(model, tmp_path / "videos", tmp_path / name, options, ray=address)
-        assert report.new == 4 and not report.failures
-    one, two = ((tmp_path / name / "features.npz").read_bytes() for name in ("one", "two"))
-    assert one == two
-
-
 def test_another_version_of_the_package_is_refused(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "__version__", "9.9")
     with pytest.raises(UserError, match=r"has sce_video \d.*, here it is 9\.9: install the same"):
@@ -177,32 +161,17 @@ def test_a_lost_node_costs_no_item(cluster, tmp_path):
     assert contents(tmp_path / "out") == expected(60)
 
 
-@pytest.mark.slow
-def test_the_loss_of_the_own_raylet_is_named(repo, tmp_path):
-    """Ray ends the driver at once; its records stay."""
-    pytest.importorskip("ray")
+def test_the_end_of_the_driver_is_named():
+    """Ray ends it at once with the raylet of its machine; another process says so."""
     code = """
-import os, signal, sys, ray
-from helpers.job_fakes import Squares, items
-from helpers.processes import command_lines
-from sce_video.jobs import RecordStore, Workers, ray_cluster, run_job
-ray.init("local", num_cpus=1, include_dashboard=False, object_store_memory=100 * 2**20)
-def lose(item, record):
-    if item.key == "5":
-        for pid, (parent, words) in command_lines().items():
-            if parent == os.getpid() and "raylet/raylet " in words:
-                os.kill(pid, signal.SIGKILL)
-with RecordStore(sys.argv[1], "squares") as store, ray_cluster.watched():
-    run_job(Squares(seconds=0.2), items(300), store, Workers(ray="auto"), lose)
+import os, signal
+from sce_video.jobs.ray_cluster import watched
+with watched():
+    os.kill(os.getpid(), signal.SIGKILL)
 """
-    path = f"{repo}{os.pathsep}{repo / 'tests'}"
-    environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
-    command = [sys.executable, "-c", code, str(tmp_path / "s")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode != 0
     assert "raylet) has ended" in found.stderr and "the same command resumes" in found.stderr
-    with RecordStore(tmp_path / "s", "squares") as store:
-        assert 5 <= len(store) < 300
 
 
 def test_ray_is_not_imported_on_one_machine():
