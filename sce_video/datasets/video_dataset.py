@@ -54,27 +54,14 @@ class SampleOrigin:
     crops: list[float] = field(default_factory=list)
 
 
-def _shown_area(view: LazyView) -> float:
-    """Share of the frame that is left after all crops."""
-    size, share = view.frames.size, 1.0
-    for (_, _, height, width), resized in view.steps:
-        share *= height * width / (size[0] * size[1])
-        size = resized
-    return min(share, 1.0)
-
-
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def run_pipeline(pipeline: Iterable[Transform], results: dict[str, Any]) -> dict[str, Any]:
-    """Apply transforms in order; returns what the last one returns.
+    """Apply transforms in order to ``results``, not modified; returns what the last one does.
 
     Files that a transform enters into ``results["exit_stack"]`` stay open until the last transform
     has returned or one has raised; then all of them are closed.
-
-    Args:
-        pipeline: Built transforms.
-        results: What the first transform reads; not modified.
     """
     with ExitStack() as stack:
         results = {**results, "exit_stack": stack}
@@ -95,26 +82,20 @@ class VideoDataset(Dataset):
 
     A sample is a function of its :class:`SampleRequest` alone: it does not depend on the worker
     that makes it or on the samples before it. (Only whether a time limit is exceeded depends on the
-    machine.)
-
-    A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*. This copy
-    of the data set (one per worker) does not open it again. ``on_error`` decides what happens to
-    its sample:
-
-    - ``replace``: it is replaced by another sample, chosen by the request's seed, up to
-      ``max_tries`` times. ``index`` and ``label`` are those of the replacement.
-    - ``raise``: :class:`VideoDecodeError`, for testing.
-    - ``skip``: the sample has ``inputs=None``, and the collate function drops it.
+    machine.) A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*,
+    which this copy of the data set (one per worker) does not open again.
 
     Args:
         data_root: Folder the paths of the list are relative to; or the folder to search.
         ann_file: Annotation list, see :func:`read_annotation_list`; a URL, or a path searched as
             given, then in ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
-        pipeline: Transforms, built or as configs, see
-            :func:`~sce_video.datasets.run_pipeline`. They get ``path, label, index, seed,
-            rng`` (and ``deadline``, ``correction`` to open, ``targets`` to pack) and return the
-            sample.
-        on_error: ``replace``, ``raise`` or ``skip``.
+        pipeline: Transforms, built or as configs, see :func:`~sce_video.datasets.run_pipeline`.
+            They get ``path, label, index, seed, rng`` (and ``deadline``, ``correction`` to open,
+            ``targets`` to pack) and return the sample.
+        on_error: What becomes of the sample of a bad file. ``replace``: it is replaced by another,
+            chosen by the request's seed, up to ``max_tries`` times; ``index`` and ``label`` are
+            those of the replacement. ``raise``: :class:`VideoDecodeError`, for testing. ``skip``:
+            it has ``inputs=None``, and the collate function drops it.
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
         max_tries: Replacements tried before an error is raised.
         extensions: Extensions of the files, when a folder is searched; None for those of videos.
@@ -196,8 +177,6 @@ class VideoDataset(Dataset):
             )
         return videos
 
-    # -- contents --------------------------------------------------------------------------
-
     def __len__(self) -> int:
         return len(self.videos)
 
@@ -235,10 +214,9 @@ class VideoDataset(Dataset):
         return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
 
     def origin(self, request: SampleRequest) -> SampleOrigin:
-        """The clips and crops of the views of a sample, which is made for it once more.
+        """The clips and crops of the views of a sample, which is made once more.
 
-        Raises:
-            VideoDecodeError: A bad file; it is not replaced.
+        VideoDecodeError for a bad file, which is not replaced.
         """
         drawn: dict[str, Any] = {}
 
@@ -251,7 +229,7 @@ class VideoDataset(Dataset):
                     drawn["duration"] = results["reader"].duration
             views = results.get("views", [])
             known = all(isinstance(view, LazyView) for view in views)
-            drawn["crops"] = [_shown_area(view) for view in views] if known else []
+            drawn["crops"] = [view.shown_area for view in views] if known else []
             return results
 
         behind = 1 + (self._sampling or 0)
@@ -264,16 +242,10 @@ class VideoDataset(Dataset):
         watched._run_pipeline(*request, given)
         return SampleOrigin(**drawn)
 
-    # -- samples ---------------------------------------------------------------------------
-
     def __getitem__(self, request: int | SampleRequest) -> dict[str, Any]:
-        """Make a sample.
+        """The sample of a request, or of an index, from which the seed is derived then.
 
-        Args:
-            request: Index and seed; the seed of a plain index is derived from it.
-
-        Returns:
-            The output of the pipeline, and ``failures``: list of (path, error) of bad files.
+        It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
 
         Raises:
             VideoDecodeError: A bad file, under ``on_error="raise"``.
@@ -283,11 +255,9 @@ class VideoDataset(Dataset):
         return sample
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch; called by ``DataLoader``.
-
-        Their views are written to a shared batch buffer if their shapes are those of the batch
-        before; then collating copies nothing.
-        """
+        """The samples of one batch; called by ``DataLoader``."""
+        # Their views are written to shared memory if their shapes are those of the batch before;
+        # then collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
             return self._make_each(requests, self._make_slot)
@@ -351,12 +321,7 @@ class VideoDataset(Dataset):
         )
 
     def mark_bad(self, path: str, reason: str) -> None:
-        """Make a file a bad file, for this copy of the data set and for workers that start later.
-
-        Args:
-            path: As of :meth:`path`.
-            reason: The error of all of its samples.
-        """
+        """Make the file at a path (see :meth:`path`) bad, also for workers that start later."""
         self._bad_paths[path] = reason
 
     def _sample(self, index: int, seed: int) -> dict[str, Any]:

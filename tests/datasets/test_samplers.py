@@ -9,10 +9,6 @@ from sce_video.datasets import ResumableSampler, SampleRequest, mix_seed, sample
 from sce_video.registry import DATA_SAMPLERS
 
 
-def following(request):
-    return getattr(request, "following", None)
-
-
 def make(monkeypatch, size, rank=0, world=1, **options):
     monkeypatch.setattr(samplers, "get_dist_info", lambda: (rank, world))
     return ResumableSampler(range(size), **options)
@@ -68,14 +64,12 @@ def test_small_data_sets_are_passed_over_until_the_epoch_is_long_enough(monkeypa
     assert list(sampler) == requests[17:]
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-def test_batches_of_all_ranks_together_equal_one_large_batch(monkeypatch, batch):
+def test_batches_of_all_ranks_together_equal_one_large_batch(monkeypatch):
     one = list(make(monkeypatch, 24, seed=1))
     ranks = [list(make(monkeypatch, 24, r, 3, seed=1)) for r in range(3)]
-    for i in range(0, 24 // 3, batch):
-        joint = one[3 * i : 3 * (i + batch)]
-        union = [request for rank in ranks for request in rank[i : i + batch]]
-        assert sorted(union) == sorted(joint)
+    for i in range(0, 24 // 3, 4):
+        union = [request for rank in ranks for request in rank[i : i + 4]]
+        assert sorted(union) == sorted(one[3 * i : 3 * (i + 4)])
 
 
 def test_round_up_fills_from_the_start(monkeypatch):
@@ -101,31 +95,24 @@ def test_another_total_cuts_the_same_order_or_continues_it(monkeypatch):
             sampler.set_total_size(total)
 
 
-@pytest.mark.parametrize("epoch_first", [True, False])
-def test_start_in_the_middle_gives_the_rest_once(monkeypatch, epoch_first):
+def test_start_in_the_middle_gives_the_rest_once(monkeypatch):
     whole = make(monkeypatch, 20, 1, 2, seed=9)
     whole.set_epoch(4)
     expected = list(whole)
-    resumed = make(monkeypatch, 20, 1, 2, seed=9)
-    if epoch_first:
-        resumed.set_epoch(4)
-    resumed.set_start(6)
-    if not epoch_first:
-        resumed.set_epoch(4)
-    assert len(resumed) == 10
-    assert list(resumed) == expected[6:]
-    resumed.set_epoch(5)
-    whole.set_epoch(5)
-    assert list(resumed) == list(whole)
-
-
-def test_start_bounds(monkeypatch):
-    sampler = make(monkeypatch, 5, seed=0)
-    sampler.set_start(5)
-    assert list(sampler) == []
-    for wrong in (-1, 6):
+    for calls in (("set_epoch", 4), ("set_start", 6)), (("set_start", 6), ("set_epoch", 4)):
+        resumed = make(monkeypatch, 20, 1, 2, seed=9)
+        for name, value in calls:
+            getattr(resumed, name)(value)
+        assert len(resumed) == 10 and list(resumed) == expected[6:]
+        resumed.set_epoch(5)
+        whole.set_epoch(5)
+        assert list(resumed) == list(whole)
+    for start, left in ((0, 10), (10, 0)):
+        resumed.set_start(start)
+        assert len(list(resumed)) == left
+    for wrong in (-1, 11):
         with pytest.raises(ValueError, match=str(wrong)):
-            sampler.set_start(wrong)
+            resumed.set_start(wrong)
 
 
 def test_registered_and_empty_refused():
@@ -142,11 +129,10 @@ class Requests:
         return 26
 
     def __getitem__(self, request):
-        return request, following(request), get_worker_info().id
+        return request, getattr(request, "following", None), get_worker_info().id
 
 
-@pytest.mark.parametrize("start", [0, 8])
-def test_requests_tell_what_their_worker_gets_a_batch_later(start):
+def test_requests_tell_what_their_worker_gets_a_batch_later(start=8):
     plain = ResumableSampler(range(26), seed=1)
     sampler = ResumableSampler(range(26), seed=1)
     sampler.announce_batches(4, 2)

@@ -32,10 +32,7 @@ _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 class WorkerCrashError(UserError, RuntimeError):
     """A loader worker ended without a Python error: killed, or crashed inside a decoder.
 
-    Args:
-        message: Names the files.
-        files: What the workers were reading.
-        cause: How they ended.
+    ``files`` are what the workers were reading, ``cause`` is how they ended.
     """
 
     def __init__(self, message: str, files: tuple[str, ...] = (), cause: str = "") -> None:
@@ -47,8 +44,7 @@ class WorkerCrashError(UserError, RuntimeError):
 class CurrentFiles:
     """A table in shared memory with each worker's process id and the file it is reading.
 
-    A crash inside a decoder ends the worker process without an exception. The main process then
-    reads the file from this table.
+    A crash inside a decoder ends a worker without an exception; the main process reads this table.
     """
 
     def __init__(self) -> None:
@@ -105,7 +101,8 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         first = _CRASH.search(str(error.__cause__)) or found
         raise _crash_error(pids, files, first.group(2).strip()) from error
     except (ConnectionError, EOFError, FileNotFoundError) as error:  # of a batch being fetched
-        ended = _wait_for_ended_workers(dataloader)
+        with _child_signals_deferred(deliver=False):  # torch's handler would raise here
+            ended = _wait_for_ended_workers(dataloader)
         if not ended:
             raise
         cause = f"{type(error).__name__}."
@@ -161,7 +158,17 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
             if loader.persistent_workers:
                 loader._iterator = None
             gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
-        loader = _rest_of(dataloader, delivered)
+        order: dict[str, Any] = {"batch_size": None, "sampler": dataloader.sampler}
+        if dataloader.batch_sampler is not None:
+            order = {"batch_sampler": dataloader.batch_sampler}
+        *_, key = order  # the batches after those that were delivered
+        names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
+                 "multiprocessing_context", "prefetch_factor")  # fmt: skip
+        loader = DataLoader(
+            dataloader.dataset,
+            **{**order, key: list(order[key])[delivered:]},
+            **{name: getattr(dataloader, name) for name in names},
+        )
 
 
 def _batches(loader: DataLoader) -> Iterator[Any]:
@@ -193,26 +200,6 @@ def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
         signal.signal(signal.SIGCHLD, handler)
     if received and deliver:
         handler(signal.SIGCHLD, None)
-
-
-def _rest_of(loader: DataLoader, delivered: int) -> DataLoader:
-    """A loader of the batches after the first ``delivered`` ones."""
-    order: dict[str, Any]
-    if loader.batch_sampler is None:
-        order = {"batch_size": None, "sampler": list(loader.sampler)[delivered:]}
-    else:
-        order = {"batch_sampler": list(loader.batch_sampler)[delivered:]}
-    return DataLoader(
-        loader.dataset,
-        **order,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-    )
 
 
 def _wait_for_ended_workers(dataloader: DataLoader) -> dict[int, str]:
@@ -248,17 +235,10 @@ def _is_running(pid: int) -> bool:
 class BadFileReport:
     """Counts bad files, writes them to a report, and raises when there are too many.
 
-    The report has one JSON object per line, ``{"path": ..., "count": ..., "error": ...}``, sorted
-    by path: how often reading the file failed, and its first error. It is an atomic file. An
-    existing report is continued.
-
-    Args:
-        path: The report file; None counts without a report (all ranks but 0).
-        num_files: Number of files in the data set.
-        max_bad_share: Largest allowed share of bad files, from 0 to 1.
-
-    Raises:
-        ValueError: A share outside [0, 1], or an existing report that cannot be read.
+    The report at ``path`` (None for none), an atomic file, has one JSON object per line, ``{"path":
+    ..., "count": ..., "error": ...}``, sorted by path: how often reading the file failed, and its
+    first error. An existing report is continued; ValueError if it cannot be read. At most
+    ``max_bad_share`` of the ``num_files`` of the data set may be bad.
     """
 
     def __init__(

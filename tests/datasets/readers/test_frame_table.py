@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from sce_video.datasets.readers import av_file as av_stream
 from sce_video.datasets.readers.av_file import AvFile
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
-    TableCache,
     _exp_golomb,
     _recovery_frames,
     is_restart_point,
@@ -121,32 +121,6 @@ def decoded(path):
         yield from container.decode(video=0)
 
 
-def test_a_truncated_file_with_an_intact_header(plain, tmp_path):
-    whole = remux(plain, tmp_path / "whole.mp4", movflags="faststart")
-    data = Path(whole).read_bytes()
-    cut = tmp_path / "cut.mp4"
-    media = data.index(b"mdat")
-    cut.write_bytes(data[: media + (len(data) - media) * 6 // 10])
-    assert index_table(str(cut)) is None
-    with open_reader(str(cut)) as reader:
-        assert 20 < len(reader.timestamps) < 45
-        assert read_numbers(reader.read(np.array([0, 7, 15]))) == [0, 7, 15]
-
-
-def test_a_truncated_avi_file(tmp_path):
-    path = write_video(
-        tmp_path / "v.avi", numbered_frames(40), codec="mpeg4", options={"g": "10", "b": "2000k"}
-    )
-    data = path.read_bytes()
-    cut = tmp_path / "cut.avi"
-    media, end = data.index(b"movi"), data.index(b"idx1")
-    cut.write_bytes(data[: media + (end - media) * 7 // 10])
-    assert index_table(str(cut)) is None
-    with open_reader(str(cut)) as reader:
-        assert 15 < len(reader.timestamps) < 40
-        assert read_numbers(reader.read(np.array([0, 7, 14]))) == [0, 7, 14]
-
-
 def test_a_wrong_index_is_detected_while_decoding(plain, monkeypatch):
     """An index that differs from the packets: the packets are used then."""
     real = table_from_index
@@ -165,7 +139,7 @@ def test_a_wrong_index_is_detected_while_decoding(plain, monkeypatch):
         assert reader.timestamps == pytest.approx(np.arange(50) / 25, abs=1e-6)
 
 
-@pytest.mark.parametrize("damage", range(8))
+@pytest.mark.parametrize("damage", range(4))
 def test_damaged_headers_never_crash(plain, tmp_path, damage):
     """Random bytes in the header: frames, an error, or FrameCountError, but no crash."""
     data = bytearray(Path(plain).read_bytes())
@@ -187,27 +161,20 @@ def test_damaged_headers_never_crash(plain, tmp_path, damage):
 def test_tables_of_large_files_are_cached(tmp_path, monkeypatch):
     path = str(write_video(tmp_path / "v.mkv", numbered_frames(40), options=X264))
     monkeypatch.setattr(av_stream, "_MAX_HELD_BYTES", 0)
-    monkeypatch.setattr(av_stream, "_tables", TableCache(capacity=1))
-    demuxed = []
-    real = AvFile.packets
-    monkeypatch.setattr(
-        AvFile,
-        "packets",
-        lambda self, deadline: (demuxed.append(p.pts) or p for p in real(self, deadline)),
-    )
-    for expected in (40, 0):  # the second opening reads no packet
+    monkeypatch.setattr(av_stream, "_tables", OrderedDict())
+    demuxed, real = [], AvFile.packets
+
+    def packets(self, deadline):
+        return (demuxed.append(p.pts) or p for p in real(self, deadline))
+
+    monkeypatch.setattr(AvFile, "packets", packets)
+    for count, read in ((40, 40), (40, 0), (25, 25)):  # the second opening reads no packet
+        if count == 25:
+            write_video(tmp_path / "v.mkv", numbered_frames(25), options=X264)  # another file now
         demuxed.clear()
         with open_reader(path) as reader:
-            assert len(demuxed) == expected
-            assert read_numbers(reader.read(np.array([3, 30]))) == [3, 30]
-    other = str(write_video(tmp_path / "w.mkv", numbered_frames(20), options=X264))
-    for name, count in ((other, 20), (path, 40)):  # the cache holds one table
-        demuxed.clear()
-        with open_reader(name) as reader:
-            assert len(demuxed) == len(reader.timestamps) == count
-    write_video(tmp_path / "v.mkv", numbered_frames(25), options=X264)  # another file now
-    with open_reader(path) as reader:
-        assert len(reader.timestamps) == 25
+            assert len(demuxed) == read and len(reader.timestamps) == count
+            assert read_numbers(reader.read(np.array([3, 20]))) == [3, 20]
 
 
 def test_a_header_with_a_64_bit_size(plain, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -13,17 +12,14 @@ import av
 import numpy as np
 import pytest
 import torch
-from helpers.tables import PIPELINE, write_folder, write_repacked, write_table
-from torch.utils.data import DataLoader
+from helpers.tables import PIPELINE, write_repacked, write_table
 
 from sce_video.datasets import (
     LanceVideoDataset,
-    ResumableSampler,
     SampleRequest,
     TooManyBadFilesError,
     VideoDataset,
     VideoDecodeError,
-    collate_views,
 )
 from sce_video.datasets.tables.table import TableError
 
@@ -55,7 +51,7 @@ def test_samples_equal_those_of_the_files(folder, table, pipeline):
     assert len(files) == len(rows) == 6
     assert np.array_equal(files.labels, rows.labels)
     assert files.metainfo == rows.metainfo == {"classes": ("a", "b")}
-    for seed in range(3):
+    for seed in range(2):
         requests = [SampleRequest(index, 1000 * seed + index) for index in (0, 3, 5, 3, 1)]
         for one, other in zip(
             files.__getitems__(requests), rows.__getitems__(requests), strict=True
@@ -67,39 +63,15 @@ def test_samples_equal_those_of_the_files(folder, table, pipeline):
     ]
 
 
-@pytest.mark.parametrize("keyint", [2, 7])
-def test_frames_between_key_frames_equal_those_of_the_files(tmp_path, keyint):
-    folder = write_folder(tmp_path / "files", keyint)
+def test_frames_between_key_frames_equal_those_of_the_files(tmp_path):
+    folder = tmp_path / "files"
+    for keyint in (2, 7):
+        write_repacked(folder / f"{keyint}.mp4", keyint=keyint)
     table = write_table(folder, tmp_path / "videos.lance")
     files, rows = VideoDataset(folder, pipeline=PIPELINE), LanceVideoDataset(table, None, PIPELINE)
-    requests = [SampleRequest(index, 50 + index) for index in range(6)]
+    requests = [SampleRequest(index % 2, 50 + index) for index in range(6)]
     for one, other in zip(files.__getitems__(requests), rows.__getitems__(requests), strict=True):
         assert_equal(one, other)
-
-
-def test_order_and_seeds_in_loader_workers_are_those_of_the_files(folder, table):
-    """Also after this process has used the table: each worker opens it for itself."""
-
-    def batches(dataset):
-        sampler = ResumableSampler(dataset, seed=3, min_samples=20)
-        loader = DataLoader(
-            dataset, 4, sampler=sampler, num_workers=2, collate_fn=collate_views, timeout=60
-        )
-        for epoch in range(2):
-            sampler.set_epoch(epoch)
-            yield from loader
-
-    rows = LanceVideoDataset(table, None, PIPELINE)
-    assert rows[0]["failures"] == []
-    with pytest.warns(UserWarning, match="fork"):
-        found = list(batches(rows))
-    expected = list(batches(VideoDataset(folder, pipeline=PIPELINE)))
-    assert len(found) == len(expected) == 12
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one["index"], other["index"])
-        assert torch.equal(one["seed"], other["seed"])
-        for view, same in zip(one["inputs"], other["inputs"], strict=True):
-            assert torch.equal(view, same)
 
 
 SCRIPT = """
@@ -111,7 +83,7 @@ from helpers.tables import PIPELINE
 def main():
     rows = LanceVideoDataset(sys.argv[3], None, PIPELINE)
     files = VideoDataset(sys.argv[2], pipeline=PIPELINE)
-    for workers in (0, 2, 0, 1):
+    for workers in (0, 1, 0):
         loaders = [DataLoader(d, 3, num_workers=workers, collate_fn=collate_views, timeout=60 if
                               workers else 0) for d in (rows, files)]
         for one, other in zip(*loaders, strict=True):
@@ -140,7 +112,7 @@ def packet_sizes(path):
 
 def test_only_the_bytes_of_the_frames_are_read(tmp_path):
     for number in range(2):
-        write_repacked(tmp_path / f"files/{number}.mp4", 60, size=(128, 160), seed=number)
+        write_repacked(tmp_path / f"files/{number}.mp4", 40, size=(128, 160), seed=number)
     table = write_table(tmp_path / "files", tmp_path / "videos.lance")
     dataset = LanceVideoDataset(table, None, PIPELINE)
     dataset[0]  # opens the table
@@ -208,16 +180,6 @@ def test_damaged_pages_of_the_columns_end_in_bounded_time_with_an_error(table, t
         LanceVideoDataset(str(tmp_path / "copy.lance"), None, PIPELINE).__getitems__([0, 1])
 
 
-def test_a_table_that_vanishes_is_no_bad_file(table, tmp_path):
-    copy = shutil.copytree(table, tmp_path / "copy.lance")
-    dataset = LanceVideoDataset(str(copy), None, PIPELINE)
-    assert dataset[0]["failures"] == []
-    shutil.rmtree(copy)
-    dataset = pickle.loads(pickle.dumps(dataset))  # as a worker that starts later
-    with pytest.raises(TableError, match="there is no table"):
-        dataset.__getitems__([1, 2])
-
-
 def test_a_list_gives_order_and_labels(table, folder, tmp_path):
     listed = tmp_path / "train.txt"
     listed.write_text("b/2.mp4 7\na/0.mp4 3\nb/2.mp4 7\n")
@@ -251,8 +213,6 @@ def test_what_is_no_table_is_one_sentence(tmp_path):
     import lance
     import pyarrow as pa
 
-    with pytest.raises(TableError, match="there is no table"):
-        LanceVideoDataset(str(tmp_path / "none.lance"))
     lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "other.lance"))
     with pytest.raises(TableError, match="is no table of videos"):
         LanceVideoDataset(str(tmp_path / "other.lance"))

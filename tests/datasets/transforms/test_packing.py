@@ -16,7 +16,7 @@ from sce_video.datasets.transforms import (
     crop_offsets,
 )
 from sce_video.datasets.transforms.packing import pack_views
-from sce_video.evaluation import central_view, view_chunks
+from sce_video.evaluation import view_chunks
 from sce_video.evaluation.multi_view import _cut_on_device
 from sce_video.registry import TRANSFORMS
 
@@ -47,21 +47,21 @@ def test_pack():
     assert (sample["label"], sample["index"], sample["seed"]) == (3, 7, 2**62)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "word"),
-    [
-        ("RandomClips", {"clip_duration": 0, "num_frames": 8}, "clip_duration"),
-        ("RandomClips", {"clip_duration": 1, "num_frames": 0}, "num_frames"),
-        ("RandomClips", {"clip_duration": 1, "num_frames": 8, "diff_prob": 1.2}, "diff_prob"),
-        ("RandomClips", {"clip_duration": 1, "num_frames": 8, "duration_jitter": 1}, "jitter"),
-        ("UniformClips", {"clip_duration": 1, "num_frames": 8, "num_clips": 0}, "num_clips"),
-        ("RandomResizedCropClips", {"size": 8, "area": (0.5, 0.2)}, "area"),
-        ("ResizeShortSide", {"size": (9, 5)}, "size"),
-        ("CenterCropClips", {"size": 0}, "size"),
-        ("OpenVideo", {"backend": "magic"}, "magic"),
-        ("OpenVideo", {"num_threads": 0}, "num_threads"),
-    ],
-)
+WRONG = [
+    ("RandomClips", {"clip_duration": 0, "num_frames": 8}, "clip_duration"),
+    ("RandomClips", {"clip_duration": 1, "num_frames": 0}, "num_frames"),
+    ("RandomClips", {"clip_duration": 1, "num_frames": 8, "diff_prob": 1.2}, "diff_prob"),
+    ("RandomClips", {"clip_duration": 1, "num_frames": 8, "duration_jitter": 1}, "jitter"),
+    ("UniformClips", {"clip_duration": 1, "num_frames": 8, "num_clips": 0}, "num_clips"),
+    ("RandomResizedCropClips", {"size": 8, "area": (0.5, 0.2)}, "area"),
+    ("ResizeShortSide", {"size": (9, 5)}, "size"),
+    ("CenterCropClips", {"size": 0}, "size"),
+    ("OpenVideo", {"backend": "magic"}, "magic"),
+    ("OpenVideo", {"num_threads": 0}, "num_threads"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "word"), WRONG)
 def test_wrong_arguments(name, options, word):
     with pytest.raises(ValueError, match=word):
         build(name, **options)
@@ -145,10 +145,8 @@ def test_frames_of_ten_clips(video):
 CROPS = {
     (256, 340, 256): [(0, 0), (0, 42), (0, 84)],
     (256, 455, 256): [(0, 0), (0, 100), (0, 199)],  # 199 / 2 rounds up
-    (256, 257, 256): [(0, 0), (0, 1), (0, 1)],
     (256, 256, 256): [(0, 0), (0, 0), (0, 0)],
     (341, 256, 256): [(0, 0), (43, 0), (85, 0)],
-    (128, 170, 128): [(0, 0), (0, 21), (0, 42)],
     (130, 170, 128): [(1, 0), (1, 21), (1, 42)],
 }
 
@@ -168,7 +166,7 @@ def test_a_crop_that_does_not_fit_is_named():
         PackVideo(8, 5)
 
 
-@pytest.mark.parametrize("max_views", [1, 4, 7, 30, 100])
+@pytest.mark.parametrize("max_views", [1, 7, 100])
 def test_views_in_clip_major_order_whatever_the_chunks(max_views):
     sample = packed(Reader(90, 30.0), UniformClips(2.56, 8, 10))
     chunks = list(view_chunks(sample, "cpu", max_views))
@@ -187,32 +185,17 @@ def test_views_in_clip_major_order_whatever_the_chunks(max_views):
             assert view[0, :, 0, 1].tolist() == list(range(8))
 
 
-def test_the_sample_and_its_central_view():
-    sample = packed(Reader(90, 30.0), UniformClips(2.56, 8, 10))
-    assert (sample["label"], sample["index"], sample["seed"]) == (3, 5, 7)
-    assert central_view(sample) == 16  # clip 5, crop 1
-    single = packed(Reader(90, 30.0), UniformClips(2.56, 8, 1), num_crops=1)
-    assert central_view(single) == 0 and len(next(view_chunks(single, "cpu", 30))) == 1
-    with pytest.raises(ValueError, match="got 0"):
-        list(view_chunks(sample, "cpu", 0))
-
-
 def test_segments():
     """One frame per equal segment: centres for testing, anywhere inside for training."""
-    reader = Reader(40, 25.0)
-    sample = packed(reader, CenterSegmentClip(num_frames=8), num_crops=1)
-    # segments of five frames: 0-4, 5-9, ...
-    assert sample["frames"][sample["positions"][0], 0, 0, 0].tolist() == list(range(2, 40, 5))
-    short = packed(Reader(3, 25.0), CenterSegmentClip(num_frames=8), num_crops=1)
-    assert short["frames"][short["positions"][0], 0, 0, 0].tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    for frames, expected in ((40, [*range(2, 40, 5)]), (3, [0, 0, 0, 1, 1, 2, 2, 2])):
+        sample = packed(Reader(frames, 25.0), CenterSegmentClip(num_frames=8), num_crops=1)
+        assert sample["frames"][sample["positions"][0], 0, 0, 0].tolist() == expected
     seen = [set() for _ in range(8)]
-    for seed in range(200):
-        results = RandomSegmentClip(8)(
-            {"reader": Reader(40, 25.0), "rng": np.random.default_rng(seed)}
-        )
-        (clip,) = results["clips"]
-        for segment, frame in enumerate(clip.frames.tolist()):
-            seen[segment].add(frame)
+    reader, rng = Reader(40, 25.0), np.random.default_rng(0)
+    for _ in range(100):
+        (clip,) = RandomSegmentClip(8)({"reader": reader, "rng": rng})["clips"]
+        for segment, frame in zip(seen, clip.frames.tolist(), strict=True):
+            segment.add(frame)
     assert seen == [set(range(5 * i, 5 * i + 5)) for i in range(8)]
     with pytest.raises(ValueError, match="num_frames"):
         RandomSegmentClip(0)

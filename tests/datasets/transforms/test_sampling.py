@@ -7,7 +7,7 @@ import pytest
 from helpers.readers import FramesReader
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.clip_sampling import key_frame_times, shown_at
+from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.transforms import KeyFrameClip
 from sce_video.registry import TRANSFORMS
 
@@ -28,7 +28,7 @@ def sample_clips(reader, seed=0, **options):
 
 
 def test_random_clips_options_do_not_reshuffle_each_other(reader):
-    for seed in range(20):
+    for seed in range(10):
         plain = sample_clips(reader, seed, num_views=3)
         both = sample_clips(reader, seed, num_views=3, reverse_prob=0.5, diff_prob=0.5)
         assert [c.start for c in plain] == [c.start for c in both]
@@ -37,69 +37,43 @@ def test_random_clips_options_do_not_reshuffle_each_other(reader):
 
 
 def test_random_clips_probabilities(reader):
-    clips = [
-        clip
-        for seed in range(1000)
-        for clip in sample_clips(reader, seed, reverse_prob=0.2, diff_prob=0.7, duration_jitter=0.2)
-    ]
-    assert np.mean([c.reversed for c in clips]) == pytest.approx(0.2, abs=0.03)
-    assert np.mean([c.partners is not None for c in clips]) == pytest.approx(0.7, abs=0.04)
+    options = dict(num_views=3, reverse_prob=0.2, diff_prob=0.7, duration_jitter=0.2)
+    clips = [clip for seed in range(400) for clip in sample_clips(reader, seed, **options)]
+    assert np.mean([c.reversed for c in clips]) == pytest.approx(0.2, abs=0.05)
+    assert np.mean([c.partners is not None for c in clips]) == pytest.approx(0.7, abs=0.06)
     lengths = np.array([c.clip_duration for c in clips])
-    assert 0.8 <= lengths.min() < 0.81 and 1.19 < lengths.max() < 1.2
-    starts = np.array([c.start for c in clips])
-    # start / room is uniform, and the two views of a sample are independent
-    room = starts / (4.0 - lengths)
-    assert np.abs(np.histogram(room, 5, (0, 1))[0] / 2000 - 0.2).max() < 0.03
-    assert abs(np.corrcoef(room[::2], room[1::2])[0, 1]) < 0.08
-
-
-@pytest.mark.parametrize("num_views", [3, 4])
-def test_any_number_of_views_have_independent_uniform_starts(reader, num_views):
-    starts = np.array(
-        [
-            [clip.start for clip in sample_clips(reader, seed, num_views=num_views)]
-            for seed in range(1500)
-        ]
-    )
-    for view in range(num_views):
-        shares = np.histogram(starts[:, view], 5, (0.0, 3.0))[0] / 1500
-        assert np.abs(shares - 0.2).max() < 0.05
-    correlations = np.corrcoef(starts, rowvar=False) - np.eye(num_views)
-    assert np.abs(correlations).max() < 0.1
+    assert 0.8 <= lengths.min() < 0.82 and 1.18 < lengths.max() < 1.2
+    # start / room is uniform, and the views of a sample are independent
+    room = np.array([c.start for c in clips]) / (4.0 - lengths)
+    assert np.abs(np.histogram(room, 5, (0, 1))[0] / len(clips) - 0.2).max() < 0.05
+    correlations = np.corrcoef(room.reshape(-1, 3), rowvar=False) - np.eye(3)
+    assert np.abs(correlations).max() < 0.2
 
 
 def test_ordered_clips_are_the_same_clips_by_start(reader):
-    for seed in range(20):
-        options = dict(num_views=4, diff_prob=0.5, duration_jitter=0.2)
+    options = dict(num_views=4, diff_prob=0.5, duration_jitter=0.2)
+    for seed in range(10):
         plain = sample_clips(reader, seed, **options)
         ordered = sample_clips(reader, seed, **options, ordered=True)
-        assert [c.start for c in ordered] == sorted(c.start for c in plain)
-        of_start = {c.start: (c.clip_duration, c.partners is None) for c in plain}
-        assert [(c.clip_duration, c.partners is None) for c in ordered] == [
-            of_start[c.start] for c in ordered
+        facts = [
+            [(c.start, c.clip_duration, c.partners is None) for c in clips]
+            for clips in (sorted(plain, key=lambda c: c.start), ordered)
         ]
+        assert facts[0] == facts[1]
 
 
 def test_the_views_of_a_random_frame_are_one_uniform_frame(reader):
     transform = build("RandomFrame", num_views=3, num_local_views=1)
     drawn = []
-    for seed in range(2000):
+    for seed in range(400):
         results = transform({"reader": reader, "rng": np.random.default_rng(seed)})
         frames = [clip.frames.tolist() for clip in results["clips"]]
         assert len(frames) == 3 and frames[0] == frames[1] == frames[2]
         assert results["num_local_views"] == 1
-        (frame,) = frames[0]
-        drawn.append(frame)
-    counts = np.bincount(drawn, minlength=40)
-    assert len(counts) == 40 and counts.min() > 20 and counts.max() < 90  # 50 expected
+        drawn += frames[0]
+    assert set(drawn) == set(range(40)) and np.bincount(drawn).max() < 30  # 10 expected
     with pytest.raises(ValueError, match="num_views must be at least 1, got 0"):
         build("RandomFrame", num_views=0)
-
-
-def test_uniform_clips(reader):
-    clips = build("UniformClips", clip_duration=1.0, num_frames=2, num_clips=4)({"reader": reader})
-    assert [c.start for c in clips["clips"]] == [0.0, 1.0, 2.0, 3.0]
-    assert [c.frames.tolist() for c in clips["clips"]] == [[0, 9], [10, 19], [20, 29], [30, 39]]
 
 
 # -- Clips around AVA's key frames, against tables written by hand
@@ -136,11 +110,6 @@ def test_other_frame_rates_give_the_same_times():
     ]
     film = Reader(np.arange(30 * 1000) / 30, 1000.0)
     assert frames(film, 902, 4, 2, begins_at=0.0) == [27056, 27058, 27060, 27062]
-
-
-def test_times_in_seconds():
-    assert key_frame_times(2.0, 4, 2, 10.0) == pytest.approx([1.6, 1.8, 2.0, 2.2])
-    assert key_frame_times(2.0, 3, 1, 1.0) == pytest.approx([1.0, 2.0, 3.0])
 
 
 def test_a_second_that_is_not_in_the_video_is_named():
