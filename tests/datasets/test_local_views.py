@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from helpers.readers import FramesReader
-from helpers.videos import numbered_frames, write_video
 from PIL import Image
 
-from sce_video.datasets import ImageDataset, SampleRequest, VideoDataset, collate_views
+from sce_video.datasets import ImageDataset, SampleRequest
 from sce_video.datasets.clip_sampling import make_clip, random_start
 from sce_video.datasets.transforms import crop_and_resize, random_box
 from sce_video.registry import TRANSFORMS
@@ -58,22 +56,6 @@ def test_views_equal_a_loop_over_plain_arrays():
             assert np.array_equal(view.numpy(), expected)
 
 
-def test_batches_equal_single_samples_without_a_copy(tmp_path):
-    for i in range(2):
-        write_video(tmp_path / f"{i}.mp4", numbered_frames(20 + i, 32, 40), fps=10)
-    dataset = VideoDataset(str(tmp_path), pipeline=PIPELINE)
-    assert dataset.num_views == 4
-    requests = [SampleRequest(i % 2, 100 + i) for i in range(4)]
-    dataset.__getitems__(requests)  # now the shapes are known
-    samples = dataset.__getitems__(requests)
-    batch = collate_views(samples)
-    assert [view.shape[1:] for view in batch["inputs"]] == SHAPES
-    own = [dataset[request]["inputs"] for request in requests]
-    for number, view in enumerate(batch["inputs"]):
-        assert torch.equal(view, torch.stack([views[number] for views in own]))
-        assert samples[1]["inputs"][number].data_ptr() == view[1].data_ptr()
-
-
 SIZES = (24, 20, 16, 12)
 AREAS = ((0.172, 0.86), (0.143, 0.715), (0.114, 0.571), (0.086, 0.429))
 MULTI_CROP = dict(
@@ -97,43 +79,31 @@ def test_each_local_view_of_an_image_has_its_size_and_area(tmp_path):
             assert np.array_equal(view.numpy(), expected)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(local_size=(24, 20, 16)), r"local_size=\[24, 20, 16\] .* for 4 local views"),
-        (dict(local_area=[(0.1, 0.2)]), r"local_area=\[\(0.1, 0.2\)\] .* for 4 local views"),
-        (dict(local_size=[]), "for 4 local views: give one value for all, or a list"),
-    ],
-)
-def test_sizes_and_areas_are_as_many_as_local_views(changes, message):
-    given = {"views": [np.zeros((1, 40, 40, 3), np.uint8)] * 6, "num_local_views": 4}
-    with pytest.raises(ValueError, match=message):
-        run([{**MULTI_CROP, **changes}], rng=np.random.default_rng(0), **given)
+WRONG_CLIPS = [
+    (dict(num_local_views=4), "num_local_views must be from 0 to 3, below num_views=4"),
+    (dict(num_local_views=0), "local_clip_duration=0.6 and local_num_frames=2 without local"),
+    (dict(local_num_frames=0), "local_num_frames must be at least 1, got 0"),
+    (dict(local_clip_duration=0), "local_clip_duration must be positive seconds, got 0"),
+]
+WRONG_CROPS = [
+    (dict(local_area=(0, 1)), r"local_area must be 0 < low <= high <= 1, got \(0, 1\)"),
+    (dict(local_size=(24, 20, 16)), r"local_size=\[24, 20, 16\] .* for 4 local views"),
+    (dict(local_area=[(0.1, 0.2)]), r"local_area=\[\(0.1, 0.2\)\] .* for 4 local views"),
+    (dict(local_size=[]), "for 4 local views: give one value for all, or a list"),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(num_local_views=4), "num_local_views must be from 0 to 3, below num_views=4"),
-        (dict(num_local_views=-1), "num_local_views must be from 0 to 3"),
-        (dict(num_local_views=0), "local_clip_duration=0.6 and local_num_frames=2 without local"),
-        (dict(local_num_frames=0), "local_num_frames must be at least 1, got 0"),
-        (dict(local_clip_duration=0), "local_clip_duration must be positive seconds, got 0"),
-    ],
-)
-def test_wrong_clips(changes, message):
-    with pytest.raises(ValueError, match=message):
-        TRANSFORMS.build({**CLIPS, **changes})
-
-
-def test_wrong_crops():
-    with pytest.raises(ValueError, match=r"local_area must be 0 < low <= high <= 1, got \(0, 1\)"):
-        TRANSFORMS.build({**CROPS, "local_area": (0, 1)})
-    views = [np.zeros((4, 20, 20, 3), dtype=np.uint8)] * 2
-    rng = np.random.default_rng(0)
+def test_wrong_settings():
+    for changes, message in WRONG_CLIPS:
+        with pytest.raises(ValueError, match=message):
+            TRANSFORMS.build({**CLIPS, **changes})
+    given = {"views": [np.zeros((4, 40, 40, 3), np.uint8)] * 6, "rng": np.random.default_rng(0)}
+    for changes, message in WRONG_CROPS:
+        with pytest.raises(ValueError, match=message):
+            run([{**MULTI_CROP, **changes}], num_local_views=4, **given)
     with pytest.raises(ValueError, match="local_size=8 and local_area=.* set num_local_views"):
-        run([CROPS], views=views, rng=rng)
+        run([CROPS], **given)
     same_size = {key: value for key, value in CROPS.items() if key != "local_size"}
-    state = run([same_size], views=views, rng=rng, num_local_views=1)
-    with pytest.raises(ValueError, match="local view 1 has 4 frames of 16x16, as much as view 0"):
+    state = run([same_size], num_local_views=1, **given)
+    with pytest.raises(ValueError, match="local view 5 has 4 frames of 16x16, as much as view 0"):
         run([dict(type="PackClips")], **state)

@@ -9,8 +9,6 @@ from sce_video.datasets import run_pipeline
 from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.readers.base import VideoReader
 from sce_video.datasets.transforms import DecodeClips, DecodeSharedFrames, PackClips
-from sce_video.datasets.transforms import decoding as frame_folder_module
-from sce_video.datasets.transforms.decoding import OpenVideo
 
 
 class Recording(VideoReader):
@@ -77,18 +75,3 @@ def test_an_error_closes_what_was_opened(position):
     with pytest.raises(KeyError, match="a mistake"):
         run_pipeline([*steps[:position], lambda results: results["a mistake"]], sample())
     assert reader.closed == 1
-
-
-def test_the_opening_transforms_hand_their_reader_over(monkeypatch):
-    opened = []
-
-    def open_recording(*_, **__):
-        opened.append(Recording())
-        return opened[-1]
-
-    monkeypatch.setattr("sce_video.datasets.transforms.decoding.open_reader", open_recording)
-    monkeypatch.setattr(frame_folder_module, "FrameFolderReader", open_recording)
-    for transform in (OpenVideo(), frame_folder_module.OpenFrameFolder()):
-        run_pipeline([transform, two_clips, DecodeClips(), PackClips()], sample(path="x"))
-        assert opened[-1].closed == 1
-    assert len(opened) == 2

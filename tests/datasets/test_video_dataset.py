@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from helpers.videos import numbered_frames, read_number, write_video
+from helpers.videos import numbered_frames, write_video
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
@@ -126,12 +126,6 @@ def test_a_sample_is_a_function_of_its_seed(good):
     assert any((x != y).any() for x, y in pairs)
 
 
-def test_frames_belong_to_the_sampled_times(good):
-    dataset = VideoDataset(str(good), pipeline=WHOLE)
-    shown = [read_number(frame) for frame in dataset[0]["inputs"][0].numpy()]
-    assert shown == [i * 39 // 11 for i in range(12)]
-
-
 def batches(dataset, workers, start=0):
     sampler = ResumableSampler(dataset, seed=3)
     sampler.set_start(start)
@@ -179,14 +173,11 @@ def test_bad_files_are_replaced_and_reported(mixed, monkeypatch):
         assert opened.count(dataset.path(bad)) == 1
 
 
-def test_raise_names_the_file_and_what_to_do(mixed):
+def test_raise_and_skip(mixed):
     dataset = VideoDataset(str(mixed), pipeline=PIPELINE, on_error="raise")
     with pytest.raises(VideoDecodeError, match=r"empty\.mp4.*0 bytes.*on_error='skip'"):
         dataset[6]
     assert dataset[0]["failures"] == []
-
-
-def test_skip_leaves_the_sample_out(mixed):
     dataset = VideoDataset(str(mixed), pipeline=PIPELINE, on_error="skip")
     batch = collate_views([dataset[5], dataset[6], dataset[7]])
     assert batch["index"].tolist() == [5]
@@ -207,12 +198,10 @@ def test_without_a_good_file_the_error_lists_the_bad_ones(tmp_path, workers):
 
 
 def test_errors_of_transforms_are_not_hidden(good):
-    def broken(results):
-        raise KeyError("a mistake in a transform")
-
     for timeout in (None, 60.0):
-        with pytest.raises(KeyError, match="a mistake"):
-            VideoDataset(str(good), pipeline=[broken], timeout=timeout)[0]
+        dataset = VideoDataset(str(good), pipeline=[lambda results: results["x"]], timeout=timeout)
+        with pytest.raises(KeyError, match="x"):
+            dataset[0]
 
 
 def test_a_file_with_missing_frames_is_sampled_from_the_others(shared_videos, tmp_path):

@@ -37,13 +37,12 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
         storage = first.untyped_storage()._new_shared(size)
     except RuntimeError as error:  # torch reserves the pages here, so this is where it fails
         reason = str(error).partition("\n")[0]
+        advice = (
+            "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
+            "num_workers or prefetch_factor"
+        )
         if os.strerror(errno.EFBIG) in reason:
             advice = "raise the limit of file sizes (ulimit -f), which applies to shared memory"
-        else:
-            advice = (
-                "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
-                "num_workers or prefetch_factor"
-            )
         there = "the size of /dev/shm is unknown"
         with suppress(OSError):
             fs = os.statvfs("/dev/shm")
@@ -92,19 +91,18 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
     batch, block = _memory.empty(shape, dtype)
     if block is None or not block.is_shared():
         return batch
-    return _in(block, batch)
+    shared = batch.as_subclass(BatchTensor)
+    shared.memory = block
+    return shared
 
 
 def part_of(batch: Tensor, first: int, count: int) -> Tensor:
     """Some consecutive items of a tensor; those of a :class:`BatchTensor` are one, too."""
     part = batch[first : first + count]
-    return _in(batch.memory, part) if isinstance(batch, BatchTensor) else part
-
-
-def _in(block: Tensor, tensor: Tensor) -> BatchTensor:
-    batch = tensor.as_subclass(BatchTensor)
-    batch.memory = block
-    return batch
+    if isinstance(batch, BatchTensor):
+        part = part.as_subclass(BatchTensor)
+        part.memory = batch.memory
+    return part
 
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -143,10 +141,9 @@ class SharedBatchBuffer:
 
 def shapes_of(sample: dict[str, Any]) -> Shapes | None:
     """Shapes of the views of a sample (``inputs``) if they are uint8 tensors, else None."""
-    views = sample["inputs"]
-    if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in views):
+    if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in sample["inputs"]):
         return None
-    return tuple(tuple(view.shape) for view in views)
+    return tuple(tuple(view.shape) for view in sample["inputs"])
 
 
 def stack_slots(tensors: Sequence[Tensor]) -> Tensor:

@@ -27,6 +27,7 @@ _PID = 8  # bytes of a process id
 _PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
 #: torch's two messages for a crashed worker.
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
+_NUMBER = re.compile(r"\d+")
 
 
 class WorkerCrashError(UserError, RuntimeError):
@@ -94,34 +95,42 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         found = _CRASH.search(str(error))
         if found is None:
             raise
-        pids = [int(word) for word in re.findall(r"\d+", found.group(1))]
-        tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
-        files = [table[pid] for table in tables for pid in pids if pid in table]
+        reading, pids = _reading(dataloader), [int(word) for word in _NUMBER.findall(found[1])]
         # torch says how a worker ended in the first error, which a second one may have replaced.
         first = _CRASH.search(str(error.__cause__)) or found
-        raise _crash_error(pids, files, first.group(2).strip()) from error
+        files = [reading[pid] for pid in pids if pid in reading]
+        raise _crash_error(pids, files, first[2].strip()) from error
     except (ConnectionError, EOFError, FileNotFoundError) as error:  # of a batch being fetched
+        end, ended = time.monotonic() + _PATIENCE, dict[int, str]()
         with _child_signals_deferred(deliver=False):  # torch's handler would raise here
-            ended = _wait_for_ended_workers(dataloader)
+            while not ended and time.monotonic() < end:
+                reading = _reading(dataloader)
+                ended = {pid: path for pid, path in reading.items() if not _is_running(pid)}
+                time.sleep(0 if ended else 0.05)
         if not ended:
             raise
         cause = f"{type(error).__name__}."
         raise _crash_error(list(ended), list(ended.values()), cause) from error
 
 
+def _reading(dataloader: DataLoader) -> dict[int, str]:
+    """Process id and file of each worker that is reading one, or has ended while it did."""
+    tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
+    return {pid: path for table in tables for pid, path in table.items()}
+
+
 def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
-    work = f"while reading {', '.join(files)}" if files else "while it was reading no file"
-    advice = (
-        "If this happens again with the same file, remove it from the list (sce-video verify "
-        "finds such files)"
-        if files
-        else "It may have been killed for lack of memory: lower num_workers or batch_size"
-    )
-    return WorkerCrashError(
-        f"a loader worker (process {', '.join(map(str, pids))}) crashed {work}: {cause} {advice}",
-        tuple(files),
-        cause,
-    )
+    work = "while it was reading no file"
+    advice = "It may have been killed for lack of memory: lower num_workers or batch_size"
+    if files:
+        work = f"while reading {', '.join(files)}"
+        advice = (
+            "If this happens again with the same file, remove it from the list (sce-video verify "
+            "finds such files)"
+        )
+    processes = ", ".join(map(str, pids))
+    message = f"a loader worker (process {processes}) crashed {work}: {cause} {advice}"
+    return WorkerCrashError(message, tuple(files), cause)
 
 
 def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
@@ -202,18 +211,6 @@ def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
         handler(signal.SIGCHLD, None)
 
 
-def _wait_for_ended_workers(dataloader: DataLoader) -> dict[int, str]:
-    """Process ids and files of workers that ended while reading; waits up to ``_PATIENCE``."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
-        reading = {pid: path for table in tables for pid, path in table.items()}
-        ended = {pid: path for pid, path in reading.items() if not _is_running(pid)}
-        if ended or time.monotonic() > end:
-            return ended
-        time.sleep(0.05)
-
-
 def _parts(dataset: Any) -> list[Any]:
     """The data set, or those inside a Subset or a ConcatDataset, that have ``current_files``."""
     own = [dataset] if isinstance(getattr(dataset, "current_files", None), CurrentFiles) else []
@@ -286,11 +283,9 @@ class BadFileReport:
             self.counts[path] = self.counts.get(path, 0) + 1
             self.errors.setdefault(path, error)
         if self.path is not None:
-            entries = (
-                {"path": path, "count": self.counts[path], "error": self.errors[path]}
-                for path in sorted(self.counts)
-            )
-            write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in entries))
+            paths = sorted(self.counts)
+            rows = [{"path": p, "count": self.counts[p], "error": self.errors[p]} for p in paths]
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
         self.check()
 
     def check(self) -> None:

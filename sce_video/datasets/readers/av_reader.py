@@ -125,6 +125,8 @@ class AvReader(VideoReader):
         super().__init__(path, **options)
         correction = options.get("correction")
         self._closed = False
+        #: Whether frames are found by counting from the start, not by time stamp.
+        self.by_count = False
         self._stream = AvStream(path, self.num_threads, self.deadline, self.limits)
         try:
             # A correction refers to the table of packets, from which the index may differ.
@@ -147,7 +149,7 @@ class AvReader(VideoReader):
         rate = file.stream.average_rate or file.stream.guessed_rate
         fps = float(rate) if rate else FALLBACK_FPS
         if not found:
-            self._by_count = True
+            self.by_count = True
             count = sum(1 for _ in self._frames_from(0))
             if count == 0:
                 raise VideoDecodeError(self.path, "no frame can be decoded")
@@ -158,7 +160,7 @@ class AvReader(VideoReader):
         made_up = file.format == "avi" and file.codec.has_b_frames
         self._order = table.display_order
         self._pts = self._shown = table.pts[self._order]
-        self._by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
+        self.by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
         base = file.stream.time_base
         numerator, denominator = (base.numerator, base.denominator) if base else (1, 1000)
         # integer * integer / integer: correctly rounded, so frame 64 at 25 fps is exactly 2.56
@@ -181,17 +183,12 @@ class AvReader(VideoReader):
         return self._stream.file.stated_duration
 
     @property
-    def by_count(self) -> bool:
-        """Whether frames are found by counting from the start, not by time stamp."""
-        return self._by_count
-
-    @property
     def random_access_at_keys(self) -> bool:
         """Whether decoding can start at every key frame and return all frames from there on."""
         # Not where decoding cannot start at some of them (intra refresh), frames decoded after a
         # key frame are displayed before it, or the second key frame of h264 is no IDR picture
         # (open GOP): frames then depend on where decoding started.
-        if self._by_count or self._pts[0] < 0 or self.has_false_keys:
+        if self.by_count or self._pts[0] < 0 or self.has_false_keys:
             return False
         table = self._stream.table
         keys = np.flatnonzero(table.is_key)
@@ -201,7 +198,7 @@ class AvReader(VideoReader):
         if len(keys) == 1 or self._stream.file.codec.name != "h264":
             return True
         second = memoryview(self._stream.packet(int(keys[1])))
-        return any(unit[0] & 31 == 5 for unit in nal_units(second, self.extradata, 4))
+        return any(unit[0] & 31 == 5 for unit in nal_units(second, self._stream.extradata, 4))
 
     @property
     def has_false_keys(self) -> bool:
@@ -213,12 +210,6 @@ class AvReader(VideoReader):
         return self._stream.table.false_keys
 
     @property
-    def interlaced(self) -> bool:
-        """Whether the first frame is flagged as interlaced."""
-        frames = self.decode(np.zeros(1, dtype=np.int64))
-        return isinstance(frames, AvFrames) and frames.interlaced
-
-    @property
     def extradata(self) -> bytes:
         """The codec's header as stored in the container; empty if there is none."""
         return self._stream.extradata
@@ -226,14 +217,20 @@ class AvReader(VideoReader):
     def read(self, indices: np.ndarray) -> np.ndarray:
         return self.decode(indices).stacked(self.path, self.limits)
 
-    def decode(self, indices: np.ndarray) -> DecodedFrames:
+    def decode(self, indices: np.ndarray) -> AvFrames:
         indices = self._check_indices(indices)
         if self._closed:
             raise ValueError(f"the reader of {self.path} is closed")
         try:
-            frames = None if self._by_count else self._find_by_pts(indices)
+            frames = None if self.by_count else self._find_by_pts(indices)
             if frames is None:
-                frames = self._find_by_count(indices) if self._by_count else self._recount(indices)
+                if not self.by_count:  # the time stamps failed: count the frames instead
+                    self._stream.reopen()  # a decoder may keep state of its first frame
+                    found = [frame.pts for frame in self._frames_from(0)]
+                    if len(found) < len(self._pts):
+                        raise self._frame_count_error(found)
+                    self.by_count = True
+                frames = self._find_by_count(indices)
         except (av.FFmpegError, OSError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
         return self._lazy_frames(frames)
@@ -266,7 +263,7 @@ class AvReader(VideoReader):
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """Number and frame of those of ``indices`` that exist; each packet is read once."""
         left = indices
-        if not self._by_count:
+        if not self.by_count:
             try:
                 for number, frame in self._in_order_by_pts(indices, patience):
                     left = indices[np.searchsorted(indices, number, side="right") :]
@@ -323,7 +320,7 @@ class AvReader(VideoReader):
             self._take_table(use_index=False)
             if indices[-1] >= len(self._pts):
                 raise VideoDecodeError(self.path, "its index does not match its packets") from None
-            return None if self._by_count else self._frames_of(self._pts[indices])
+            return None if self.by_count else self._frames_of(self._pts[indices])
 
     def _frames_of(self, wanted: np.ndarray) -> list[av.VideoFrame] | None:
         """Frames with these ascending time stamps; None if one of them is not found."""
@@ -377,19 +374,10 @@ class AvReader(VideoReader):
             found.append(frame.pts)
         raise self._frame_count_error(found)
 
-    def _recount(self, indices: np.ndarray) -> list[av.VideoFrame]:
-        """After time stamps failed: count instead; FrameCountError if frames are missing."""
-        self._stream.reopen()  # a decoder may keep state of its first frame (interlacing)
-        found = [frame.pts for frame in self._frames_from(0)]
-        if len(found) < len(self._pts):
-            raise self._frame_count_error(found)
-        self._by_count = True
-        return self._find_by_count(indices)
-
     def _frame_count_error(self, found: list[int | None]) -> Exception:
         if not found:
             return VideoDecodeError(self.path, "no frame can be decoded")
-        if self._by_count or None in found:
+        if self.by_count or None in found:
             keep = np.arange(len(self._pts)) < len(found)
         else:
             keep = np.isin(self._pts, np.asarray(found, dtype=np.int64))

@@ -139,7 +139,8 @@ class DecordReader(FallbackReader):
         if not super().can_read(av_reader):
             return False
         try:
-            return av_reader.random_access_at_keys and not av_reader.interlaced
+            first = av_reader.decode(np.zeros(1, dtype=np.int64))
+            return av_reader.random_access_at_keys and not first.interlaced
         except (VideoDecodeError, FrameCountError, StopIteration):
             return False  # damaged: PyAV reports it
 

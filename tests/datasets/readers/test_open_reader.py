@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 import av
+import cv2
 import numpy as np
 import pytest
-from helpers.videos import read_numbers, write_video
+from helpers.readers import SlowCopy
+from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
 
 from sce_video.datasets import (
     FrameCountError,
@@ -16,10 +18,11 @@ from sce_video.datasets import (
     backend_importable,
     open_reader,
 )
-from sce_video.datasets.readers import VideoReader, check_backend
+from sce_video.datasets.readers import AvReader, VideoReader, check_backend
 from sce_video.datasets.readers.base import check_regular_file
 from sce_video.datasets.readers.errors import VideoTimeoutError
-from sce_video.datasets.transforms import OpenVideo
+from sce_video.datasets.readers.images import FrameFolderReader
+from sce_video.datasets.transforms import KeyFrameClip, OpenFrameFolder, OpenVideo
 from sce_video.engine.config.load import load_config, set_backend
 from sce_video.registry import READERS
 
@@ -231,3 +234,94 @@ def test_custom_imports_register_a_reader_before_it_is_named(tmp_path, monkeypat
     cfg = load_config(tmp_path / "config.py")
     set_backend(cfg, "mine")
     assert cfg.pipeline[0].backend == "mine" and OpenVideo(**{"backend": "mine"})
+
+
+def test_files_that_the_library_reads_wrongly_are_read_with_pyav(tmp_path, plain):
+    avi = write_video(tmp_path / "v.avi", numbered_frames(30), options={"bf": "0"})
+    mpeg4 = write_video(tmp_path / "v.mp4", numbered_frames(30), codec="mpeg4", options={})
+    for path, library in ((plain, True), (str(avi), False), (str(mpeg4), False)):
+        with SlowCopy(path) as reader, AvReader(path) as own:
+            assert reader.uses_library == library
+            assert (reader.timestamps == own.timestamps).all()
+            indices = np.array([2, 17, 29])
+            assert (reader.read(indices) == own.read(indices)).all()
+
+
+def test_pyav_takes_over_when_the_library_fails(plain, monkeypatch):
+    def broken(self, indices):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(SlowCopy, "_read", broken)
+    with SlowCopy(plain) as reader:
+        assert read_numbers(reader.read(np.array([4, 40]))) == [4, 40]
+        assert not reader.uses_library
+        assert read_numbers(reader.read(np.array([5]))) == [5]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options", "library"),
+    [
+        ("mp4", "libx264", {"crf": "12", "g": "12", "bf": "3", "flags": "+cgop"}, True),
+        ("mp4", "libx264", {"crf": "12", "x264-params": "open-gop=1:keyint=12:bframes=3"}, False),
+        ("mkv", "mpeg4", {"bf": "2", "g": "12", "qscale": "3"}, False),
+        ("mp4", "libx264", {"crf": "12", "x264-params": "tff=1:keyint=12"}, False),
+    ],
+)
+def test_decord_is_used_where_it_is_correct(tmp_path, suffix, codec, options, library):
+    pytest.importorskip("decord")
+    path = str(write_video(tmp_path / f"a.{suffix}", numbered_frames(60), 25, codec, options))
+    expected = decode_all(path)
+    for index in range(0, 60, 7):
+        with open_reader(path, "decord") as reader:
+            assert reader.uses_library == library
+            np.testing.assert_array_equal(reader.read(np.array([index]))[0], expected[index])
+
+
+def write(folder, numbers, size=(12, 16)):
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        image = np.full((*size, 3), (10, 20, number), dtype=np.uint8)  # BGR
+        cv2.imwrite(str(folder / f"film_{number:06d}.png"), image)
+    return str(folder)
+
+
+def test_frames_times_and_colours(tmp_path):
+    reader = FrameFolderReader(write(tmp_path / "film", range(1, 61)), fps=30)
+    assert reader.timestamps[[0, 30]].tolist() == [0.0, 1.0] and reader.duration == pytest.approx(2)
+    frames = reader.read(np.array([0, 29, 59]))
+    assert frames[:, 0, 0].tolist() == [[1, 20, 10], [30, 20, 10], [60, 20, 10]]
+    assert (reader.height, reader.width) == (12, 16)
+
+
+def test_around_a_key_frame(tmp_path):
+    """Second 902 of an excerpt from 900 s is image 61 at 30 frames per second."""
+    path = write(tmp_path / "film", range(1, 121))
+    results = OpenFrameFolder()({"path": path, "timestamp": 902})
+    (clip,) = KeyFrameClip(4, 8)(results)["clips"]
+    shown = results["reader"].read(clip.frames)[:, 0, 0, 0].tolist()
+    assert shown == [61 - 16, 61 - 8, 61, 61 + 8]
+
+
+def test_a_missing_number_is_a_gap_in_the_time_stamps(tmp_path):
+    (tmp_path / "film").mkdir()
+    (tmp_path / "film/notes.txt").write_text("no image")
+    reader = FrameFolderReader(write(tmp_path / "film", [1, 2, 5]), fps=10)
+    assert reader.timestamps.tolist() == pytest.approx([0.0, 0.1, 0.4])
+    assert reader.duration == pytest.approx(0.5)
+
+
+def test_errors_name_folder_and_file(tmp_path):
+    with pytest.raises(VideoDecodeError, match="no folder of frames"):
+        FrameFolderReader(str(tmp_path / "none"))
+    with pytest.raises(VideoDecodeError, match="no image with a number of 1 or more"):
+        FrameFolderReader(write(tmp_path / "empty", []))
+    path = write(tmp_path / "film", [1, 2])
+    (tmp_path / "film/other_2.jpg").write_bytes(b"x")
+    with pytest.raises(VideoDecodeError, match="two images with number 2"):
+        FrameFolderReader(path)
+    (tmp_path / "film/other_2.jpg").rename(tmp_path / "film/film_000003.jpg")
+    with pytest.raises(VideoDecodeError, match=r"film_000003\.jpg is no image that can be decoded"):
+        FrameFolderReader(path).read(np.array([2]))
+    write(tmp_path / "film", [4], size=(8, 8))
+    with pytest.raises(VideoDecodeError, match="different sizes"):
+        FrameFolderReader(path).read(np.array([0, 3]))
