@@ -95,33 +95,33 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
         )
     with open(ann_file, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            if line.strip():
-                yield _parse(line, f"{ann_file}, line {number}")
-
-
-def _parse(line: str, where: str) -> KeyFrame:
-    try:
-        entry = parse_json(line, "it")
-        frame = KeyFrame(
-            video=str(entry["video"]),
-            timestamp=int(entry["timestamp"]),
-            boxes=np.array(entry["boxes"], dtype=np.float32).reshape(-1, 4),
-            actions=[[int(action) for action in actions] for actions in entry["labels"]],
-            detections=np.array(entry.get("detections", []), dtype=np.float32).reshape(-1, 5),
-        )
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"{where} is not a key frame: {type(error).__name__} {error}") from error
-    if len(frame.actions) != len(frame.boxes):
-        raise ValueError(
-            f"{where}: {len(frame.boxes)} boxes and {len(frame.actions)} lists of labels"
-        )
-    for box in [*frame.boxes, *frame.detections[:, :4]]:
-        if not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
-            raise ValueError(f"{where}: box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
-    wrong = [a for actions in frame.actions for a in actions if not 1 <= a <= NUM_ACTIONS]
-    if wrong:
-        raise ValueError(f"{where}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
-    return frame
+            if not line.strip():
+                continue
+            where = f"{ann_file}, line {number}"
+            try:
+                entry = parse_json(line, "it")
+                boxes, found = entry["boxes"], entry.get("detections", [])
+                frame = KeyFrame(
+                    video=str(entry["video"]),
+                    timestamp=int(entry["timestamp"]),
+                    boxes=np.array(boxes, dtype=np.float32).reshape(-1, 4),
+                    actions=[[int(action) for action in one] for one in entry["labels"]],
+                    detections=np.array(found, dtype=np.float32).reshape(-1, 5),
+                )
+            except (ValueError, KeyError, TypeError, OverflowError) as error:
+                problem = f"{type(error).__name__} {error}"
+                raise ValueError(f"{where} is not a key frame: {problem}") from error
+            if len(frame.actions) != len(frame.boxes):
+                lists = f"{len(frame.actions)} lists of labels"
+                raise ValueError(f"{where}: {len(frame.boxes)} boxes and {lists}")
+            for x1, y1, x2, y2 in np.concatenate([frame.boxes, frame.detections[:, :4]]).tolist():
+                if not (0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1):
+                    box = [x1, y1, x2, y2]
+                    raise ValueError(f"{where}: box {box} is not x1 < x2, y1 < y2 within 0 to 1")
+            wrong = [a for one in frame.actions for a in one if not 1 <= a <= NUM_ACTIONS]
+            if wrong:
+                raise ValueError(f"{where}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
+            yield frame
 
 
 @DATASETS.register_module()

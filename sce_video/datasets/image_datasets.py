@@ -273,9 +273,7 @@ class ImageArrayDataset(VideoDataset):
     ) -> None:
         if name not in ARRAY_SETS:
             raise ValueError(f"name must be one of {', '.join(ARRAY_SETS)}, got {name!r}")
-        self.name = name
-        self.split = split
-        self.check_counts = check_counts
+        self.name, self.split, self.check_counts = name, split, check_counts
         super().__init__(data_root, None, pipeline, on_error="raise", timeout=None)
 
     def _list_videos(self) -> VideoList:

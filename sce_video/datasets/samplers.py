@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sized
-from itertools import chain, repeat
 from typing import NamedTuple
 
 import torch
@@ -87,13 +86,10 @@ class ResumableSampler(Sampler):
         if min_samples < 0:
             raise ValueError(f"ResumableSampler: min_samples must not be negative: {min_samples}")
         self.rank, self.world_size = get_dist_info()
-        self.dataset = dataset
-        self.shuffle = shuffle
+        self.dataset, self.shuffle, self.round_up = dataset, shuffle, round_up
         self.seed = int(sync_random_seed() if seed is None else seed)
-        self.round_up = round_up
-        self.epoch = 0
         self.distance = 0  # see announce_batches; 0: nothing is told
-        self._start = 0
+        self.epoch = self._start = 0
         self.passes = max(1, math.ceil(min_samples / len(dataset)))
         size = len(dataset) * self.passes
         if round_up:
@@ -124,10 +120,10 @@ class ResumableSampler(Sampler):
         if not self.distance:
             yield from self._requests(order)
             return
-        later = chain(self._requests(order[self.distance :]), repeat(None))
-        for request, following in zip(self._requests(order), later, strict=False):
+        later = self._requests(order[self.distance :])
+        for request in self._requests(order):
             followed = FollowedRequest(*request)
-            followed.following = following
+            followed.following = next(later, None)
             yield followed
 
     def _requests(self, order: Tensor) -> Iterator[SampleRequest]:

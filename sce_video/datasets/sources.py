@@ -67,7 +67,7 @@ def is_elsewhere(path: str) -> bool:
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:
-    """Whether there is such a file, object or row; ObjectStoreError, TableError if nobody answers."""
+    """Whether there is such a file, object or row; ObjectStoreError, TableError if unknown."""
     name = os.fspath(path)
     row = split_row_path(name)
     if row is not None:

@@ -44,9 +44,8 @@ from sce_video.utils.storage import is_url
 class SampleOrigin:
     """What was drawn for the V views of a sample before its pixels were changed."""
 
-    #: V clips; empty for images.
+    #: V clips, and the (F,) seconds of the frames that they index; empty for images.
     clips: list[ClipIndices] = field(default_factory=list)
-    #: (F,) seconds, of the frames that the clips index; empty for images.
     timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
     #: Seconds of the video; 0 for images.
     duration: float = 0.0
@@ -135,9 +134,8 @@ class VideoDataset(Dataset):
         # The step that decides the number of views: it samples the clips, or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
         self._sampling = next(found, None)
-        self.on_error = on_error
-        self.timeout = timeout
-        self.max_tries = max_tries
+        self._sampling_step = None if self._sampling is None else self.pipeline[self._sampling]
+        self.on_error, self.timeout, self.max_tries = on_error, timeout, max_tries
         self.current_files = CurrentFiles()
         self._caller = TimeLimitedCaller()
         self._reading = -1
@@ -193,14 +191,13 @@ class VideoDataset(Dataset):
     @property
     def num_views(self) -> int | None:
         """V, the views of a sample, as a step of the pipeline states it; None if none does."""
-        step = self.pipeline[self._sampling] if self._sampling is not None else None
+        step = self._sampling_step
         return getattr(step, "num_views", None) or getattr(step, "num_clips", None)
 
     @property
     def num_local_views(self) -> int:
         """L: the last of the views that are local, shorter or smaller than the others."""
-        step = self.pipeline[self._sampling] if self._sampling is not None else None
-        return getattr(step, "num_local_views", 0)
+        return getattr(self._sampling_step, "num_local_views", 0)
 
     def path(self, index: int) -> str:
         """The path of a video, with ``data_root``."""
@@ -232,11 +229,9 @@ class VideoDataset(Dataset):
             drawn["crops"] = [view.shown_area for view in views] if known else []
             return results
 
-        behind = 1 + (self._sampling or 0)
+        behind, steps = 1 + (self._sampling or 0), self.pipeline
         watched = copy.copy(self)
-        watched.pipeline = [
-            *self.pipeline[:behind], note, *self.pipeline[behind:-1], note, *self.pipeline[-1:]
-        ]  # fmt: skip
+        watched.pipeline = [*steps[:behind], note, *steps[behind:-1], note, *steps[-1:]]
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         given = {"path": self.path(request.index), "deadline": deadline, "targets": None}
         watched._run_pipeline(*request, given)
@@ -260,7 +255,7 @@ class VideoDataset(Dataset):
         # then collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
-            return self._make_each(requests, self._make_slot)
+            return self._make_each(requests, self.__getitem__)
         finally:
             self._batch_buffer = SharedBatchBuffer()
 
@@ -287,12 +282,6 @@ class VideoDataset(Dataset):
                 self._batch_buffer.abandon()
         return samples
 
-    def _make_slot(self, request: int | SampleRequest) -> dict[str, Any]:
-        sample = self[request]
-        if sample.get("inputs") is not None:
-            self._view_shapes = shapes_of(sample)
-        return sample
-
     def _make_sample(self, request: SampleRequest) -> dict[str, Any]:
         """The sample of a request, or its replacement."""
         failures: list[tuple[str, str]] = []
@@ -313,8 +302,9 @@ class VideoDataset(Dataset):
                 index = mix_seed(request.seed, attempt) % len(self)
             else:
                 self._batch_buffer.fill()
-                sample["failures"] = failures
-                return sample
+                if sample.get("inputs") is not None:
+                    self._view_shapes = shapes_of(sample)
+                return {**sample, "failures": failures}
         listed = "\n".join(f"  {path}: {reason}" for path, reason in failures)
         raise TooManyBadFilesError(
             f"sample {request.index} and {self.max_tries} replacements cannot be decoded:\n{listed}"

@@ -51,12 +51,9 @@ class VideoList:
     ) -> VideoList:
         """Pack N paths and N labels."""
         encoded = [os.fsencode(path) for path in paths]
-        return cls(
-            blob=np.frombuffer(b"".join(encoded), dtype=np.uint8),
-            ends=np.cumsum([len(path) for path in encoded], dtype=np.int64),
-            labels=np.asarray(labels, dtype=np.int64),
-            classes=tuple(classes),
-        )
+        blob = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
+        return cls(blob, ends, np.asarray(labels, dtype=np.int64), tuple(classes))
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -142,8 +142,7 @@ def _spans_between(begin: float, end: float, windows: Windows) -> np.ndarray:
     room = end - begin - windows.seconds
     if room <= _EPSILON:
         return np.array([[begin, end]])
-    count = math.floor(room / windows.step + _EPSILON) + 1
-    starts = begin + np.arange(count) * windows.step
+    starts = begin + np.arange(math.floor(room / windows.step + _EPSILON) + 1) * windows.step
     if end - (starts[-1] + windows.seconds) > _EPSILON:
         starts = np.append(starts, end - windows.seconds)
     return np.stack([starts, np.minimum(starts + windows.seconds, end)], axis=1)

@@ -186,7 +186,18 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     if kept and "frames" in kept[0]:
         batch = {"videos": [{name: sample[name] for name in _VIDEO_KEYS} for sample in kept]}
     else:
-        batch = {"inputs": _stack_views(kept)}
+        counts = [len(sample["inputs"]) for sample in kept]
+        if len({*counts}) > 1:
+            raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
+        views = list(zip(*(sample["inputs"] for sample in kept), strict=True))
+        for number, view in enumerate(views):
+            shapes = sorted({tuple(tensor.shape) for tensor in view})
+            if len(shapes) > 1:
+                raise ValueError(
+                    f"view {number} has different shapes in one batch, {shapes}: "
+                    "end the pipeline with a crop of fixed size"
+                )
+        batch = {"inputs": [stack_slots(view) for view in views]}
     for name in ("label", "index", "seed"):
         batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
     batch["failures"] = [failure for sample in samples for failure in sample.get("failures", ())]
@@ -194,21 +205,6 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     if counted:
         batch["differences"] = tuple(map(sum, zip(*counted, strict=True)))
     return batch
-
-
-def _stack_views(kept: list[dict[str, Any]]) -> list[torch.Tensor]:
-    counts = [len(sample["inputs"]) for sample in kept]
-    if len({*counts}) > 1:
-        raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
-    views = list(zip(*(sample["inputs"] for sample in kept), strict=True))
-    for number, view in enumerate(views):
-        shapes = sorted({tuple(tensor.shape) for tensor in view})
-        if len(shapes) > 1:
-            raise ValueError(
-                f"view {number} has different shapes in one batch, {shapes}: "
-                "end the pipeline with a crop of fixed size"
-            )
-    return [stack_slots(view) for view in views]
 
 
 @FUNCTIONS.register_module()

@@ -38,8 +38,7 @@ class WorkerCrashError(UserError, RuntimeError):
 
     def __init__(self, message: str, files: tuple[str, ...] = (), cause: str = "") -> None:
         super().__init__(message)
-        self.files = files
-        self.cause = cause
+        self.files, self.cause = files, cause
 
 
 class CurrentFiles:
@@ -246,8 +245,7 @@ class BadFileReport:
         if num_files < 1:
             raise ValueError(f"num_files must be at least 1, got {num_files}")
         self.path = None if path is None else os.fspath(path)
-        self.num_files = num_files
-        self.max_bad_share = max_bad_share
+        self.num_files, self.max_bad_share = num_files, max_bad_share
         self.counts: dict[str, int] = {}
         self.errors: dict[str, str] = {}
         if self.path is None or not os.path.exists(self.path):

@@ -195,11 +195,10 @@ class VideoReader(ABC):
                 "read() takes a non-empty 1-d array of strictly ascending indices (sort them and "
                 f"drop duplicates), got shape {indices.shape}"
             )
-        if indices[0] < 0 or indices[-1] >= len(self.timestamps):
-            raise ValueError(
-                f"frame indices {indices[0]}..{indices[-1]} are outside the "
-                f"{len(self.timestamps)} frames of {self.path}"
-            )
+        count = len(self.timestamps)
+        if indices[0] < 0 or indices[-1] >= count:
+            wrong = f"frame indices {indices[0]}..{indices[-1]} are outside"
+            raise ValueError(f"{wrong} the {count} frames of {self.path}")
         return indices
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
+import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
+from multiprocessing.connection import Connection
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -27,11 +29,9 @@ from sce_video.utils.errors import MissingPackageError, UserError, message_from_
 #: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
 #: repeats this 4 to 17 times, for one to four minutes.
 CLIENT_LIMITS = {
-    "connect_timeout": "5 seconds",
-    "request_timeout": "30 seconds",
-    "client_max_retries": "100",
-    "client_retry_timeout": "15",
-}
+    "connect_timeout": "5 seconds", "request_timeout": "30 seconds",
+    "client_max_retries": "100", "client_retry_timeout": "15",
+}  # fmt: skip
 #: In their place for a first attempt to open a table: nobody may be there.
 _FIRST_LIMITS = {"client_max_retries": "3"}
 #: Bytes: two ranges are one request where less than this lies between them. Lance's own 64 KiB for
@@ -110,12 +110,8 @@ def dataset_arguments(
     block_size: int = BLOCK_SIZE,
 ) -> dict[str, Any]:
     """Arguments of ``lance.dataset``, see :func:`read_table`."""
-    arguments = {
-        "uri": table,
-        "version": version,
-        "block_size": block_size,
-        "storage_options": client_options(table, storage_options),
-    }
+    arguments: dict[str, Any] = {"uri": table, "version": version, "block_size": block_size}
+    arguments["storage_options"] = client_options(table, storage_options)
     if is_remote(table):
         os.environ.setdefault("LANCE_IO_THREADS", _IO_THREADS)
         first = {**_FIRST_LIMITS, **(storage_options or {})}
@@ -171,34 +167,37 @@ class RemoteTable:
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self._arguments = dict(arguments)
-        self._idle: list[subprocess.Popen] = []
+        self._idle: list[tuple[subprocess.Popen, Connection]] = []
         self.version, self.metadata = self._start()
         if "schema" not in self._arguments:
             self._arguments["version"] = self.version  # of all processes that are started later
 
     def _start(self) -> Any:
         """Start another process, which is idle then; returns version and metadata."""
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", reader_process.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={"LANCE_LOG": "error", **os.environ},
-        )
-        return self._ask(process, self._arguments)
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", reader_process.__file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={"LANCE_LOG": "error", **os.environ},
+            )
+        return self._ask((process, ours), self._arguments)
 
-    def _ask(self, process: subprocess.Popen, request: Any) -> Any:
+    def _ask(self, idle: tuple[subprocess.Popen, Connection], request: Any) -> Any:
         """The answer of an idle process, which is idle again afterwards."""
-        assert process.stdin is not None and process.stdout is not None
+        process, pipe = idle
         try:
-            reader_process.send(process.stdin, request)
-            kind, value = reader_process.receive(process.stdout)
-        except (EOFError, BrokenPipeError):
+            pipe.send_bytes(pickle.dumps(request, protocol=5))
+            kind, value = pickle.loads(pipe.recv_bytes())
+        except (EOFError, ConnectionError):
             status = process.wait()
             raise OSError(f"the process that reads the table ended with status {status}") from None
-        if kind == "error" and request is self._arguments:
-            _end(process)
+        if kind == "error" and request is self._arguments:  # it has opened nothing
+            _end(*idle)
         else:
-            self._idle.append(process)
+            self._idle.append(idle)
         if kind == "error":
             raise OSError(value)
         return value
@@ -206,23 +205,20 @@ class RemoteTable:
     def call(self, method: str, *arguments: Any) -> Any:
         """See :meth:`OpenTable.call`."""
         try:
-            process = self._idle.pop()
+            idle = self._idle.pop()
         except IndexError:
             self._start()
-            process = self._idle.pop()
-        return self._ask(process, (method, arguments))
+            idle = self._idle.pop()
+        return self._ask(idle, (method, arguments))
 
     def __del__(self) -> None:
-        for process in getattr(self, "_idle", ()):
-            _end(process)
+        for idle in getattr(self, "_idle", ()):
+            _end(*idle)
 
 
-def _end(process: subprocess.Popen) -> None:
-    for stream in (process.stdin, process.stdout):
-        with suppress(OSError):
-            if stream is not None:
-                stream.close()
+def _end(process: subprocess.Popen, pipe: Connection) -> None:
     with suppress(Exception):
+        pipe.close()
         process.wait(timeout=5)
 
 

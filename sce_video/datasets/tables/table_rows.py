@@ -73,11 +73,9 @@ class TableReader(VideoReader):
         **options: Unpack[ReaderOptions],
     ) -> None:
         super().__init__(path, **options)
-        self._index = index
-        self._fetch = fetch
+        self._index, self._fetch = index, fetch
         self.limits.check_frame(path, index.parameters.height, index.parameters.width)
-        self.timestamps = index.timestamps
-        self.duration = index.duration
+        self.timestamps, self.duration = index.timestamps, index.duration
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         return self.decode(indices).stacked(self.path, self.limits)
@@ -88,14 +86,9 @@ class TableReader(VideoReader):
         packets = self._fetch(positions)
         wanted, stamps = index.pts[indices].tolist(), index.pts[positions].tolist()
         check_deadline(self.path, self.deadline)
+        timed = zip(stamps, packets, strict=True)
         try:
-            found = _decode(
-                index.parameters,
-                zip(stamps, packets, strict=True),
-                set(wanted),
-                self.num_threads,
-                self.limits,
-            )
+            found = _decode(index.parameters, timed, set(wanted), self.num_threads, self.limits)
         except (av.FFmpegError, ValueError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
         self.frames_decoded += len(positions)
@@ -199,12 +192,10 @@ class TableRows:
         storage_options: Mapping[str, str] | None = None,
         block_size: int = BLOCK_SIZE,
     ) -> None:
-        self.table = table
-        self.version = version
+        self.table, self.version = table, version
         #: Bytes of packets asked for so far, in this process.
         self.bytes_asked = 0
-        self._storage_options = dict(storage_options or {})
-        self._block_size = block_size
+        self._storage_options, self._block_size = dict(storage_options or {}), block_size
         self._opened: OpenTable | RemoteTable | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._pid = 0
@@ -216,8 +207,7 @@ class TableRows:
     def opened(self) -> OpenTable | RemoteTable:
         """The open table of this process."""
         if self._opened is None or self._pid != os.getpid():
-            self._opened, self._threads = self._open(), None
-            self._pid = os.getpid()
+            self._opened, self._threads, self._pid = self._open(), None, os.getpid()
         return self._opened
 
     @property
@@ -360,9 +350,9 @@ class TableRows:
                 raise
             # A table that can still be opened can be reached, so the fault is in the rows.
             self._open()
-            names = f"{self.describe(rows[0])}" + (" and others" if len(rows) > 1 else "")
-            reason = cannot("read", self.table, error)
-            raise VideoDecodeError(names, f"{names}: {reason}", False) from error
+            names = self.describe(rows[0]) + (" and others" if len(rows) > 1 else "")
+            reason = f"{names}: {cannot('read', self.table, error)}"
+            raise VideoDecodeError(names, reason, False) from error
 
 
 class NamedRows:

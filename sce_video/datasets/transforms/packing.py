@@ -108,9 +108,7 @@ class PackVideo:
             )
         if whole and num_crops != 1:
             raise ValueError(f"whole frames are one crop, got num_crops={num_crops}")
-        self.crop_size = crop_size
-        self.num_crops = num_crops
-        self.whole = whole
+        self.crop_size, self.num_crops, self.whole = crop_size, num_crops, whole
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``views`` (one) and ``positions`` of :class:`DecodeSharedFrames`.

@@ -167,19 +167,16 @@ class RandomResizedCropClips:
         """
         num_local = results.get("num_local_views", 0)
         sizes, areas = self.local_size, self.local_area
+        named = f"local_size={sizes} and local_area={areas} of RandomResizedCropClips"
         if not num_local and (sizes, areas) != (self.size, self.area):
             raise ValueError(
-                f"local_size={sizes} and local_area={areas} of RandomResizedCropClips without "
-                "local views: set num_local_views of the step that makes the views"
+                f"{named} without local views: set num_local_views of the step that makes the views"
             )
         sizes = sizes if isinstance(sizes, list) else [sizes] * num_local
         areas = areas if isinstance(areas, list) else [areas] * num_local
         if not len(sizes) == len(areas) == num_local:
-            raise ValueError(
-                f"local_size={self.local_size} and local_area={self.local_area} of "
-                f"RandomResizedCropClips for {num_local} local views: give one value for all, or "
-                "a list with one for each"
-            )
+            advice = "give one value for all, or a list with one for each"
+            raise ValueError(f"{named} for {num_local} local views: {advice}")
         num_global = len(results["views"]) - num_local
         settings = [(self.size, self.area)] * num_global + list(zip(sizes, areas, strict=True))
         views = []
@@ -319,10 +316,8 @@ class ResizeAsProcessor:
             raise ValueError(
                 f"interpolation must be one of bilinear, bicubic, got {interpolation!r}"
             )
-        self.size = sides[0]
-        self.square = not isinstance(size, int)
-        self.crop = crop
-        self.interpolation = interpolation
+        self.size, self.square = sides[0], not isinstance(size, int)
+        self.crop, self.interpolation = crop, interpolation
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view by uint8 (T, H, W, 3) of the new size."""
@@ -410,14 +405,14 @@ class RandomCropWithBoxes:
         size = resized_short_side(height, width, low + int(u_side * (high - low + 1)))
         top = int(u_top * (size[0] - self.size + 1))
         left = int(u_left * (size[1] - self.size + 1))
-        view = crop_and_resize(view, (0, 0, height, width), size)
         square = (self.size, self.size)
-        results["views"] = [crop_and_resize(view, (top, left, *square), square)]
+        view = crop_and_resize(view, (0, 0, height, width), size)
+        view = crop_and_resize(view, (top, left, *square), square)
         corner = np.array([left, top, left, top], dtype=np.float32)
         boxes = np.clip(_to_pixels(results["boxes"], size) - corner, 0, self.size)
         kept = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-        results["boxes"], results["actions"] = boxes[kept], results["actions"][kept]
-        return results
+        actions = results["actions"][kept]
+        return results | {"views": [view], "boxes": boxes[kept], "actions": actions}
 
 
 @TRANSFORMS.register_module()
@@ -432,11 +427,10 @@ class ResizeWithBoxes:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``views`` (one) and ``boxes`` in [0, 1]; boxes are returned in pixels."""
         (view,) = results["views"]
-        height, width = view.shape[1:3]
-        size = resized_short_side(height, width, self.short_side)
-        results["views"] = [crop_and_resize(view, (0, 0, height, width), size)]
-        results["boxes"] = _to_pixels(results["boxes"], size)
-        return results
+        whole = (0, 0, *view.shape[1:3])
+        size = resized_short_side(*view.shape[1:3], self.short_side)
+        boxes = _to_pixels(results["boxes"], size)
+        return results | {"views": [crop_and_resize(view, whole, size)], "boxes": boxes}
 
 
 @TRANSFORMS.register_module()

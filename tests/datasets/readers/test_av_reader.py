@@ -231,7 +231,7 @@ FULL_CHECK = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FULL_CHECK)
-def test_real_files_equal_the_plain_loop(shared_videos, name, packets):
+def test_real_files_equal_the_plain_loop(shared_videos, name):
     path = str(shared_videos / "formats" / name)
     everything = decode_all(path)
     rng = np.random.default_rng(len(name))

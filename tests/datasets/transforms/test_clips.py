@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from helpers.readers import FramesReader, rgb_difference
 
-from sce_video.datasets import VideoDecodeError, collate_views
+from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices, shown_at
 from sce_video.datasets.transforms import KeyFrameClip
 from sce_video.registry import TRANSFORMS
@@ -220,12 +219,6 @@ def test_differences_of_footage_that_repeats_frames(reader, runs, backwards):
             assert np.ptp(np.asarray(view), axis=(1, 2, 3)).min() > 2  # no uniform grey
         counted -= state["differences"]
     assert not counted.any()
-
-
-def test_counts_of_difference_clips_reach_the_batch():
-    sample = {"inputs": [torch.zeros(1, 2, 2, 3)], "label": 0, "index": 0, "seed": 0}
-    counted = [{**sample, "differences": counts} for counts in ((2, 1, 1), (1, 1, 0))]
-    assert collate_views(counted)["differences"] == (3, 2, 1)
 
 
 def test_a_still_video_and_one_of_one_frame_keep_their_colours(reader):
