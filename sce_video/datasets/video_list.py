@@ -109,8 +109,8 @@ def read_annotation_list(
             labels.append(label)
     if not ends:
         raise ValueError(f"the annotation file {ann_file!r} lists no {kind}")
-    packed = (np.array(numbers, dtype=np.int64) for numbers in (ends, labels))
-    return VideoList(np.frombuffer(blob, np.uint8), *packed, tuple(classes))
+    offsets, numbers = np.array(ends, dtype=np.int64), np.array(labels, dtype=np.int64)
+    return VideoList(np.frombuffer(blob, np.uint8), offsets, numbers, tuple(classes))
 
 
 def _refuse_table(path: str) -> None:

@@ -89,14 +89,6 @@ def test_the_exif_orientation_is_applied(tmp_path, orientation):
     assert np.abs(ours - expected).mean() < 0.5
 
 
-def test_views_are_clips_of_one_frame(folder):
-    views = LoadImage(num_views=3)({"path": str(folder / "bird/a.png")})["views"]
-    assert [view.shape for view in views] == [(1, 30, 40, 3)] * 3
-    assert all((np.asarray(view)[0] == smooth(30, 40)).all() for view in views)
-    with pytest.raises(ValueError, match="num_views"):
-        LoadImage(0)
-
-
 def test_bad_files_raise_the_error_of_bad_videos(tmp_path):
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.jpg").write_text("no image " * 100)

@@ -120,6 +120,8 @@ class AvReader(VideoReader):
     Without any time stamps, frames are spaced evenly.
     """
 
+    _pts: np.ndarray  # (F,) int64, time stamps of the frames in the order of display
+
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         check_regular_file(path)
         super().__init__(path, **options)

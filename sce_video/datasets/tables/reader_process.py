@@ -106,7 +106,8 @@ def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
 def main() -> None:
     """Answer requests until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the parent decides
-    opened, pipe = None, Connection(int(sys.argv[1]))
+    opened: Any = None
+    pipe = Connection(int(sys.argv[1]))
     while True:
         try:
             request = pickle.loads(pipe.recv_bytes())

@@ -155,9 +155,9 @@ class RandomResizedCropClips:
         sizes: Any = self.size if local_size is None else local_size
         areas: Any = self.area if local_area is None else local_area
         one_size, one_area = isinstance(sizes, int), areas and isinstance(areas[0], int | float)
-        self.local_size = _check_size(sizes) if one_size else [*map(_check_size, sizes)]
+        self.local_size: Any = _check_size(sizes) if one_size else [*map(_check_size, sizes)]
         check = partial(_check_area, "local_area")
-        self.local_area = check(areas) if one_area else [*map(check, areas)]
+        self.local_area: Any = check(areas) if one_area else [*map(check, areas)]
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view by uint8 (T, size, size, 3), or local_size for local views.
