@@ -167,8 +167,7 @@ def _read_batch(folder: str, name: str, files: CifarFiles) -> tuple[np.ndarray, 
     path, batch = _load(folder, name, files)
     data, labels = batch.get("data"), batch.get(files.label_key)
     values = 3 * CIFAR_SIZE * CIFAR_SIZE
-    is_array = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2
-    if not is_array or data.shape[1] != values:
+    if not isinstance(data, np.ndarray) or (data.dtype, *data.shape[1:]) != (np.uint8, values):
         raise ValueError(f"{path} must hold an array 'data' (n, {values}) of uint8")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")

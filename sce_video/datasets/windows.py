@@ -96,13 +96,10 @@ def parse_seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Query:
-    """A video, or a moment of it."""
+    """A video (a file, a URL or a row of a table), or a moment of it, in seconds."""
 
-    #: A file, a URL or a row of a table.
     video: str
-    #: Seconds; None for the whole video.
-    start: float | None = None
-    #: Likewise.
+    start: float | None = None  # None for the whole video
     end: float | None = None
 
 

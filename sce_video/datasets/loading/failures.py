@@ -149,9 +149,13 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     loader = dataloader
     while True:
         try:
-            for batch in _batches(loader):
-                delivered += 1
-                yield batch
+            # A crash is reported when the next batch is asked for, not before: torch's signal
+            # handler would raise in whatever the main process is computing meanwhile.
+            with report_worker_crashes(loader):
+                for batch in loader:
+                    delivered += 1
+                    with _child_signals_deferred():
+                        yield batch
             return
         except WorkerCrashError as error:
             if not skip or found.issuperset(error.files):
@@ -166,31 +170,14 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
             if loader.persistent_workers:
                 loader._iterator = None
             gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
-        order: dict[str, Any] = {"batch_size": None, "sampler": dataloader.sampler}
-        if dataloader.batch_sampler is not None:
-            order = {"batch_sampler": dataloader.batch_sampler}
-        *_, key = order  # the batches after those that were delivered
         names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
                  "multiprocessing_context", "prefetch_factor")  # fmt: skip
-        loader = DataLoader(
-            dataloader.dataset,
-            **{**order, key: list(order[key])[delivered:]},
-            **{name: getattr(dataloader, name) for name in names},
-        )
-
-
-def _batches(loader: DataLoader) -> Iterator[Any]:
-    """The batches of a loader; a crash is reported when the next batch is asked for, not before."""
-    # torch's signal handler would raise in whatever the main process is computing meanwhile.
-    with report_worker_crashes(loader):
-        iterator = iter(loader)
-        while True:
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
-            with _child_signals_deferred():
-                yield batch
+        settings = {name: getattr(dataloader, name) for name in names}
+        if dataloader.batch_sampler is None:
+            settings |= {"batch_size": None, "sampler": list(dataloader.sampler)[delivered:]}
+        else:
+            settings["batch_sampler"] = list(dataloader.batch_sampler)[delivered:]
+        loader = DataLoader(dataloader.dataset, **settings)
 
 
 @contextmanager
