@@ -427,8 +427,8 @@ class ResizeWithBoxes:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``views`` (one) and ``boxes`` in [0, 1]; boxes are returned in pixels."""
         (view,) = results["views"]
-        whole = (0, 0, *view.shape[1:3])
-        size = resized_short_side(*view.shape[1:3], self.short_side)
+        height, width = view.shape[1:3]
+        whole, size = (0, 0, height, width), resized_short_side(height, width, self.short_side)
         boxes = _to_pixels(results["boxes"], size)
         return results | {"views": [crop_and_resize(view, whole, size)], "boxes": boxes}
 
