@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,8 @@ def find_store(folder: Path) -> IndexStore | None:
 
     A table counts more than a file, which remains beside it where a conversion was interrupted.
     """
-    table, file = folder / TABLE, folder / FEATURES
-    if table.is_dir():
-        return TableStore(table)
-    return FileStore(file) if file.is_file() else None
+    stores = TableStore(folder / TABLE), FileStore(folder / FEATURES)
+    return next((store for store in stores if store.exists()), None)
 
 
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
@@ -95,7 +93,7 @@ def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
             store.remove()
 
 
-def setting_differences(
+def index_mismatches(
     stored: dict[str, Any], current: dict[str, Any], prefix: str = ""
 ) -> list[str]:
     """``num_clips is 4 in the index, now 2`` for every setting that differs."""
@@ -103,7 +101,7 @@ def setting_differences(
     for name in sorted(set(stored) | set(current)):
         old, new = stored.get(name), current.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            differences += setting_differences(old, new, f"{prefix}{name}.")
+            differences += index_mismatches(old, new, f"{prefix}{name}.")
         elif old != new:
             differences.append(f"{prefix}{name} is {old} in the index, now {new}")
     return differences
@@ -117,11 +115,7 @@ def _embed_due(
     workers: Workers,
     on_video: Callable[[int, int, str], None] | None,
 ) -> tuple[int, int]:
-    """Embed the files without a current row in the index or a current record.
-
-    Returns:
-        Number of new and of changed files.
-    """
+    """Embed the files without a current row or record; returns how many were new, and changed."""
     due: list[str] = []
     changed = done = 0
     for path, state in states.items():
@@ -151,46 +145,36 @@ def _current_records(
     records: RecordStore,
     windows: bool,
 ) -> tuple[dict[str, FileRecord], bool]:
-    """What the index holds from now on, by path, and whether a file of it was embedded.
+    """What the index holds from now on, by path, and whether a file of it was embedded."""
 
-    Features stay in the records and in the index that exists until they are written, one by one.
-    """
+    def read(key: str) -> np.ndarray:
+        """A feature, which stays in the records until it is written."""
+        record = records.get(key)
+        assert record is not None
+        return windows_of(record)[0] if windows else feature_of(record)
+
     current: dict[str, FileRecord] = {}
     embedded = False
-    for path, state in states.items():
+    for path, (size, mtime) in states.items():
         record = records.get(path)
-        if record is not None and _is_of(record, state):
-            current[path] = _file_record(state, record, records, windows)
+        of_file = record is not None and (
+            not record.done  # there is no such file
+            if size < 0
+            else record.source == {"size": size, "mtime_ns": mtime}
+        )
+        if record is not None and of_file:
             embedded = True
-        elif path in known and known[path].same_file(state):
+            if record.done:
+                _, spans, reason = windows_of(record) if windows else (None, None, "")
+                feature = partial(read, record.key)
+                current[path] = FileRecord(size, mtime, feature, reason, spans)
+            else:
+                current[path] = FileRecord(size, mtime, None, failure_of(record))
+        elif path in known and known[path].same_file((size, mtime)):
             current[path] = known[path]
         else:  # embedded by an interrupted run, and gone since
-            current[path] = FileRecord(*state, None, "there is no such file")
+            current[path] = FileRecord(size, mtime, None, "there is no such file")
     return current, embedded
-
-
-def _is_of(record: Record, state: tuple[int, int]) -> bool:
-    """Whether a record is of the file as it is now."""
-    if state[0] < 0:  # there is none
-        return not record.done
-    return record.source == {"size": state[0], "mtime_ns": state[1]}
-
-
-def _file_record(
-    state: tuple[int, int], record: Record, records: RecordStore, windows: bool
-) -> FileRecord:
-    """The entry of the index for a record of a file in this state; its feature is read later."""
-    if not record.done:
-        return FileRecord(*state, None, failure_of(record))
-    key = record.key
-
-    def read() -> np.ndarray:
-        again = records.get(key)
-        assert again is not None
-        return windows_of(again)[0] if windows else feature_of(again)
-
-    _, spans, reason = windows_of(record) if windows else (None, None, "")
-    return FileRecord(*state, read, reason, spans)
 
 
 def _read_known(
@@ -201,37 +185,38 @@ def _read_known(
     Raises:
         ValueError: the index or an unfinished run was not made with this ``header``.
     """
+
+    def check_same(stored: dict[str, Any]) -> None:
+        differences = []
+        if stored["root"] != header["root"]:
+            differences.append(f"it is of the folder {stored['root']}, not {header['root']}")
+        old, new = stored["checkpoint"], header["checkpoint"]
+        if old["sha256"] != new["sha256"]:
+            differences.append(
+                f"it was built with {old['path']} (sha256 {old['sha256'][:12]}), not with "
+                f"{new['path']} ({new['sha256'][:12]})"
+            )
+        differences += index_mismatches(stored["settings"], header["settings"])
+        if differences:
+            raise ValueError(
+                f"the index {folder} does not match this call: {'; '.join(differences)}. Use "
+                "another folder for the index, or build this one from scratch (--rebuild, "
+                "rebuild=True)"
+            )
+
     begun = unfinished.settings()
     for settings in begun:
         if set(settings) != set(header):
             raise ValueError(f"{unfinished.path} is no unfinished run of an index: remove it")
         checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
-        _check_same(folder, {**settings, "checkpoint": checkpoint}, header)
+        check_same({**settings, "checkpoint": checkpoint})
     whole = not begun and store.exists() and (folder / DESCRIPTION).is_file()
     source = store if store.exists() else find_store(folder)
     if source is None:
         return {}, False
     stored, known = source.read()
-    _check_same(folder, stored, header)
+    check_same(stored)
     return known, whole and stored == header
-
-
-def _check_same(folder: Path, stored: dict[str, Any], header: dict[str, Any]) -> None:
-    differences = []
-    if stored["root"] != header["root"]:
-        differences.append(f"it is of the folder {stored['root']}, not {header['root']}")
-    old, new = stored["checkpoint"], header["checkpoint"]
-    if old["sha256"] != new["sha256"]:
-        differences.append(
-            f"it was built with {old['path']} (sha256 {old['sha256'][:12]}), not with "
-            f"{new['path']} ({new['sha256'][:12]})"
-        )
-    differences += setting_differences(stored["settings"], header["settings"])
-    if differences:
-        raise ValueError(
-            f"the index {folder} does not match this call: {'; '.join(differences)}. Use another "
-            "folder for the index, or build this one from scratch (--rebuild, rebuild=True)"
-        )
 
 
 def real_path(root: str | os.PathLike[str]) -> str:
@@ -332,7 +317,11 @@ class VideoIndex:
     @property
     def features(self) -> Matrix:
         """(N, D) float32, read-only; memory-mapped, or read when they are used, if large."""
-        return self.stored.protected_features
+        features = self.stored.features
+        if isinstance(features, np.ndarray):
+            features = features.view()
+            features.flags.writeable = False
+        return features
 
     @cached_property
     def paths(self) -> list[str]:
@@ -389,7 +378,7 @@ class VideoIndex:
 
     def row(self, path: str) -> int | None:
         """Row of a path relative to ``root``; None if it is not in the index."""
-        return self.stored.row(path)
+        return next(iter(self.stored.rows(path)), None)
 
     def file(self, path: str) -> str:
         """Absolute path of a video of the index."""

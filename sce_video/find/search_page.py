@@ -1,4 +1,4 @@
-"""Who may ask: the host, the token and the origin of every request, and the headers of answers."""
+"""The search page: access checks (host, token, origin), the answers to its requests, the server."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from sce_video.find.label_list import LabelList
 from sce_video.find.search import check_checkpoint
 from sce_video.find.search_media import PLAYABLE, CallError, kill_fork_server
 from sce_video.find.search_state import (
+    MAX_RESULTS,
     GoneError,
     Network,
     NoRowError,
     Search,
     SearchState,
-    default_label_file,
 )
 from sce_video.pages.parts import plotly_library
 from sce_video.utils.command import explain
@@ -64,12 +64,21 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+#: Of the answer to a request that raises one.
+_STATUS: dict[type[Exception], int] = {
+    NoRowError: 404,
+    GoneError: 410,
+    CallError: 422,
+    ValueError: 422,
+    OSError: 500,
+    Exception: 500,
+}
 #: What a browser says of a request that our own page makes, or that its user types.
 _OWN = ("same-origin", "none")
 
 
 class Guard:
-    """ASGI middleware: passes requests of the user's own browser, refuses all others with 403.
+    """Passes requests of the user's own browser, refuses all others with 403 (ASGI middleware).
 
     - ``Host`` must be this server's loopback address: another name that resolves to it (DNS
       rebinding) makes a page of somebody else part of our origin.
@@ -87,7 +96,7 @@ class Guard:
         self._app = app
         self._token = token
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        self.cookie = cookie_name(port)
+        self.cookie = f"sce_video_{port}"  # all ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -138,33 +147,14 @@ class Guard:
         return morsel.value if morsel is not None else ""
 
 
-def cookie_name(port: int) -> str:
-    """Cookies are shared by all ports of a host: the name tells them apart."""
-    return f"sce_video_{port}"
-
-
 #: Largest video that may be dropped on the page, bytes.
 UPLOAD_LIMIT = 2 * 2**30
-_MAX_RESULTS = 500
 _MAX_ROWS = 100_000  # of one change of labels
 _PACKAGE = "sce_video.pages"
 #: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
 _SCRIPTS = ("plotly.js", "feature_map.js")
 _MODULES = ("search_page.js", "search_cards.js", "search_labels.js")
 _STYLES = ("theme.css", "parts.css", "search_page.css")
-
-
-class SearchRequest(BaseModel):
-    """A search for a video of the index, or for one that was uploaded."""
-
-    row: int | None = None
-    upload: str | None = Field(None, max_length=40)
-    k: int = Field(24, ge=1, le=_MAX_RESULTS)
-    centred: bool = False
-    refined: bool = False
-    path: str = Field("", max_length=1000)
-    folder: str | None = Field(None, max_length=1000)
-    label: int | None = None
 
 
 class LabelRequest(BaseModel):
@@ -177,20 +167,13 @@ class LabelRequest(BaseModel):
 class RowsRequest(BaseModel):
     """Videos that are about to be shown."""
 
-    rows: list[int] = Field(max_length=_MAX_RESULTS)
+    rows: list[int] = Field(max_length=MAX_RESULTS)
 
 
 def create_app(
     state: SearchState, token: str, port: int, upload_limit: int = UPLOAD_LIMIT
 ) -> Guard:
-    """The application behind its checks.
-
-    Args:
-        state: The index.
-        token: The secret in the link.
-        port: On which the server listens, for the check of ``Host``.
-        upload_limit: Bytes of a video that is dropped on the page.
-    """
+    """The application behind its checks; ``upload_limit`` is that of a dropped video, bytes."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
@@ -220,21 +203,16 @@ def _answer_errors(app: FastAPI) -> None:
     def _(_: Request, error: StarletteHTTPException) -> JSONResponse:
         return JSONResponse({"error": str(error.detail)}, status_code=error.status_code)
 
-    def known(status: int) -> Any:
-        return lambda _, error: JSONResponse({"error": _sentence(error)}, status_code=status)
+    for kind, status in _STATUS.items():
 
-    for kind, status in (
-        *((NoRowError, 404), (GoneError, 410), (CallError, 422), (ValueError, 422)),
-        *((OSError, 500), (Exception, 500)),
-    ):
-        app.add_exception_handler(kind, known(status))
-
-
-def _sentence(error: Exception) -> str:
-    message = explain(error)
-    if message is None:  # a bug: its traceback is in the terminal
-        message = f"an error of the program, see the terminal: {type(error).__name__}: {error}"
-    return message.encode("utf-8", "replace").decode("utf-8")
+        @app.exception_handler(kind)
+        def _(_: Request, error: Exception, status: int = status) -> JSONResponse:
+            message = explain(error)
+            if message is None:  # a bug: its traceback is in the terminal
+                kind = type(error).__name__
+                message = f"an error of the program, see the terminal: {kind}: {error}"
+            text = message.encode("utf-8", "replace").decode("utf-8")
+            return JSONResponse({"error": text}, status_code=status)
 
 
 # -- the page ------------------------------------------------------------------------------
@@ -268,7 +246,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
-        response.set_cookie(cookie_name(port), token, httponly=True, samesite="strict")
+        response.set_cookie(f"sce_video_{port}", token, httponly=True, samesite="strict")
         return response
 
     @app.get("/static/{name}")
@@ -304,7 +282,7 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
 
     @app.get("/upload/{upload}")
     def uploaded(upload: str) -> Response:
-        return Response(_or_404(state.upload(upload).clip), media_type="video/mp4", headers=kept)
+        return Response(_or_404(state.upload(upload)[1]), media_type="video/mp4", headers=kept)
 
     @app.get("/video/{row}")
     def video(row: int) -> FileResponse:
@@ -336,13 +314,11 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
         return {"rows": state.missing(request.rows)}
 
     @app.post("/api/search")
-    def search(request: SearchRequest) -> dict[str, Any]:
-        search = Search(**request.model_dump())
+    def search(search: Search) -> dict[str, Any]:
         found, failures = state.search(search), []
         more = len(found) == search.k
         if search.refined:
-            refined = state.refine(search, found)
-            found, failures = refined.matches, refined.failures
+            found, failures = state.refine(search, found)
         return {
             "rows": [match.row for match in found],
             "similarity": [round(match.similarity, 5) for match in found],
@@ -369,8 +345,8 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
             file.flush()
             if not size:
                 raise ValueError("the file is empty (0 bytes)")
-            identity = await run_in_threadpool(state.add_upload, name, file.name)
-            return {"upload": identity, "clip": bool(state.upload(identity).clip)}
+            identity = await run_in_threadpool(state.add_upload, file.name)
+            return {"upload": identity, "clip": bool(state.upload(identity)[1])}
 
 
 def _too_large(limit: int) -> HTTPException:
@@ -435,7 +411,7 @@ def serve(options: ServeOptions) -> None:
         if not os.path.isfile(checkpoint):
             raise FileNotFoundError(f"no checkpoint at {checkpoint}")
         check_checkpoint(index, checkpoint)
-    labels = LabelList(Path(options.labels) if options.labels else default_label_file(index))
+    labels = LabelList(Path(options.labels or Path(index.folder, "labels.txt")))
     state = SearchState(index, options.network, labels)
     # Interrupted here: before the server has handlers of its own.
     with _listen(options.port) as listening, suppress(KeyboardInterrupt):
@@ -466,7 +442,7 @@ class _Server(uvicorn.Server):
     """Ends in silence at SIGINT and SIGTERM, also while a browser is reading."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Neither repeats the signal afterwards, as its parent does, nor reports cut answers."""
+        # Its parent repeats the signal afterwards, and reports answers that are cut.
         self.should_exit = True
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 

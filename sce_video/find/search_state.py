@@ -9,11 +9,11 @@ import stat
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, Field
 
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.datasets.windows import Query
@@ -21,12 +21,14 @@ from sce_video.find import search_media as media
 from sce_video.find.index import VideoIndex
 from sce_video.find.label_list import LabelList
 from sce_video.find.query import Match, query_index
-from sce_video.find.search import RefinedMoments, refine_moments, rows_of_query
+from sce_video.find.search import refine_moments, rows_of_query
 from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8
 from sce_video.utils.storage import absolute
+
+MAX_RESULTS = 500
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,7 @@ class Network:
     device: str | None = None
 
 
-@dataclass(frozen=True)
-class Upload:
-    """A video that was dropped on the page; its file has been removed."""
-
-    name: str
-    feature: np.ndarray
-    clip: bytes
-
-
-@dataclass(frozen=True)
-class Search:
+class Search(BaseModel):
     """What is searched for, and among what.
 
     Attributes:
@@ -69,12 +61,12 @@ class Search:
     """
 
     row: int | None = None
-    upload: str | None = None
-    k: int = 24
+    upload: str | None = Field(None, max_length=40)
+    k: int = Field(24, ge=1, le=MAX_RESULTS)
     centred: bool = False
     refined: bool = False
-    path: str = ""
-    folder: str | None = None
+    path: str = Field("", max_length=1000)
+    folder: str | None = Field(None, max_length=1000)
     label: int | None = None
 
 
@@ -118,7 +110,7 @@ class SearchState:
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
         self._cache = media.MediaCache()
-        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._uploads: OrderedDict[str, tuple[np.ndarray, bytes]] = OrderedDict()
         self._lock = threading.Lock()
         self._map: dict[str, Any] | None = None
         self._map_lock = threading.Lock()
@@ -225,16 +217,16 @@ class SearchState:
 
     # -- search ----------------------------------------------------------------------------
 
-    def add_upload(self, name: str, file: str) -> str:
+    def add_upload(self, file: str) -> str:
         """Embed a file with the network of the index; returns the id for :class:`Search`.
 
         Raises:
             CallError: the file cannot be decoded, or the network cannot be loaded.
         """
-        feature, clip = self._embed(media.embed_file, file)
+        found = self._embed(media.embed_file, file)
         upload = secrets.token_hex(8)
         with self._lock:
-            self._uploads[upload] = Upload(printable_utf8(name), feature, clip)
+            self._uploads[upload] = found
             while len(self._uploads) > _KEPT_UPLOADS:
                 self._uploads.popitem(last=False)
         return upload
@@ -245,12 +237,9 @@ class SearchState:
         own = (self.index.stored.header, str(self.index.folder), network)
         return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
 
-    def upload(self, upload: str) -> Upload:
-        """An embedded video.
-
-        Raises:
-            ValueError: it is not kept any more.
-        """
+    def upload(self, upload: str) -> tuple[np.ndarray, bytes]:
+        """Feature and clip of a video that was dropped on the page; ValueError if it is not kept
+        any more."""
         with self._lock:
             if upload not in self._uploads:
                 raise ValueError("this video is not kept any more: drop it on the page again")
@@ -266,7 +255,10 @@ class SearchState:
         left_out = np.ones(len(self.index), dtype=bool)
         left_out[self._matching(search)] = False
         if search.upload is None and search.row is not None and 0 <= search.row < len(self.index):
-            left_out[[search.row, *self._rows_like(search.row)]] = True
+            # Rows of the same file; of windows, those that share frames.
+            span = (None, None) if self._spans is None else self._spans[search.row].tolist()
+            query = Query(self.index.file(self.index.path(search.row)), *span)
+            left_out[[search.row, *rows_of_query(self.index, query)]] = True
         return query_index(
             self.index,
             self._feature(search),
@@ -278,13 +270,15 @@ class SearchState:
     def _feature(self, search: Search) -> np.ndarray:
         """The feature (D,) of a query."""
         if search.upload is not None:
-            return self.upload(search.upload).feature
+            return self.upload(search.upload)[0]
         if search.row is None or not 0 <= search.row < len(self.index):
             raise NoRowError(f"the index has no row {search.row}")
         return np.array(self.index.features[search.row])
 
-    def refine(self, search: Search, found: list[Match]) -> RefinedMoments:
-        """The results of :meth:`search`, the first of them found more exactly.
+    def refine(
+        self, search: Search, found: list[Match]
+    ) -> tuple[list[Match], list[tuple[str, str]]]:
+        """As :func:`~sce_video.find.search.refine_moments`, of the results of :meth:`search`.
 
         Raises:
             CallError: there is no network.
@@ -306,11 +300,6 @@ class SearchState:
             own = {self.index.path(search.row): (start, end)}
         feature = self._feature(search)
         return refine_moments(self.index, feature, found, near, centred=search.centred, without=own)
-
-    def _rows_like(self, row: int) -> list[int]:
-        """Rows of the same file; of windows, those that share frames."""
-        span = (None, None) if self._spans is None else self._spans[row].tolist()
-        return rows_of_query(self.index, Query(self.index.file(self.index.path(row)), *span))
 
     def _matching(self, search: Search) -> list[int]:
         """Rows that pass the filters."""
@@ -399,11 +388,6 @@ class SearchState:
             "files": [printable_utf8(train), printable_utf8(test)],
             "commands": [printable_utf8(shlex.join(words)) for words in (finetune, evaluate)],
         }
-
-
-def default_label_file(index: VideoIndex) -> Path:
-    """``labels.txt`` in the folder of the index."""
-    return Path(index.folder) / "labels.txt"
 
 
 def _rounded(values: np.ndarray) -> list[float]:

@@ -98,7 +98,7 @@ def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state
     answer = upload(client, video.read_bytes()).json()
     assert answer["clip"] and client.get(f"/upload/{answer['upload']}").content[4:8] == b"ftyp"
     expected = embed(model, video, EmbedOptions(num_clips=2))[0]
-    np.testing.assert_allclose(state.upload(answer["upload"]).feature, expected, rtol=1e-5)
+    np.testing.assert_allclose(state.upload(answer["upload"])[0], expected, rtol=1e-5)
     found = client.post("/api/search", json={"upload": answer["upload"], "k": 9}).json()
     assert len(found["rows"]) == 5
     copy = state.index.file(state.index.path(1))

@@ -51,9 +51,9 @@ def test_refined_moments_are_those_of_the_command(state, searched, model, centre
     feature = np.asarray(index.features[2])
     near = partial(windows_near, model, index.options)
     expected = refine_moments(index, feature, found, near, without=without, centred=centred)
-    assert refined == expected and not refined.failures
+    assert refined == expected and not refined[1]
     assert max(m.end - m.start for m in found) > 2.0  # merged, but refined to single windows
-    assert all(m.end - m.start <= 2.0 for m in refined.matches)
+    assert all(m.end - m.start <= 2.0 for m in refined[0])
 
 
 def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
@@ -63,12 +63,12 @@ def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
     video = hidden.with_name("long.mp4")
     video.rename(hidden)
     try:
-        refined = state.refine(search, found)
+        refined, failures = state.refine(search, found)
     finally:
         hidden.rename(video)
     moved = [m for m in found if m.path == "a/long.mp4"]
-    assert moved and [path for path, _ in refined.failures] == ["a/long.mp4"] * len(moved)
-    assert all(replace(m, rank=1) in [replace(r, rank=1) for r in refined.matches] for m in moved)
+    assert moved and [path for path, _ in failures] == ["a/long.mp4"] * len(moved)
+    assert all(replace(m, rank=1) in [replace(r, rank=1) for r in refined] for m in moved)
     monkeypatch.setattr(state, "_network", Network("gone.pth", device="cpu"))
     with pytest.raises(CallError, match=r"no checkpoint at gone\.pth"):
         state.refine(search, found)
@@ -107,7 +107,7 @@ def test_the_moment_is_shown_and_played(served):
 
 def test_moments_are_refined_on_the_page(served, state):
     search = Search(row=2, refined=True)
-    expected = state.refine(search, state.search(search)).matches
+    expected = state.refine(search, state.search(search))[0]
     with browser_page(served.origin) as page:
         page.goto(served.link)
         page.locator(".card .picture").nth(2).click()
