@@ -31,13 +31,7 @@ _REFINED_AT_ONCE = 32  # pairs
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """Two videos by their numbers.
-
-    Attributes:
-        inner: The one that lies in the other, in time and in the frame.
-        outer: The other.
-        alignment: Where ``inner`` lies in ``outer``.
-    """
+    """Two videos by their numbers: ``inner`` lies in ``outer``, in time and in the frame."""
 
     inner: int
     outer: int
@@ -46,16 +40,7 @@ class ComparedPair:
 
 @dataclass(frozen=True)
 class StoredThumbnails:
-    """Where the thumbnails of a video are, for a process that reads them.
-
-    Attributes:
-        file: Of many videos.
-        offset: In it, bytes.
-        count: Of the frames.
-        duration: Of the video, seconds.
-        height: Of its frames, pixels.
-        width: Likewise.
-    """
+    """Where the thumbnails of a video are in a file of many, for a process that reads them."""
 
     file: str
     offset: int
@@ -74,20 +59,13 @@ class StoredThumbnails:
 
 
 class ThumbnailFile:
-    """Thumbnails of many videos in a temporary file, which processes read by its name.
-
-    Args:
-        folder: On the disk to be used.
-    """
+    """Thumbnails of many videos in a temporary file of ``folder``, read by its name."""
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
         self._end = 0
         #: Of every video.
         self.places: dict[int, StoredThumbnails] = {}
-
-    def __contains__(self, number: int) -> bool:
-        return number in self.places
 
     def __getitem__(self, number: int) -> Thumbnails:
         return self.places[number].read()
@@ -96,14 +74,9 @@ class ThumbnailFile:
         """Keep the frames of a video."""
         data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        self.places[number] = StoredThumbnails(
-            self._file.name,
-            self._end,
-            len(thumbnails.frames),
-            thumbnails.duration,
-            thumbnails.height,
-            thumbnails.width,
-        )
+        t = thumbnails
+        place = self._file.name, self._end, len(t.frames)
+        self.places[number] = StoredThumbnails(*place, t.duration, t.height, t.width)
         self._end += len(data)
 
     def close(self) -> None:
@@ -118,7 +91,7 @@ def read_all(
     workers: int,
     on_video: Callable[[int, bool], None] | None = None,
 ) -> list[tuple[int, str]]:
-    """Read the thumbnails of some of the files.
+    """Read the thumbnails of some files; returns number and reason of those that cannot be read.
 
     Args:
         stored: They are added to it.
@@ -126,9 +99,6 @@ def read_all(
         numbers: Of those that are read.
         workers: Processes; 0 for this one.
         on_video: Called after each with the number of all and whether it could not be read.
-
-    Returns:
-        Number of and reason for each file that could not be read.
     """
     failures = []
     for i, found, reason in read_thumbnails([files[n] for n in numbers], workers):
@@ -254,15 +224,8 @@ def refine_all(
 ) -> list[Alignment]:
     """The refined alignments of outer and inner videos, with a threshold for all."""
     threshold, pairs = item
-    return [
-        refined(
-            outer.read(),
-            inner.read(),
-            [
-                Alignment(row[0], row[1], (row[2], row[3], row[4], row[5]))
-                for row in starts.tolist()
-            ],
-            threshold,
-        )
-        for outer, inner, starts in pairs
-    ]
+    found = []
+    for outer, inner, rows in pairs:
+        starts = [Alignment(value, at, (x, y, w, h)) for value, at, x, y, w, h in rows.tolist()]
+        found.append(refined(outer.read(), inner.read(), starts, threshold))
+    return found

@@ -6,8 +6,6 @@ An index is a folder::
                      and the settings; or features.lance, a table of the same content
     index.json       a description, for people and other programs
     records.sqlite   features embedded by a run that is not finished; empty after its end
-
-Only the features' file is searched, so an interrupted run cannot leave contradictory files.
 """
 
 from __future__ import annotations
@@ -180,11 +178,7 @@ def _current_records(
 def _read_known(
     folder: Path, store: IndexStore, header: dict[str, Any], unfinished: RecordStore
 ) -> tuple[dict[str, FileRecord], bool]:
-    """Records of the index, and whether it is whole: no interrupted run has left any unfinished.
-
-    Raises:
-        ValueError: the index or an unfinished run was not made with this ``header``.
-    """
+    """Records of the index, and whether it is whole: no interrupted run has left any unfinished."""
 
     def check_same(stored: dict[str, Any]) -> None:
         differences = []
@@ -226,14 +220,10 @@ def real_path(root: str | os.PathLike[str]) -> str:
 
 
 def _video_states(root: str) -> dict[str, tuple[int, int]]:
-    """(size, modification time in ns) of all videos by relative path, sorted.
+    """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
     Of a row of a table they are the bytes of its packets and the time of the file that it was made
-    from. A file that does not exist any more has (-1, -1).
-
-    Raises:
-        ValueError: there is no video.
-        TableError, MissingPackageError: the table cannot be read.
+    from.
     """
     if is_table(root):
         content = read_table(root).call("read", list(_STATE))
@@ -259,11 +249,8 @@ class Whitening:
     """A linear map after which features of an index vary alike in every direction.
 
     The cosine of two features is dominated by the few directions in which all features of a network
-    vary most. After whitening it counts how unusual a common property is, without any label.
-
-    Attributes:
-        mean: (D,) float64.
-        matrix: (D, D) float64; features ``x`` become ``(x - mean) @ matrix``.
+    vary most. After whitening it counts how unusual a common property is, without any label:
+    features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
     """
 
     mean: np.ndarray
@@ -275,14 +262,11 @@ class Whitening:
 
 
 def fit_whitening(features: Matrix) -> Whitening:
-    """The whitening of the rows of (N, D) features.
+    """The whitening of the rows of (N, D) features; ValueError for NaN or infinity.
 
     With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
     cosines are those of any other square root of the inverse of R. The mean variance is added in
     every direction, since small differences are those of compression and of where a window begins.
-
-    Raises:
-        ValueError: A feature holds NaN or infinity.
     """
     count, size = features.shape
     taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
@@ -385,11 +369,7 @@ class VideoIndex:
         return os.path.join(self.root, path)
 
     def is_unchanged(self, row: int, file: str | os.PathLike) -> bool:
-        """Whether a file has the size and time that it had when it was embedded as this row.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Whether a file has the size and time that it had when it was embedded as this row."""
         status = os.stat(file)
         state = self.stored.sizes[row], self.stored.mtimes[row]
         return bool(state == (status.st_size, status.st_mtime_ns))
@@ -420,15 +400,14 @@ def build_index(
         model: From :func:`~sce_video.inference.model.load_model`.
         root: The folder of videos, sub-folders are read too; or a table of videos.
         folder: The index; created if it does not exist.
-        options: Each of their workers decodes and embeds,
-            with ``num_workers=0`` this process does.
+        options: Each of their workers decodes and embeds, with ``num_workers=0`` this process does.
         rebuild: Discard the existing index and embed all files.
         retry_failed: Try files again that could not be decoded, even if unchanged.
         on_video: Called after every video with the number of finished videos, their total, and why
             the video could not be decoded (empty if it could).
         ray: Address of a Ray cluster to work on, or ``auto``; ``num_workers`` is then the number of
             processes at once, 0 for all of the cluster.
-        processes_per_gpu: Processes that share a GPU of the cluster.
+        processes_per_gpu: Of the cluster.
         table: Keep the features in a Lance table, and move those of an existing file there. An
             index that is kept in a table stays there.
         approximate: Search the table by a vector index, whatever its number of rows is.

@@ -1,7 +1,4 @@
-"""Search by example: the video or text that is searched for, its network, and refined moments.
-
-Windows around the best moments are embedded again, which finds them to a fraction of the stride.
-"""
+"""Search by example: the video or text that is searched for, its network, and refined moments."""
 
 from __future__ import annotations
 
@@ -69,12 +66,7 @@ def model_of_index(
 
 
 def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
-    """Path of the checkpoint of an index, after a look at its content.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: it is not that of the index.
-    """
+    """Path of the checkpoint of an index, after a look at its content; errors as above."""
     path = index.checkpoint["path"] if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
         raise ValueError(
@@ -103,8 +95,7 @@ def check_checkpoint(index: VideoIndex, path: str | os.PathLike) -> None:
 
 
 def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
-    """Rows of an index that are the given file, also if it is given by another path or a link; or
-    the given row of the table that was indexed."""
+    """Rows of an index that are the given file, by whatever path or link, or the row of a table."""
     of_table = split_row_path(os.fspath(video))
     if of_table is not None:
         return index.stored.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
@@ -125,8 +116,7 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
 
 
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
-    """Rows that are the query itself: those of the file, or its windows that share frames with
-    the moment."""
+    """Rows that are the query itself: of the file, or windows that share frames with the moment."""
     rows = rows_of_file(index, query.video)
     spans = index.stored.spans_of(np.array(rows, dtype=np.int64))
     if query.start is None or query.end is None or spans is None or not rows:
@@ -202,7 +192,7 @@ def refine_moments(
         matches: From :func:`~sce_video.find.query.query_index` with this feature.
         near: Embeds windows by the network of the index: ``partial(windows_near, network,
             index.options)``, or what lets another process do that.
-        centred: As for ``query_index``.
+        centred: As for ``query_index``, like ``whitened``.
         whitened: Likewise.
         without: By path in the index, start and end of a moment with which no result may share
             frames: that of a query of which ``query_index`` has left out the own rows.
@@ -293,11 +283,7 @@ def own_moment(
 def windows_near(
     network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
 ) -> WindowFeatures:
-    """A window of a video, and three at either side, ``step`` seconds apart; inside the video.
-
-    Raises:
-        VideoDecodeError: None of them can be decoded.
-    """
+    """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
     with open_patiently(file, options) as reader:
         starts = start + np.arange(1 - _PARTS, _PARTS) * step
         starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))

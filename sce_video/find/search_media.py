@@ -145,12 +145,7 @@ class CallError(UserError, RuntimeError):
 
 
 class MediaWorkers:
-    """Worker processes for functions that take a file; for callers in several threads.
-
-    Args:
-        count: Number of processes.
-        preload: Modules that are imported once, before the workers are forked.
-    """
+    """``count`` worker processes for functions that take a file; for callers in several threads."""
 
     def __init__(self, count: int, preload: tuple[str, ...] = ()) -> None:
         # A fork of this process could inherit locks held by its threads, so a server process forks.

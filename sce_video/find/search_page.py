@@ -85,11 +85,6 @@ class Guard:
     - The token must be in the link (``/?token=``) or in the cookie that the link has set.
     - A request that changes or reads anything must come from our page: cookies of 127.0.0.1 are
       sent by pages of its other ports too.
-
-    Args:
-        app: The application.
-        token: The secret in the link.
-        port: On which the server listens.
     """
 
     def __init__(self, app: Any, token: str, port: int) -> None:
@@ -186,7 +181,6 @@ def create_app(
     _add_page(app, state, token, port, upload_limit)
     _add_media(app, state)
     _add_search(app, state, upload_limit)
-    _add_labels(app, state)
     return Guard(app, token, port)
 
 
@@ -272,17 +266,22 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
     """Files by their row; the content of a row does not change while the server runs."""
     kept = {"Cache-Control": "private, max-age=3600"}
 
+    def played(content: bytes) -> Response:
+        if not content:
+            raise HTTPException(404, "the frames of this video are too small to be played")
+        return Response(content, media_type="video/mp4", headers=kept)
+
     @app.get("/thumb/{row}")
     def thumb(row: int) -> Response:
         return Response(state.thumbnail(row), media_type="image/jpeg", headers=kept)
 
     @app.get("/clip/{row}")
     def clip(row: int) -> Response:
-        return Response(_or_404(state.animation(row)), media_type="video/mp4", headers=kept)
+        return played(state.animation(row))
 
     @app.get("/upload/{upload}")
     def uploaded(upload: str) -> Response:
-        return Response(_or_404(state.upload(upload)[1]), media_type="video/mp4", headers=kept)
+        return played(state.upload(upload)[1])
 
     @app.get("/video/{row}")
     def video(row: int) -> FileResponse:
@@ -291,23 +290,12 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
         return FileResponse(file, media_type=kind)  # answers requests for ranges, too
 
 
-def _or_404(content: bytes) -> bytes:
-    if not content:
-        raise HTTPException(404, "the frames of this video are too small to be played")
-    return content
-
-
 # -- search --------------------------------------------------------------------------------
 
 
 def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
-    @app.get("/api/videos")
-    def videos() -> dict[str, Any]:
-        return state.describe()
-
-    @app.get("/api/map")
-    def feature_map() -> dict[str, Any]:
-        return state.map()
+    app.get("/api/videos")(state.describe)
+    app.get("/api/map")(state.map)
 
     @app.post("/api/missing")
     def missing(request: RowsRequest) -> dict[str, Any]:
@@ -327,47 +315,37 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
             "failures": [printable_utf8(f"{path}: {reason}") for path, reason in failures],
         }
 
+    @app.post("/api/label")
+    def label(request: LabelRequest) -> dict[str, Any]:
+        return state.set_label(request.rows, request.label)
+
+    app.post("/api/undo")(state.undo_label)
+    app.post("/api/split")(state.write_split)
+
     @app.post("/api/upload")
     async def upload(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Any:
         """The body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS:
             raise ValueError(f"{name!r} is no video, by its name: {' '.join(VIDEO_EXTENSIONS)}")
+        too_large = HTTPException(
+            413, f"the video is larger than {limit / 2**20:.0f} MB: cut a part out of it, or query "
+            "it by sce-video search VIDEO --index INDEX",
+        )  # fmt: skip
         if int(request.headers.get("content-length", 0)) > limit:
-            raise _too_large(limit)
+            raise too_large
         with tempfile.NamedTemporaryFile(prefix="sce_video_query_", suffix=kind) as file:
             size = 0
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise _too_large(limit)
+                    raise too_large
                 file.write(part)
             file.flush()
             if not size:
                 raise ValueError("the file is empty (0 bytes)")
             identity = await run_in_threadpool(state.add_upload, file.name)
             return {"upload": identity, "clip": bool(state.upload(identity)[1])}
-
-
-def _too_large(limit: int) -> HTTPException:
-    return HTTPException(
-        413, f"the video is larger than {limit / 2**20:.0f} MB: cut a part out of it, or query it "
-        "by sce-video search VIDEO --index INDEX",
-    )  # fmt: skip
-
-
-def _add_labels(app: FastAPI, state: SearchState) -> None:
-    @app.post("/api/label")
-    def label(request: LabelRequest) -> dict[str, Any]:
-        return state.set_label(request.rows, request.label)
-
-    @app.post("/api/undo")
-    def undo() -> dict[str, Any]:
-        return state.undo_label()
-
-    @app.post("/api/split")
-    def split() -> dict[str, Any]:
-        return state.write_split()
 
 
 HOST = "127.0.0.1"

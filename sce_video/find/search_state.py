@@ -33,13 +33,7 @@ MAX_RESULTS = 500
 
 @dataclass(frozen=True)
 class Network:
-    """How the network of the index is found.
-
-    Attributes:
-        checkpoint: Its current path; None for the one that the index names.
-        config: Config file, for a network that is registered by its ``custom_imports``.
-        device: Of the network; None for a GPU if there is one.
-    """
+    """Checkpoint, config file and device of the network; None for those of the index, and a GPU."""
 
     checkpoint: str | None = None
     config: str | None = None
@@ -87,13 +81,7 @@ class GoneError(UserError, RuntimeError):
 
 
 class SearchState:
-    """An index, its workers and its labels; its methods may be called by several threads.
-
-    Args:
-        index: From :func:`~sce_video.find.index.read_index`.
-        network: Where the network of the index is.
-        labels: The list of labels.
-    """
+    """An index, its workers and its labels; its methods may be called by several threads."""
 
     def __init__(self, index: VideoIndex, network: Network, labels: LabelList) -> None:
         self.index = index
@@ -246,12 +234,7 @@ class SearchState:
             return self._uploads[upload]
 
     def search(self, search: Search) -> list[Match]:
-        """The most similar videos or moments, the most similar first; not refined.
-
-        Raises:
-            NoRowError: no such row.
-            ValueError: no such upload, or the index is damaged.
-        """
+        """The most similar videos or moments, the most similar first; not refined."""
         left_out = np.ones(len(self.index), dtype=bool)
         left_out[self._matching(search)] = False
         if search.upload is None and search.row is not None and 0 <= search.row < len(self.index):
@@ -354,7 +337,8 @@ class SearchState:
 
     def set_label(self, rows: list[int], name: str | None) -> dict[str, Any]:
         """Give videos a label by hand, or none; returns the new state of the labels, and as
-        ``refused`` the names that no list can hold."""
+        ``refused`` the names that no list can hold.
+        """
         for row in rows:
             if not 0 <= row < len(self.index):
                 raise NoRowError(f"the index has no row {row}")

@@ -251,13 +251,7 @@ def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 class NpzRows(StoredRows):
-    """Rows of a feature file; large arrays are memory-mapped.
-
-    Args:
-        arrays: ``features``, ``mean`` and the columns, checked.
-        header: As of :class:`StoredRows`.
-        failed: Likewise.
-    """
+    """Rows of a feature file; large arrays are memory-mapped."""
 
     def __init__(
         self,

@@ -54,8 +54,7 @@ _KEPT = np.empty(0, dtype=np.float32)
 
 
 class Columns(NamedTuple):
-    """Names of the columns of features, sizes and times; and the SQL condition of rows without a
-    feature."""
+    """Names of the columns, and the SQL condition of rows without a feature."""
 
     feature: str = FEATURE
     size: str = "size"
@@ -236,8 +235,7 @@ class LanceRows(StoredRows):
         return total / max(1, len(self))
 
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """See :meth:`StoredRows.nearest`; rows that the vector index does not hold yet are compared
-        one by one."""
+        """About the k most similar; rows that the vector index lacks yet are compared one by one."""
         nearest = {
             "column": self._columns.feature,
             "q": query.astype(np.float32),
@@ -504,8 +502,8 @@ def write_feature_column(
         paths: N paths, as the table has them.
         features: (N, D) float.
         header: ``root`` (folder of the original files, may be empty), ``checkpoint`` (``path`` and
-            ``sha256``) and ``settings`` (``model``, ``num_clips``, ``num_crops``), as of
-            :attr:`~sce_video.find.index.VideoIndex.stored`. Stored as metadata of the column.
+            ``sha256``) and ``settings`` (``model``, ``num_clips``, ``num_crops``). Stored as
+            metadata of the column.
 
     Raises:
         ValueError: A path that is no row, or given twice; features that are not finite; the column

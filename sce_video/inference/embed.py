@@ -1,8 +1,7 @@
 """Embeds videos and arrays of frames: one feature per video.
 
-A network here is a :class:`~sce_video.inference.views.VideoNetwork`: the encoder of
-:func:`~sce_video.inference.model.load_model` gives features, the classifier of
-:func:`~sce_video.inference.classifier.load_classifier` class probabilities, from the same views.
+A network here is a :class:`~sce_video.inference.views.VideoNetwork`: an encoder gives features, a
+classifier class probabilities, from the same views.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from sce_video.datasets import (
     batches_without_crashes,
     is_elsewhere,
     open_video,
-    run_pipeline,
 )
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.tables.table import TableError
@@ -32,13 +30,12 @@ from sce_video.datasets.windows import Windows
 from sce_video.evaluation.extraction import NetworkJob, explain_network_error
 from sce_video.inference.model import VideoModel, build_model, check_model
 from sce_video.inference.views import (
-    ArrayReader,
     EmbedOptions,
     Transform,
     Video,
     VideoNetwork,
-    check_videos_exist,
     embed_sample,
+    pack_array,
     split_videos,
     view_steps,
 )
@@ -85,8 +82,7 @@ class Embedded:
 
     Attributes:
         index: Position of the file in the list of paths.
-        feature: (D,) float32, of a classifier the class probabilities; None if the file cannot be
-            decoded.
+        feature: (D,) float32, of a classifier the class probabilities; None without ``reason``.
         reason: Why it cannot be decoded; empty if it can.
     """
 
@@ -133,7 +129,7 @@ def embed(
     Args:
         model: From :func:`~sce_video.inference.model.load_model`.
         videos: Paths (URLs, rows of a table as ``videos.lance/a.mp4``), arrays (T, H, W, 3) uint8
-            RGB, or a mix; a single path or array is treated as a list of one.
+            RGB, or a mix; or a single one.
         options: Views and workers; None for the defaults of :class:`EmbedOptions`.
         fps: Frames per second of the arrays, which are then treated as videos and have the feature
             of a file with the same frames. None: an array is one clip, of which T frames are taken
@@ -146,8 +142,7 @@ def embed(
         :class:`~sce_video.inference.windows.WindowFeatures`.
 
     Raises:
-        ValueError: the list is empty, an array is empty or not uint8 (T, H, W, 3) (the message has
-            its position), or an option is wrong.
+        ValueError: no video, an array that is empty or not uint8 (T, H, W, 3), or a wrong option.
         FileNotFoundError: a file does not exist.
         VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
     """
@@ -162,16 +157,11 @@ def embed_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: EmbedOptions | None = None,
 ) -> FileRows:
-    """Features of many files; files that cannot be decoded are listed, not raised.
-
-    Args:
-        model: From :func:`~sce_video.inference.model.load_model`.
-        paths: N files, or one.
-        options: Views and workers; None for the defaults of :class:`EmbedOptions`.
+    """Features of one or many files; files that cannot be decoded are listed, not raised.
 
     Returns:
         ``features`` (M, D), ``paths`` and ``indices`` of the M files that could be decoded, and
-        ``failures``, (path, reason) of the other N - M.
+        ``failures``, (path, reason) of the others.
     """
     check_model(model)
     return rows_of_files(model, paths, options or EmbedOptions())
@@ -191,16 +181,11 @@ def rows_of_videos(
             if arrays
             else "fps is for arrays: files contain the time stamps of their frames"
         )
-    check_videos_exist(paths)
     rows = np.empty((count, network.row_size), dtype=np.float32)
     steps = view_steps(network.settings, options.num_clips, options.num_crops, fps is None)
     for i, array in arrays.items():
-        results: dict[str, Any] = {
-            "reader": ArrayReader(array, fps or 1.0),
-            "rng": np.random.default_rng(0),
-            **dict(label=-1, index=0, seed=0),
-        }
-        rows[i] = embed_sample(network, run_pipeline(steps, results), options, f"video {i}")
+        packed = pack_array(array, fps or 1.0, steps)
+        rows[i] = embed_sample(network, packed, options, f"video {i}")
     # Arrays are embedded here, files by the workers: both keep their positions.
     positions = list(paths)
     for result in iterate_embeddings(network, list(paths.values()), options):
@@ -276,13 +261,7 @@ def file_reader(
 
 
 class VideoFiles(VideoDataset):
-    """A data set of given videos, in which any error of a video makes it a bad file.
-
-    Args:
-        paths: Files, URLs or rows of a table, see :func:`~sce_video.datasets.open_video`.
-        pipeline: Built transforms.
-        timeout: Time limit for a file, seconds.
-    """
+    """A data set of given videos, in which any error of a video makes it a bad file."""
 
     def __init__(
         self, paths: Sequence[str], pipeline: Sequence[Transform], timeout: float | None
@@ -329,7 +308,7 @@ class EmbedJob(NetworkJob):
         options: Views of a video.
         retry_failed: Files that could not be decoded are due again.
         ray: Whether the processes are those of a Ray cluster, which gives them their GPUs.
-        processes_per_gpu: Processes that share a GPU of the cluster.
+        processes_per_gpu: Of the cluster.
         windows: Give the features of the windows of each video; None for one of all of it.
     """
 

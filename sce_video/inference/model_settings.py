@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -96,12 +96,7 @@ class ModelSettings:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> ModelSettings:
-        """Settings from untrusted plain data.
-
-        Raises:
-            ValueError: keys are missing or unknown, a value is out of range, or the backbone may
-                not be built.
-        """
+        """Settings from untrusted plain data; ValueError for any other keys, values or backbone."""
         names = set(cls.__dataclass_fields__)
         if not isinstance(stored, dict) or {*stored, "resize"} != names:
             raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
@@ -110,7 +105,7 @@ class ModelSettings:
 
 
 def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSettings:
-    """Backbone, normalisation, clip and crop of a config.
+    """Backbone, normalisation, clip and crop of a config of plain dicts and lists.
 
     The clip is that of the training pipeline, else that of a test pipeline. A config of images
     (``LoadImage`` instead of clips) gives clips of 1 s, of which one frame is used.
@@ -120,10 +115,8 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     training crop: 224 is tested at 256 and 112 at 128, any other size at itself; an image network
     keeps its training crop of 224, cut from a short side of 256.
 
-    Args:
-        cfg: A config as plain dicts and lists.
-        trusted: It is a config file that the user gave, see
-            :func:`~sce_video.engine.untrusted_network.checked_backbone`.
+    ``trusted`` is a config file that the user gave, see
+    :func:`~sce_video.engine.untrusted_network.checked_backbone`.
 
     Raises:
         ValueError: something is missing, or the backbone may not be built.
@@ -136,7 +129,7 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
     # The clip that the network was trained with; a test may sample others.
     clip_duration, num_frames = _clip(train + test)
-    short_side, crop_size = _sizes(train, test, _is_image(train + test))
+    short_side, crop_size = _sizes(training_crop(cfg), test, _is_image(train + test))
     return ModelSettings(
         backbone=checked_backbone(model["backbone"], trusted),
         mean=mean,
@@ -151,18 +144,14 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
 
 def training_crop(cfg: dict[str, Any]) -> int | None:
     """Side of the square crop that a config trains with, pixels; None if it has none."""
-    return _training_crop(_transforms(cfg, "train"))
+    train = _transforms(cfg, "train")
+    crops = (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int)
+    return next(crops, None)
 
 
 def crop_fits(crop_size: int, trained: int) -> bool:
     """Whether a test crop suits a network trained at another; else one of them was overridden."""
     return trained <= crop_size <= _MAX_CROP_RATIO * trained
-
-
-def _training_crop(train: Iterable[tuple[str, dict]]) -> int | None:
-    return next(
-        (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int), None
-    )
 
 
 def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
@@ -179,9 +168,8 @@ def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
 
 
 def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
-    """(name, config) of the transforms of ``<part>_dataloader``, then of ``<part>_pipeline``.
-
-    The data loader is looked up at the top of the config, then in ``test_cfg``.
+    """(name, config) of the transforms of ``<part>_dataloader``, at the top or in ``test_cfg``, and
+    ``<part>_pipeline``.
     """
     test_cfg = cfg.get("test_cfg")
     pipelines = []
@@ -220,11 +208,8 @@ def _clip(transforms: list[tuple[str, dict]]) -> tuple[float | None, int]:
     )
 
 
-def _sizes(
-    train: list[tuple[str, dict]], test: list[tuple[str, dict]], image: bool
-) -> tuple[int, int]:
+def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tuple[int, int]:
     """Short side and crop."""
-    trained = _training_crop(train)
     short_side = None
     # Training at another size by --cfg-options leaves the old crop in the test pipeline.
     for name, transform in test:
@@ -259,11 +244,7 @@ def _resize(test: list[tuple[str, dict]]) -> str:
 
 
 def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
-    """Clips per video and crops per clip of the test pipeline of a config.
-
-    Raises:
-        ValueError: the pipeline samples no clips or has no crop.
-    """
+    """Clips per video and crops per clip of the test pipeline; ValueError where it has none."""
     transforms = list(_transforms(cfg, "test"))
     clips = [
         transform.get("num_clips", 10) if name == "UniformClips" else 1

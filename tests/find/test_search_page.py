@@ -241,10 +241,10 @@ def test_a_malformed_request_is_one_sentence(client):
 
 
 def test_an_error_of_the_program_is_json(client, state, monkeypatch):
-    def fail(self):
+    def fail(rows):
         raise KeyError("x")
 
-    monkeypatch.setattr(type(state), "map", fail)
-    assert error_of(client.get("/api/map"), 500) == (
+    monkeypatch.setattr(state, "missing", fail)
+    assert error_of(client.post("/api/missing", json={"rows": []}), 500) == (
         "an error of the program, see the terminal: KeyError: 'x'"
     )

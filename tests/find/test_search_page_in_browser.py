@@ -111,30 +111,6 @@ def test_back_forward_and_reload_keep_the_query(page, served):
     assert page.url == f"{served.origin}/" and names(page) == ROWS
 
 
-def test_what_is_no_video_is_refused_on_the_page(page, tmp_path):
-    text = tmp_path / "notes.txt"
-    text.write_text("no video")
-    page.set_input_files("#file", text)
-    page.locator("#message.bad").wait_for()
-    assert "notes.txt is no video" in page.locator("#message").text_content()
-    large = tmp_path / "large.mp4"
-    large.write_bytes(b"0" * 300_000)
-    page.set_input_files("#file", large)
-    page.wait_for_function(
-        "() => document.querySelector('#message').textContent.includes('larger')"
-    )
-
-
-def test_filters(page):
-    page.fill("#path", "RUN/")
-    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
-    assert names(page) == [f"run/{EVIL}", "run/e.mp4"]
-    page.fill("#path", "")
-    page.select_option("#group", label="jump")
-    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
-    assert names(page) == ["jump/b.mp4", "jump/c d.mp4"]
-
-
 def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):
     def label_of(row):
         return page.locator(".card").nth(row).locator(".chip")

@@ -105,28 +105,6 @@ def test_the_moment_is_shown_and_played(served):
         assert float(end) > float(start)
 
 
-def test_moments_are_refined_on_the_page(served, state):
-    search = Search(row=2, refined=True)
-    expected = state.refine(search, state.search(search))[0]
-    with browser_page(served.origin) as page:
-        page.goto(served.link)
-        page.locator(".card .picture").nth(2).click()
-        page.locator(".similarity").first.wait_for()
-        before = page.locator(".card .moment").all_text_contents()
-        with page.expect_response("**/api/search") as answer:
-            page.locator("#refined").check()
-        assert answer.value.json()["failures"] == []
-        first = f"{expected[0].start:.2f}"
-        page.wait_for_function(
-            "(before) => [...document.querySelectorAll('.card .moment')]"
-            ".map((node) => node.textContent).join() !== before",
-            arg=",".join(before),
-        )
-        shown = page.locator(".card .moment").first.text_content()
-        assert _seconds(shown.split("-")[0]) == pytest.approx(float(first), abs=0.06)
-        assert page.locator(".card").count() == len(expected)
-
-
 def _seconds(clock):
     minutes, seconds = clock.split(":")
     return 60 * int(minutes) + float(seconds)

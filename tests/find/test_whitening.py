@@ -70,14 +70,6 @@ def test_windows_are_found_by_what_is_unusual_about_them(windows):
         query_index(index, query, 5, centred=True, whitened=True)
 
 
-def test_few_windows_are_not_whitened(windows):
-    index = windows(correlated(99))
-    assert not index.whitens
-    assert query_index(index, index.features[7], 1, whitened=False) == query_index(
-        index, index.features[7], 1
-    )
-
-
 def test_features_without_numbers():
     features = correlated(200)
     features[3, 2] = np.nan

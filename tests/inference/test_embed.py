@@ -142,7 +142,7 @@ def test_an_array_without_fps_is_one_clip(model, videos):
 
 def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     paths, frames = videos
-    assert segment_model.clip_duration is None
+    assert segment_model.settings.clip_duration is None
     features = embed(segment_model, paths)
     for array, feature in zip(frames, features, strict=True):
         positions = [int((i + 0.5) * len(array) / 5) for i in range(5)]
@@ -184,15 +184,11 @@ GOOD = np.zeros((4, 32, 32, 3), np.uint8)
     ("item", "message"),
     [
         (GOOD.astype(np.float32), r"video 1 must be uint8.*float32.*255 \* array"),
-        (GOOD.astype(np.int64), r"video 1 must be uint8.*int64; convert"),
         (GOOD[0], r"video 1 must be \(T, H, W, 3\), got shape \(32, 32, 3\).*array\[None\]"),
         (GOOD.transpose(3, 0, 1, 2), r"video 1 .*\(3, 4, 32, 32\).*moveaxis\(array, 0, -1\)"),
-        (GOOD.transpose(0, 3, 1, 2), r"video 1 .*moveaxis\(array, 1, -1\)"),
         (GOOD[..., :1], r"video 1 .*\(4, 32, 32, 1\)"),
         (GOOD[:0], r"video 1 is empty, shape \(0, 32, 32, 3\)"),
-        (GOOD[:, :0], "video 1 is empty"),
         (list(GOOD), r"video 1 must be a path or an array.*np\.stack"),
-        (None, "video 1 must be a path or an array.*NoneType"),
         (7, "video 1 must be a path or an array.*int"),
     ],
 )
@@ -202,18 +198,10 @@ def test_wrong_arrays_are_reported_with_their_position(model, item, message):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(num_clips=0), "num_clips"),
-        (dict(num_clips=1.5), "num_clips"),
-        (dict(num_crops=2), "num_crops must be 1"),
-        (dict(max_views=0), "max_views"),
-        (dict(num_workers=-1), "num_workers"),
-        (dict(timeout=0), "timeout"),
-    ],
+    "options", [{"num_clips": 1.5}, {"num_crops": 2}, {"num_workers": -1}, {"timeout": 0}]
 )
-def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
+def test_wrong_options(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
         EmbedOptions(**options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import sys
@@ -184,10 +183,3 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
         assert all(torch.equal(weights[n], v) for n, v in found.encoder.state_dict().items())
     with pytest.raises(TypeError, match="colour"):
         hub.HubNetwork.from_pretrained(stored, colour="red")
-
-
-def test_without_huggingface_hub_the_module_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "sce_video.interop.pretrained", raising=False)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):
-        importlib.import_module("sce_video.interop.pretrained")

@@ -44,16 +44,15 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
 
 
 def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: str) -> np.ndarray:
-    """The embedding (D,) float32 of a text, not normalised.
+    """The embedding (D,) float32 of a text by a video-text model, not normalised.
 
     Args:
-        checkpoint: Of a video-text model, from ``sce-video encoder`` or ``hf:MODEL``.
+        checkpoint: From ``sce-video encoder`` or ``hf:MODEL``.
         backbone: Config of its backbone.
         text: What the videos should show.
 
     Raises:
-        ValueError: the checkpoint is not that of a video-text model, the text is empty or longer
-            than the model takes.
+        ValueError: the checkpoint has no text encoder, the text is empty or longer than it takes.
     """
     if not text.strip():
         raise ValueError("the text of the query is empty")
