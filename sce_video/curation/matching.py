@@ -10,9 +10,8 @@ resemble one anchor do not resemble all of them in the same order and place.
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,7 +19,6 @@ import numpy as np
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_video, video_exists
 from sce_video.datasets.clip_sampling import shown_at
-from sce_video.jobs.process_pool import process_items
 
 #: Side of a thumbnail, pixels; the frame is squeezed to a square.
 SIDE = 32
@@ -28,7 +26,7 @@ SIDE = 32
 #: stretch that is read, from the beginning of the video.
 RATE, MAX_RATE, MAX_SECONDS = 16.0, 32.0, 60.0
 _READ_AT_ONCE = 8  # frames in their full size, which may be large
-_SECONDS = 60.0  # for a file
+READ_SECONDS = 60.0  # for a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +67,7 @@ def read_thumbnail(file: str) -> Thumbnails:
     if not video_exists(file):
         raise VideoDecodeError(file, "the file is missing")
     correction = None
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + READ_SECONDS
     for _ in range(2):
         with open_video(file, correction=correction, deadline=deadline) as reader:
             times = np.asarray(reader.timestamps, dtype=np.float64)
@@ -89,28 +87,6 @@ def read_thumbnail(file: str) -> Thumbnails:
                 continue
             return Thumbnails(np.stack(small), times[indices], reader.duration, *size)
     raise VideoDecodeError(file, "its frames cannot be counted")
-
-
-def read_thumbnails(
-    files: Sequence[str], workers: int = 0
-) -> Iterator[tuple[int, Thumbnails | None, str]]:
-    """Yield index, thumbnails (or None) and problem ("" for none) of every file, in any order.
-
-    ``workers`` processes read, of which one may hang or crash; 0 reads in this one.
-    """
-    if workers == 0:
-        for index, file in enumerate(files):
-            try:
-                yield index, read_thumbnail(file), ""
-            except VideoDecodeError as error:
-                yield index, None, error.reason
-        return
-    items = ((index, os.fspath(file)) for index, file in enumerate(files))
-    for index, outcome in process_items(
-        read_thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
-    ):
-        reason = outcome.detail.removeprefix("VideoDecodeError: ")
-        yield index, outcome.value, reason.removeprefix(f"{files[index]}: ")
 
 
 #: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_all
+from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_thumbnails
 from sce_video.curation.matching import Alignment, index_vectors, query_vectors
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
@@ -178,13 +178,9 @@ def duplicates_by_frames(
             whether it failed.
     """
 
-    def read(total: int, failed: bool) -> None:
-        if on_video is not None:
-            on_video("reading frames", total, failed)
-
     stored = ThumbnailFile(folder)
     try:
-        unread = read_all(stored, files, range(len(files)), workers, read)
+        unread = read_thumbnails(stored, files, workers, on_video)
         readable = np.zeros(len(files), dtype=bool)
         readable[list(stored.places)] = True
         compared = pairs[readable[pairs].all(axis=1)]
@@ -192,10 +188,8 @@ def duplicates_by_frames(
             by_frames = pairs_by_frames(stored, np.flatnonzero(readable).tolist(), most)
             compared = unique_pairs(np.concatenate([compared, by_frames]))
         edges: dict[tuple[int, int], Removed] = {}
-        for pair in compare_pairs(stored, compared, threshold, workers, on_video):
-            found = pair.alignment
-            edge = Removed(pair.inner, pair.outer, found.similarity, found)
-            edges[min(edge.row, edge.match), max(edge.row, edge.match)] = edge
+        for inner, outer, at in compare_pairs(stored, compared, threshold, workers, on_video):
+            edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
 
         def worth(row: int) -> tuple[float, int, str]:
             place = stored.places[row]

@@ -119,7 +119,7 @@ def _embed_due(
     for path, state in states.items():
         row = known.get(path)
         whole = row is not None and row.feature is not None and not row.reason
-        if row is not None and row.same_file(state) and job.stands(whole):
+        if row is not None and row.same_file(state) and (whole or not job.retry_failed):
             continue
         if not is_current(job, job.item(path, state), records):
             due.append(path)

@@ -235,7 +235,7 @@ class LanceRows(StoredRows):
         return total / max(1, len(self))
 
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """About the k most similar; rows that the vector index lacks yet are compared one by one."""
+        """About the k most similar; rows that the vector index lacks are compared one by one."""
         nearest = {
             "column": self._columns.feature,
             "q": query.astype(np.float32),

@@ -51,11 +51,7 @@ class SeenClip:
 
 
 def resized(settings: ModelSettings, size: int | None) -> ModelSettings:
-    """The settings with frames of ``size`` x ``size`` pixels; None changes nothing.
-
-    Raises:
-        ValueError: the size is out of range.
-    """
+    """The settings with frames of ``size`` x ``size`` pixels; None changes nothing."""
     return settings if size is None else replace(settings, short_side=size, crop_size=size)
 
 
@@ -210,12 +206,7 @@ def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
 
 
 def time_steps(num_frames: int, steps: int) -> np.ndarray:
-    """The step of the features that each frame belongs to, (num_frames,) int64.
-
-    ``steps`` cells in time share the frames in their order::
-
-        8 frames, 4 steps:   0 0 1 1 2 2 3 3         7 frames, 4 steps:   0 0 1 1 2 2 3
-    """
+    """The step of the features that each frame belongs to: 0 0 1 1 2 2 3 of 7 frames, 4 steps."""
     return np.arange(num_frames) * steps // num_frames
 
 

@@ -343,7 +343,7 @@ class EmbedJob(NetworkJob):
         self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
         self.root = root
         self._options = options
-        self._retry_failed = retry_failed
+        self.retry_failed = retry_failed
         self._checkpoint, self._settings = model.checkpoint, model.settings
 
     def item(self, path: str, state: tuple[int, int]) -> Item:
@@ -366,28 +366,24 @@ class EmbedJob(NetworkJob):
     def process(self, item: Item) -> Facts:
         """The feature as data; of windows their features behind their spans."""
         path = os.path.join(self.root, item.key)
-        # A video has many rows then, and its errors come from either side.
         if self.windows is not None:
-            return self._process_windows(path, self.windows)
+            # Decoding and the network take turns, so their errors are told apart by type.
+            try:
+                found = embed_windows(self.network, path, self.windows, self._options)
+            except (VideoDecodeError, TableError) as error:
+                raise ItemError("bad", getattr(error, "reason", str(error))) from error
+            except MemoryError as error:
+                raise ItemError("bad", f"{type(error).__name__}: {error}") from error
+            except Exception as error:
+                raise RunError(explain_network_error(error, path)) from error
+            facts = {"windows": len(found), "reason": found.reason}
+            return Facts(facts, found.spans.tobytes() + found.features.tobytes())
         sample = self._files.read(path)
         if sample.get("frames") is None:
             raise ItemError("bad", "; ".join(reason for _, reason in sample["failures"]))
         options = self._options
         row = self.run_network(lambda: embed_sample(self.network, sample, options, path), path)
         return Facts({}, row.tobytes())
-
-    def _process_windows(self, path: str, windows: Windows) -> Facts:
-        # Decoding and the network take turns, so their errors are told apart by type.
-        try:
-            found = embed_windows(self.network, path, windows, self._options)
-        except (VideoDecodeError, TableError) as error:
-            raise ItemError("bad", getattr(error, "reason", str(error))) from error
-        except MemoryError as error:
-            raise ItemError("bad", f"{type(error).__name__}: {error}") from error
-        except Exception as error:
-            raise RunError(explain_network_error(error, path)) from error
-        facts = {"windows": len(found), "reason": found.reason}
-        return Facts(facts, found.spans.tobytes() + found.features.tobytes())
 
     def source(self, item: Item) -> State:
         """Size and modification time; rows of a table do not change during a run."""
@@ -397,11 +393,7 @@ class EmbedJob(NetworkJob):
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the file has a feature, or could not be decoded and is not to be tried again."""
-        return self.stands(record.done)
-
-    def stands(self, done: bool) -> bool:
-        """Whether a result stands as long as its file does not change."""
-        return done or not self._retry_failed
+        return record.done or not self.retry_failed
 
 
 def feature_of(record: Record) -> np.ndarray:

@@ -60,18 +60,22 @@ class ModelSettings:
     resize: str = "linear"
 
     def __post_init__(self) -> None:
-        if self.resize not in RESIZES:
-            raise ValueError(f"resize must be one of {', '.join(RESIZES)}, got {self.resize!r:.40}")
-        if self.clip_duration is not None and not (
-            _is_number(self.clip_duration) and 0 < self.clip_duration < math.inf
-        ):
-            raise ValueError(f"clip_duration must be positive seconds, got {self.clip_duration!r}")
-        for name in ("num_frames", "short_side", "crop_size"):
+        seconds, checks = self.clip_duration, {}
+        checks["resize"] = self.resize in RESIZES, f"be one of {', '.join(RESIZES)}"
+        positive = seconds is None or (_is_number(seconds) and 0 < seconds < math.inf)
+        checks["clip_duration"] = positive, "be positive seconds"
+        for name, most in _LIMITS.items():
+            size = getattr(self, name)
+            fine = type(size) is int and 1 <= size <= most
+            checks[name] = fine, f"be a whole number from 1 to {most}"
+        for name in ("mean", "std"):
             value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= _LIMITS[name]:
-                raise ValueError(
-                    f"{name} must be a whole number from 1 to {_LIMITS[name]}, got {value!r:.40}"
-                )
+            some = value if isinstance(value, tuple) and len(value) == 3 else (value,)
+            fine = all(_is_number(number) and -math.inf < number < math.inf for number in some)
+            checks[name] = fine, "be one number or three"
+        for name, (fine, wanted) in checks.items():
+            if not fine:
+                raise ValueError(f"{name} must {wanted}, got {getattr(self, name)!r:.100}")
         if self.num_frames * self.short_side**2 > _MAX_CLIP_PIXELS:
             raise ValueError(
                 f"a clip of {self.num_frames} frames with a short side of {self.short_side} has "
@@ -81,11 +85,6 @@ class ModelSettings:
             raise ValueError(
                 f"a crop of {self.crop_size} does not fit into a short side of {self.short_side}"
             )
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            numbers = value if isinstance(value, tuple) and len(value) == 3 else (value,)
-            if not all(_is_number(number) and -math.inf < number < math.inf for number in numbers):
-                raise ValueError(f"{name} must be one number or three, got {value!r:.100}")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON data: the inverse of :meth:`from_dict`."""
@@ -128,8 +127,10 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     train = list(_transforms(cfg, "train"))
     test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
     # The clip that the network was trained with; a test may sample others.
-    clip_duration, num_frames = _clip(train + test)
-    short_side, crop_size = _sizes(training_crop(cfg), test, _is_image(train + test))
+    names = {name for name, _ in train + test}
+    image = bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
+    clip_duration, num_frames = _clip(train + test, image)
+    short_side, crop_size = _sizes(training_crop(cfg), test, image)
     return ModelSettings(
         backbone=checked_backbone(model["backbone"], trusted),
         mean=mean,
@@ -186,20 +187,14 @@ def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
                 yield transform["type"].rpartition(".")[2], transform
 
 
-def _is_image(transforms: list[tuple[str, dict]]) -> bool:
-    """Whether the pipelines load images and sample no clips."""
-    names = {name for name, _ in transforms}
-    return bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
-
-
-def _clip(transforms: list[tuple[str, dict]]) -> tuple[float | None, int]:
+def _clip(transforms: list[tuple[str, dict]], image: bool) -> tuple[float | None, int]:
     """Duration and number of frames of a clip."""
     for name, transform in transforms:
         if name in _CLIPS and {"clip_duration", "num_frames"} <= set(transform):
             return transform["clip_duration"], transform["num_frames"]
         if name in _SEGMENTS and "num_frames" in transform:
             return None, transform["num_frames"]
-    if _is_image(transforms):
+    if image:
         return _IMAGE_CLIP_DURATION, 1
     known = ", ".join((*_CLIPS, *_SEGMENTS))
     raise ValueError(

@@ -136,12 +136,10 @@ def test_pairs_above_the_threshold_are_those_of_full_refinement(tmp_path, worker
         steps.add((what, total))
 
     found = list(compare_pairs(stored, np.array(pairs), _THRESHOLD, workers, on_step))
-    assert {(min(p.inner, p.outer), max(p.inner, p.outer)) for p in found} == expected
-    for pair in found:
-        assert pair.inner > pair.outer  # the copies are parts of the others
-        assert pair.alignment.similarity == pytest.approx(
-            best[pair.outer, pair.inner].similarity, abs=1e-5
-        )
+    assert {(min(pair), max(pair)) for *pair, _ in found} == expected
+    for inner, outer, alignment in found:
+        assert inner > outer  # the copies are parts of the others
+        assert alignment.similarity == pytest.approx(best[outer, inner].similarity, abs=1e-5)
     assert ("comparing", 6) in steps and {what for what, _ in steps} == {"comparing", "refining"}
     stored.close()
     assert not list(tmp_path.iterdir())

@@ -68,12 +68,3 @@ def test_windows_are_found_by_what_is_unusual_about_them(windows):
     assert 50 not in [match.row for match in query_index(index, query, 5, leave_out=[50])]
     with pytest.raises(ValueError, match="centred already"):
         query_index(index, query, 5, centred=True, whitened=True)
-
-
-def test_features_without_numbers():
-    features = correlated(200)
-    features[3, 2] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        fit_whitening(features)
-    same = np.ones((200, 4), dtype=np.float32)
-    assert (fit_whitening(same)(same) == 0).all()

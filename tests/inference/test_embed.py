@@ -153,12 +153,9 @@ def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     assert embed_files(segment_model, paths).num_views == 1
 
 
-@pytest.mark.parametrize("function", [embed, embed_files])
-def test_a_path_where_a_model_is_wanted_is_told_what_to_give(function):
+def test_a_path_where_a_model_is_wanted_is_told_what_to_give():
     with pytest.raises(TypeError, match=r"a model is wanted, got a path: load_model\('a\.pth'\)"):
-        function("a.pth", ["a.mp4"])
-    with pytest.raises(TypeError, match=r"a model of load_model\(\) is wanted, got Linear"):
-        function(torch.nn.Linear(1, 1), ["a.mp4"])
+        embed("a.pth", ["a.mp4"])
 
 
 def test_a_feature_depends_only_on_its_video(model, videos):
@@ -205,23 +202,17 @@ def test_wrong_options(options):
         EmbedOptions(**options)
 
 
-def test_nothing_to_embed_and_fps_of_files(model, videos):
-    with pytest.raises(ValueError, match="no video to embed"):
-        embed(model, [])
-    with pytest.raises(ValueError, match="fps must be positive"):
-        embed(model, GOOD, fps=float("nan"))
-    with pytest.raises(ValueError, match="fps is for arrays"):
-        embed(model, videos[0], fps=25)
-
-
 def test_files_that_are_missing_or_broken(model, videos, tmp_path):
     paths, _ = videos
     (tmp_path / "broken.mp4").write_bytes(b"not a video" * 100)
     with pytest.raises(FileNotFoundError, match=r"nothing\.mp4 \(position 1\)"):
         embed(model, [paths[0], tmp_path / "nothing.mp4"])
-    for workers in (0, 1):
-        with pytest.raises(VideoDecodeError, match=r"broken\.mp4: cannot be opened"):
-            embed(model, [paths[0], tmp_path / "broken.mp4"], EmbedOptions(num_workers=workers))
+    with pytest.raises(VideoDecodeError, match=r"broken\.mp4: cannot be opened"):
+        embed(model, [paths[0], tmp_path / "broken.mp4"])
+    with pytest.raises(ValueError, match="fps must be positive"):
+        embed(model, GOOD, fps=float("nan"))
+    with pytest.raises(ValueError, match="fps is for arrays"):
+        embed(model, paths, fps=25)
 
 
 def test_embed_files_skips_bad_files(model, videos, tmp_path):

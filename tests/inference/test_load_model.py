@@ -262,22 +262,6 @@ def test_clip_and_crop_of_a_config(train, test, expected):
     assert (s.clip_duration, s.num_frames, s.short_side, s.crop_size) == expected
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        {"evaluation_pipeline": [{"type": "CenterCropClips", "size": 48}]},
-        {"test_cfg": {"gallery_dataloader": {"dataset": {"pipeline": [CROP48]}}}},
-        {"gallery_dataloader": {"dataset": {"pipeline": [CROP48]}}},
-    ],
-    ids=["evaluation_pipeline", "test_cfg.gallery_dataloader", "gallery_dataloader"],
-)
-def test_pipelines_in_other_places(test):
-    inner = {"dataset": {"dataset": {"pipeline": [RANDOM_CLIPS]}}}
-    cfg = config(train_dataloader=inner, test_dataloader=None) | test
-    s = settings_from_config(cfg)
-    assert (s.clip_duration, s.crop_size) == (2.0, 48)
-
-
 CROP = {"type": "CenterCropClips", "size": 32}
 
 

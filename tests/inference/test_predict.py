@@ -60,17 +60,6 @@ def test_probabilities_equal_those_of_the_test(classifier, scores):
     assert np.abs(central - probabilities[:2]).max() > 1e-5
 
 
-def test_settings_come_from_the_checkpoint(classifier, folder_classifier):
-    assert classifier.classes == ("class0", "class1")
-    assert classifier.named
-    assert (classifier.options.num_clips, classifier.options.num_crops) == (10, 3)
-    settings = classifier.settings
-    assert (settings.clip_duration, settings.num_frames) == (0.4, 2)
-    assert (settings.short_side, settings.crop_size) == (36, 36)
-    assert settings.backbone["base_channels"] == 4
-    assert classifier.checkpoint == str(folder_classifier)
-
-
 def test_a_config_file_gives_the_same(folder_classifier, classifier, scores, changed, tmp_path):
     text = load_checkpoint_file(folder_classifier)["meta"]["config"]
     config = json.loads(text)

@@ -30,27 +30,19 @@ from sce_video.utils.storage import ObjectStoreError as StoreError
 from sce_video.utils.storage import find_files
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["C:\\list.txt", "C:/list.txt", "name:with:colon", "s3:/bucket/key", "x/s3://b/k", "ftp://b/k",
-     "S3://b/k", "file:///tmp/x", Path("s3://bucket/key")],
-)  # fmt: skip
-def test_what_is_no_url_is_a_path(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert not storage.is_url(path) and local_copy(path) == Path(path)
-
-
-@pytest.mark.parametrize(
-    ("folder", "name", "joined"),
-    [
-        ("s3://b/run", "x.json", "s3://b/run/x.json"),
-        ("s3://b/run/", "x.json", "s3://b/run/x.json"),
-        ("run", "/abs/x.json", "/abs/x.json"),
-        ("run", "s3://b/x.json", "s3://b/x.json"),
-    ],
-)
-def test_join(folder, name, joined):
-    assert storage.join(folder, name) == joined
+def test_what_is_no_url_is_a_path():
+    for path in (
+        "C:\\list.txt",
+        "name:with:colon",
+        "s3:/b/k",
+        "x/s3://b/k",
+        "S3://b/k",
+        Path("s3:"),
+    ):
+        assert not storage.is_url(path) and local_copy(path) == Path(path)
+    assert storage.join("s3://b/run/", "x.json") == "s3://b/run/x.json"
+    assert storage.join("run", "/abs/x.json") == "/abs/x.json"
+    assert storage.join("run", "s3://b/x.json") == "s3://b/x.json"
 
 
 def test_an_object_is_written_read_and_removed(bucket):
@@ -67,14 +59,6 @@ def test_an_object_is_written_read_and_removed(bucket):
     storage.remove(url)
     storage.remove(url)
     assert bucket.keys() == ["run/a.json", "run/deeper/epoch_9.pth"]
-
-
-def test_an_object_is_replaced_only_if_the_block_succeeds(bucket):
-    url = bucket.put("x.bin", b"old")
-    with pytest.raises(ZeroDivisionError), atomic_file(url) as unfinished:
-        unfinished.write_bytes(b"half")
-        raise ZeroDivisionError
-    assert bucket.get("x.bin") == b"old" and not unfinished.exists()
 
 
 @pytest.mark.parametrize("by", ["Ctrl-C", "another thread"])

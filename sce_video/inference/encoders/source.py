@@ -249,16 +249,24 @@ def read_processor(folder: Path, config: Any) -> ProcessorSettings:
     try:
         short_side, crop, square = _sizes(stored, config)
         resample = stored.get("resample", 2)
-        normalise = stored.get("do_normalize", True) is not False
+        mean, std = [0.0], [1.0]
+        if stored.get("do_normalize", True) is not False:
+            mean, std = stored["image_mean"], stored["image_std"]
+        if family.per_frame:
+            frames = 1
+        elif config.model_type == "vjepa2":
+            frames = stored.get("num_frames") or config.frames_per_clip
+        else:
+            frames = getattr(config, "vision_config", config).num_frames
         settings = ProcessorSettings(
-            mean=_numbers(stored.get("image_mean"), 0.0) if normalise else (0.0,),
-            std=_numbers(stored.get("image_std"), 1.0) if normalise else (1.0,),
+            mean=tuple(map(float, mean)),
+            std=tuple(map(float, std)),
             short_side=short_side,
             crop_size=crop,
             interpolation=_INTERPOLATIONS[resample],
             square=square,
             in_float=config.model_type == "dinov3_vit",
-            num_frames=_num_frames(stored, config),
+            num_frames=int(frames),
             clip_duration=None,
         )
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -312,17 +320,3 @@ def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
     if not 1 <= crop <= int(side):
         raise ValueError(f"a crop of {crop} from a short side of {side}")
     return int(side), crop, False
-
-
-def _numbers(value: Any, default: float) -> tuple[float, ...]:
-    if value is None:
-        raise ValueError(f"image_mean or image_std is missing (default {default})")
-    return tuple(float(number) for number in value)
-
-
-def _num_frames(stored: dict[str, Any], config: Any) -> int:
-    if family_of(config.model_type).per_frame:
-        return 1
-    if config.model_type == "vjepa2":
-        return int(stored.get("num_frames") or config.frames_per_clip)
-    return int(getattr(config, "vision_config", config).num_frames)

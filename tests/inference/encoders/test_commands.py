@@ -14,7 +14,6 @@ from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.find.index import read_index
 from sce_video.inference.encoders.run import import_encoder, write_recipe
-from sce_video.inference.model import load_model
 from sce_video.registry import MODELS
 from sce_video.runs.configs import training_config
 
@@ -59,13 +58,6 @@ def test_recipes_by_name(hf_model, tmp_path, capsys):
     assert paths == [str(out / f"{name}.py") for name in names]
     for path in paths:
         assert load_config(path).model.backbone.type == "HFEncoder"
-
-
-def test_export_of_a_model(hf_model, tmp_path):
-    folder = tmp_path / "exported"
-    model = f"hf:{hf_model('dinov2')[0]}"
-    assert main(["export", model, "--to", "pretrained", "--out", str(folder)]) == 0
-    assert load_model(folder).feature_size == load_model(model).feature_size
 
 
 def test_evaluate_states_the_pool(hf_model, hf_videos, tmp_path):
