@@ -121,7 +121,12 @@ class Guard:
             )
         link = scope["path"] == "/" and scope["method"] == "GET"
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if not (link and self._is_token(given)) and not self._is_token(self._cookie(headers)):
+        try:
+            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+        except CookieError:
+            morsel = None
+        known = morsel is not None and self._is_token(morsel.value)
+        if not known and not (link and self._is_token(given)):
             return "open the link with its token, as sce-video search --serve has printed it"
         if not link:
             site = headers.get("sec-fetch-site", "none")
@@ -133,13 +138,6 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
-
-    def _cookie(self, headers: Headers) -> str:
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return ""
-        return morsel.value if morsel is not None else ""
 
 
 #: Largest video that may be dropped on the page, bytes.
@@ -243,20 +241,18 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
         response.set_cookie(f"sce_video_{port}", token, httponly=True, samesite="strict")
         return response
 
+    @cache
+    def content(name: str) -> bytes:
+        if name == "plotly.js":
+            return plotly_library()
+        if name not in (*_STYLES, *_SCRIPTS, *_MODULES):
+            raise HTTPException(404, f"there is no file {name}")
+        return files(_PACKAGE).joinpath("templates", name).read_bytes()
+
     @app.get("/static/{name}")
     def static(name: str) -> Response:
-        return Response(
-            _static(name), media_type="text/css" if name.endswith(".css") else "text/javascript"
-        )
-
-
-@cache
-def _static(name: str) -> bytes:
-    if name == "plotly.js":
-        return plotly_library()
-    if name not in (*_STYLES, *_SCRIPTS, *_MODULES):
-        raise HTTPException(404, f"there is no file {name}")
-    return files(_PACKAGE).joinpath("templates", name).read_bytes()
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response(content(name), media_type=kind)
 
 
 # -- pictures and videos -------------------------------------------------------------------

@@ -510,6 +510,8 @@ def write_feature_column(
             has features of another checkpoint or of other settings.
         TableError: The table cannot be read or written, or is no table of videos.
     """
+    import pyarrow as pa
+
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"name a column by letters, digits and _, got {name!r:.80}")
     column, unfinished = PREFIX + name, f"{PREFIX}{name}__new"
@@ -525,8 +527,22 @@ def write_feature_column(
             exists = True
         given = _checked_features(table, opened, paths, np.asarray(features, dtype=np.float32))
         if exists:
-            given = {**_stored_features(table, column, header), **given}
-        _add_column(opened, unfinished if exists else column, given, header)
+            old = LanceRows(table, Columns.of_videos(column))
+            made, settings = old.header["checkpoint"], old.header["settings"]
+            if (made["sha256"], settings) != (header["checkpoint"]["sha256"], header["settings"]):
+                raise ValueError(
+                    f"the column {column} of {table} has features of another checkpoint "
+                    f"({made['path']}, sha256 {made['sha256'][:12]}) or of other settings: choose "
+                    "another name"
+                )
+            kept = zip(old.paths.tolist(), np.asarray(old.features), strict=True)
+            given = {**dict(kept), **given}
+        new = unfinished if exists else column
+        values = _feature_array(np.stack(list(given.values())))
+        field = pa.field(new, values.type, metadata={FACTS: header_text(header)})
+        schema = pa.schema([pa.field("path", pa.string()), field])
+        rows = pa.table([pa.array(list(given)), values], schema=schema)
+        opened.call("add_columns", "path", rows)
         if exists:  # the new one takes the place of the old one
             opened.call("drop_column", column)
             opened.call("rename_column", unfinished, column)
@@ -586,30 +602,3 @@ def _checked_features(
             f"{unknown[0]}"
         )
     return given
-
-
-def _stored_features(table: str, column: str, header: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The features that a column has, by path."""
-    rows = LanceRows(table, Columns.of_videos(column))
-    old, settings = rows.header["checkpoint"], rows.header["settings"]
-    if old["sha256"] != header["checkpoint"]["sha256"] or settings != header["settings"]:
-        raise ValueError(
-            f"the column {column} of {table} has features of another checkpoint ({old['path']}, "
-            f"sha256 {old['sha256'][:12]}) or of other settings: choose another name"
-        )
-    return dict(zip(rows.paths.tolist(), np.asarray(rows.features), strict=True))
-
-
-def _add_column(
-    opened: OpenTable | RemoteTable,
-    name: str,
-    given: Mapping[str, np.ndarray],
-    header: Mapping[str, Any],
-) -> None:
-    import pyarrow as pa
-
-    features = _feature_array(np.stack(list(given.values())))
-    field = pa.field(name, features.type, metadata={FACTS: header_text(header)})
-    schema = pa.schema([pa.field("path", pa.string()), field])
-    rows = pa.table([pa.array(list(given)), features], schema=schema)
-    opened.call("add_columns", "path", rows)

@@ -83,7 +83,10 @@ def read_clips(
     if settings.clip_duration is None and (num_clips > 1 or at is not None):
         raise ValueError("this network sees a whole video as one clip: no clip can be chosen")
     if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
-        return [_image_clip(settings, os.fspath(local_copy(path)))]
+        path = os.fspath(local_copy(path))
+        image = read_image(path, DecodeLimits())[None]
+        packed = pack_array(image, 1.0, view_steps(settings, 1, 1, one_clip=True))
+        return [SeenClip(path, cut_views(packed).numpy()[0], None)]
     noted, (clips, *crops) = _ClipTimes(), view_steps(settings, num_clips, 1)
     if at is not None:
         clips = _clip_at(settings, at)
@@ -124,12 +127,6 @@ def _clip_at(settings: ModelSettings, at: float) -> Transform:
         return {**results, "clips": [clip]}
 
     return take
-
-
-def _image_clip(settings: ModelSettings, path: str) -> SeenClip:
-    image = read_image(path, DecodeLimits())
-    packed = pack_array(image[None], 1.0, view_steps(settings, 1, 1, one_clip=True))
-    return SeenClip(path, cut_views(packed).numpy()[0], None)
 
 
 #: What a query frame is compared by, besides one cell "y,x".
@@ -341,7 +338,21 @@ def cell_similarity(
     )
     # The network has fewer steps in time than frames.
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
-    queries = _query_vectors(found[:, step], cell)
+    cells = found[:, step]  # (C, h, w) of the query frame
+    if cell == MEAN:
+        queries = cells.mean(dim=(1, 2))[None]
+    elif cell == BEST:
+        queries = cells.flatten(1).T
+    elif isinstance(cell, str):
+        raise ValueError(f"the cell must be {MEAN}, {BEST} or a row and a column, got {cell!r}")
+    else:
+        (height, width), (y, x) = cells.shape[1:], cell
+        if not (0 <= y < height and 0 <= x < width):
+            raise ValueError(
+                f"cell {y},{x} is outside of the grid of {height} rows and {width} columns: rows "
+                f"are 0 to {height - 1}, columns 0 to {width - 1}"
+            )
+        queries = cells[:, y, x][None]
     return Similarity(
         query=query_clip,
         frame=frame,
@@ -351,23 +362,6 @@ def cell_similarity(
         keys=key_clips,
         maps=[cosine_map(queries, features).cpu().numpy() for features in others],
     )
-
-
-def _query_vectors(features: Tensor, cell: str | tuple[int, int]) -> Tensor:
-    """(n, C) of the features (C, h, w) of a query frame."""
-    if cell == MEAN:
-        return features.mean(dim=(1, 2))[None]
-    if cell == BEST:
-        return features.flatten(1).T
-    if isinstance(cell, str):
-        raise ValueError(f"the cell must be {MEAN}, {BEST} or a row and a column, got {cell!r}")
-    (height, width), (y, x) = features.shape[1:], cell
-    if not (0 <= y < height and 0 <= x < width):
-        raise ValueError(
-            f"cell {y},{x} is outside of the grid of {height} rows and {width} columns: rows are 0 "
-            f"to {height - 1}, columns 0 to {width - 1}"
-        )
-    return features[:, y, x][None]
 
 
 def without_image_time(clip: SeenClip, values: np.ndarray) -> tuple[SeenClip, np.ndarray]:

@@ -23,7 +23,6 @@ from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.windows import Windows, clips_of_span, find_cuts, window_spans
 from sce_video.evaluation.features import write_npz
 from sce_video.inference.model import VideoModel
-from sce_video.inference.model_settings import ModelSettings
 from sce_video.inference.views import (
     ArrayReader,
     EmbedOptions,
@@ -158,7 +157,17 @@ def pack_windows(
     wanted = [np.unique([clip.frames for clip in clips]) for clips in plans]
     # Of a frame that this window does not need, one further on may.
     earliest = np.minimum.accumulate([w[0] for w in wanted[::-1]])[::-1].tolist()
-    resized = _resized_frames(reader, np.unique(np.concatenate(wanted)), settings, options)
+    steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
+
+    def resized_frames() -> Iterator[tuple[int, np.ndarray]]:
+        for numbers, frames in reader.stream(np.unique(np.concatenate(wanted)), options.timeout):
+            view = LazyView(frames, np.arange(len(frames)))
+            results: dict[str, Any] = {"views": [view], "rng": rng}
+            for step in steps:
+                results = step(results)
+            yield from zip(numbers.tolist(), np.asarray(results["views"][0]), strict=True)
+
+    resized = resized_frames()
     pack = pack_step(settings, options.num_crops)
     held: dict[int, np.ndarray] = {}
     ahead = next(resized, None)
@@ -169,19 +178,6 @@ def pack_windows(
         held = {number: frame for number, frame in held.items() if number >= first}
         views = window_views(held, needed, clips)
         yield None if views is None else pack(views)
-
-
-def _resized_frames(
-    reader: VideoReader, indices: np.ndarray, settings: ModelSettings, options: EmbedOptions
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Number and frame, resized as for a video of one clip, of those of ``indices`` that exist."""
-    steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
-    for numbers, frames in reader.stream(indices, options.timeout):
-        view = LazyView(frames, np.arange(len(frames)))
-        results: dict[str, Any] = {"views": [view], "rng": rng}
-        for step in steps:
-            results = step(results)
-        yield from zip(numbers.tolist(), np.asarray(results["views"][0]), strict=True)
 
 
 def window_views(
