@@ -13,7 +13,6 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
 from sce_video.evaluation import load_features
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
@@ -234,17 +233,6 @@ def test_unusual_file_names(model, originals, tmp_path):
     assert index.paths == sorted(names)
     assert all(os.path.exists(index.file(path)) for path in index.paths)
     assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS))[3] == 4
-
-
-def test_only_broken_files(model, tmp_path):
-    (tmp_path / "videos").mkdir()
-    (tmp_path / "videos" / "broken.mp4").write_bytes(b"x")
-    (tmp_path / "videos" / "dangling.mp4").symlink_to(tmp_path / "nowhere")
-    report = build_index(model, tmp_path / "videos", tmp_path / "index")
-    assert [path for path, _ in report.failures] == ["broken.mp4", "dangling.mp4"]
-    assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index")) == (0, 0, 0, 2, 0)
-    with pytest.raises(ValueError, match="contains no video"):
-        query_index(read_index(tmp_path / "index"), np.ones(32))
 
 
 def test_a_file_that_crashes_a_worker_is_a_failure(checkpoint, root, tmp_path):

@@ -173,19 +173,6 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
 
 
-def test_a_large_table_gets_a_vector_index_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_table, "APPROXIMATE_ROWS", 300)
-    store = TableStore(tmp_path / TABLE)
-    for count, held in ((290, None), (310, 310)):
-        records = {
-            f"{i}.mp4": FileRecord(i, i, np.eye(8, dtype=np.float32)[i % 8] + i / 999)
-            for i in range(count)
-        }
-        store.write(HEADER, records)
-        store.make_vector_index(wanted=False)
-        assert store.open().indexed == held
-
-
 def numbers(report):
     return report.videos, report.new, report.changed, report.kept, report.dropped
 

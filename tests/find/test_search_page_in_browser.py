@@ -3,11 +3,9 @@
 import pytest
 from helpers.browser import browser_page
 from helpers.search_page import EVIL, NAMES
-from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets import VideoDataset
 from sce_video.find.label_list import LabelList
-from sce_video.utils.printable import printable_utf8
 
 ROWS = sorted(NAMES)
 
@@ -56,22 +54,6 @@ def test_grid_search_hover_and_player(page, state):
     page.keyboard.press("Escape")
     page.locator("#query").wait_for(state="hidden")
     assert names(page) == ROWS
-
-
-def test_upload(page, tmp_path, state):
-    name = "my <b>\x1bvideo\u202e.mp4"
-    video = write_lossless(tmp_path / name, moving_frames(20, seed=3))
-    page.set_input_files("#file", video)
-    wait_for_results(page, 5)
-    assert page.locator("#query-name").text_content() == printable_utf8(video.name)
-    page.wait_for_function("() => document.querySelector('#query video')?.currentTime > 0.2")
-    # The fixture's video of that seed is in the index, by another name.
-    assert names(page)[0] == "run/e.mp4"
-    assert page.locator(".similarity").first.text_content() == "1.000"
-
-    page.select_option("#group", label="jump")
-    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
-    assert set(names(page)) == {"jump/b.mp4", "jump/c d.mp4"}
 
 
 def test_back_forward_and_reload_keep_the_query(page, served):
@@ -161,18 +143,3 @@ def test_the_map_is_drawn_and_answers(page, state):
     page.keyboard.press("Enter")
     wait_for_results(page, 4)
     assert page.locator("#map .map-ring").is_visible()
-
-
-def test_videos_that_have_gone(served, searched, monkeypatch, tmp_path):
-    (tmp_path / "none").mkdir()
-    monkeypatch.setitem(searched.state.index.stored.header, "root", str(tmp_path / "none"))
-    monkeypatch.setattr(type(searched.state), "thumbnail", lambda self, row: b"")
-    with browser_page(served.origin, width=390, dark=True, touch=True) as page:
-        page.set_default_timeout(90_000)
-        page.goto(served.link)
-        page.locator("#gone").wait_for()
-        note = page.locator("#gone").text_content()
-        assert note.startswith("5 videos shown here cannot be read") and "sce-video index" in note
-        page.locator(".card .picture").first.click()
-        wait_for_results(page, 4)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -74,11 +74,6 @@ def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
         state.refine(search, found)
 
 
-def test_pictures_are_those_of_the_moment(state):
-    first, last = state.thumbnail(0), state.thumbnail(5)
-    assert first != last and first == state.thumbnail(0)
-
-
 def test_the_moment_is_shown_and_played(served):
     with browser_page(served.origin) as page:
         page.goto(served.link)

@@ -148,9 +148,6 @@ def test_an_index_with_paths_in_any_order(model, long_root, tmp_path):
     feature = np.asarray(before.features[3])
     for shown, expected in zip(*(query_index(i, feature, 9) for i in (index, before)), strict=True):
         assert replace(shown, row=0) == replace(expected, row=0)
-    report = build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
-    assert (report.kept, report.new, report.windows) == (2, 0, 7)
-    assert read_index(tmp_path / "index").stored.order is not None  # nothing had to be written
     (long_root / "extra.mp4").write_bytes((long_root / "long.mp4").read_bytes())
     build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
     after = read_index(tmp_path / "index")
