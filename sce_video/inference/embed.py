@@ -7,7 +7,7 @@ classifier class probabilities, from the same views.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -233,14 +233,15 @@ def iterate_embeddings(
     """
     if not paths:
         return
-    # One sample at a time: rounding depends on the batch, so videos share none.
-    loader = DataLoader(
-        file_reader(model, options, paths),
-        batch_size=None,
-        num_workers=options.num_workers,
-        collate_fn=_unchanged,
-    )
-    for index, sample in enumerate(batches_without_crashes(loader)):
+    files = file_reader(model, options, paths)
+    samples: Iterable[dict[str, Any]] = (files[i] for i in range(len(paths)))
+    if options.num_workers:
+        # One sample at a time: rounding depends on the batch, so videos share none.
+        loader = DataLoader(
+            files, batch_size=None, num_workers=options.num_workers, collate_fn=_unchanged
+        )
+        samples = batches_without_crashes(loader)
+    for index, sample in enumerate(samples):
         if sample.get("frames") is None:
             yield Embedded(index, None, "; ".join(reason for _, reason in sample["failures"]))
         else:
