@@ -82,7 +82,7 @@ class Embedded:
 
     Attributes:
         index: Position of the file in the list of paths.
-        feature: (D,) float32, of a classifier the class probabilities; None without ``reason``.
+        feature: (D,) float32, of a classifier the class probabilities; None if not decoded.
         reason: Why it cannot be decoded; empty if it can.
     """
 
