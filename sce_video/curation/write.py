@@ -101,7 +101,7 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
     rule += ": correlation" if rule == FRAMES else ": cosine"
     for group in found.duplicates.groups:
         for video in group.removed:
-            row = {
+            entry: dict[str, Any] = {
                 "path": paths[video.row],
                 "reason": f"near-duplicate by {rule} {found.options.threshold:g} or more",
                 "kept": paths[group.kept],
@@ -109,10 +109,10 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
                 "similarity": round(video.similarity, 4),
             }
             if video.alignment is not None and video.inner:  # where it lies in its match
-                row["start"] = round(video.alignment.offset, 3)
+                entry["start"] = round(video.alignment.offset, 3)
                 sizes = zip(("left", "top", "width", "height"), video.alignment.part, strict=True)
-                row |= {name: round(value, 3) for name, value in sizes}
-            yield row
+                entry |= {name: round(value, 3) for name, value in sizes}
+            yield entry
     if found.options.drop_outliers:
         for row in found.outliers:
             distance = float(found.distances[row])

@@ -299,7 +299,8 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
 
     @app.post("/api/search")
     def search(search: Search) -> dict[str, Any]:
-        found, failures = state.search(search), []
+        found = state.search(search)
+        failures: list[tuple[str, str]] = []
         more = len(found) == search.k
         if search.refined:
             found, failures = state.refine(search, found)
