@@ -48,14 +48,9 @@ _ABSENT = object()
 def resolved_config(cfg: Mapping[str, Any], global_batch: int | None = None) -> dict[str, Any]:
     """A config as JSON data, with the batch of all processes and the learning rate for it.
 
-    Args:
-        cfg: A config, or a dict.
-        global_batch: Samples of an optimiser step. None: the config's batch is that of all.
-
-    Returns:
-        Dicts, lists, texts, numbers, booleans and None. ``train_dataloader.batch_size`` is the
-        global batch, not accumulated, and the optimiser's ``lr`` is the rate for it
-        (``base_batch_size`` of the ScheduleHook is None): on one process the same training.
+    ``train_dataloader.batch_size`` is the global batch, not accumulated (``global_batch`` samples;
+    None: the config's batch is that of all), and the optimiser's ``lr`` is the rate for it
+    (``base_batch_size`` of the ScheduleHook is None): on one process the same training.
     """
     config = plain(cfg)
     loader, wrapper = config.get("train_dataloader"), config.get("optim_wrapper")
@@ -97,7 +92,7 @@ def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, 
             f"{checkpoint} contains no config (a converted file, or weights only): give the config "
             "file of its network (config=)"
         )
-    _check_size(text, str(checkpoint))
+    _check_size(text, str(checkpoint))  # before it is parsed
     try:
         config = json.loads(text)
         _check_depth(config)
@@ -135,13 +130,10 @@ def _check_depth(node: Any) -> None:
     """Raise ValueError where a later walk through the data could exhaust the stack."""
     level = [node]
     for _ in range(_MAX_DEPTH):
-        level = [v for n in level if isinstance(n, list | Mapping) for v in _values(n)]
+        containers = (n for n in level if isinstance(n, list | Mapping))
+        level = [v for n in containers for v in (n.values() if isinstance(n, Mapping) else n)]
     if level:
         raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
-
-
-def _values(node: list | Mapping[str, Any]) -> Any:
-    return node if isinstance(node, list) else node.values()
 
 
 # -- comparison ----------------------------------------------------------------------------------
@@ -152,20 +144,15 @@ def differences(
 ) -> list[str]:
     """Settings in which two resolved configs differ, but for paths, workers, devices and logging.
 
-    Args:
-        ours: Of a training or test.
-        recipe: Of what it is compared with.
-        keys: Parts that are compared: :data:`TRAINING` or :data:`TEST`.
-
-    Returns:
-        ``train_cfg.max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not
-        there has the default of its class.
+    Compared are the parts in ``keys``, :data:`TRAINING` or :data:`TEST`, each as ``train_cfg.
+    max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not there has the default of its
+    class.
     """
     try:
         _check_depth(ours)
     except ValueError as error:
         return [f"the config is none: {error}"]
-    both = [dict(_flat(_compared(config, keys), ())) for config in (ours, recipe)]
+    both = [dict(_flat(_compared(config, keys), (), keys)) for config in (ours, recipe)]
     found = []
     for path in dict.fromkeys((*both[0], *both[1])):
         mine, theirs = (side.get(path, _ABSENT) for side in both)
@@ -176,12 +163,13 @@ def differences(
             default = _default(both[1][owner], path[-1]) if known else None
             mine, theirs = (default if v is _ABSENT else v for v in (mine, theirs))
         if not _equal(mine, theirs):
-            found.append(f"{'.'.join(path)}: {_shown(mine)} -> {_shown(theirs)}")
+            mine, theirs = ("not set" if v is None else f"{v}"[:100] for v in (mine, theirs))
+            found.append(f"{'.'.join(path)}: {mine} -> {theirs}")
     return found
 
 
 def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """The parts of a config that are compared, without hooks that log and the batch of a test."""
+    """The parts of a config that are compared, without hooks that log."""
     found = {key: config[key] for key in keys if config.get(key) is not None}
     for key in ("custom_hooks", "default_hooks"):
         hooks = found.pop(key, None) or []
@@ -189,19 +177,12 @@ def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
         kept = [h for h in hooks if isinstance(h, dict) and _type(h) not in _LOGGING_HOOKS]
         if kept:
             found["custom_hooks"] = [*found.get("custom_hooks", []), *kept]
-    if "test_dataloader" in found:
-        found = _without(found, "batch_size")
     return found
 
 
-def _without(node: Any, name: str) -> Any:
-    """A copy of a config without a key, at any depth."""
-    if isinstance(node, dict):
-        return {key: _without(value, name) for key, value in node.items() if key != name}
-    return [_without(value, name) for value in node] if isinstance(node, list) else node
-
-
-def _flat(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _flat(
+    node: Any, path: tuple[str, ...], keys: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Single values by path; entries of a list by their types, where these are unique."""
     if isinstance(node, dict) and node:
         for key, value in node.items():
@@ -209,14 +190,16 @@ def _flat(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
                 # A table holds the same packets as the files.
                 kind = str(value).rpartition(".")[2]
                 yield (*path, key), "VideoDataset" if kind == "LanceVideoDataset" else kind
+            elif key == "batch_size" and "test_dataloader" in keys:
+                continue  # of a test
             elif not _LEFT_OUT.fullmatch(key):
-                yield from _flat(value, (*path, key))
+                yield from _flat(value, (*path, key), keys)
     elif isinstance(node, list | tuple) and any(isinstance(value, dict) for value in node):
         names = [_type(value) for value in node]
         yield path, ", ".join(names)  # their order
         for index, value in enumerate(node):
             unique = names[index] and names.count(names[index]) == 1
-            yield from _flat(value, (*path, names[index] if unique else str(index)))
+            yield from _flat(value, (*path, names[index] if unique else str(index)), keys)
     else:
         yield path, node
 
@@ -249,10 +232,6 @@ def _equal(mine: Any, theirs: Any) -> bool:
     return mine == theirs
 
 
-def _shown(value: Any) -> str:
-    return "not set" if value is None else f"{value}"[:100]
-
-
 # -- config files as data ------------------------------------------------------------------------
 
 
@@ -261,13 +240,7 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
 
     Allowed are ``key = value`` lines whose values are numbers, strings, True, False, None, lists,
     tuples, sets, ``{...}`` and ``dict(key=value)``, as ``mmengine.Config.pretty_text`` writes them.
-
-    Args:
-        text: Python source.
-        name: Source of the text, for messages.
-
-    Returns:
-        Values by name; a name assigned twice has its last value.
+    Messages begin with ``name``, that of the file.
 
     Raises:
         ValueError: the text holds anything else; the message names the line. Nothing is executed.
