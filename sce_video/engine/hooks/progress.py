@@ -1,11 +1,11 @@
-"""Report of the files that could not be decoded during a training."""
+"""What a training measures and logs: losses, speed, rows of numbers, files not decoded."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +18,12 @@ from torch.utils.hooks import RemovableHandle
 from sce_video.datasets import BadFileReport, TooManyBadFilesError
 from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.engine.restarts import continue_rows
+from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
-from sce_video.utils.files import WriteError
 from sce_video.utils.printable import printable_utf8
-from sce_video.utils.run_files import METRICS, append_row
+from sce_video.utils.run_files import METRICS
 from sce_video.utils.tensors import HostValue
 
 
@@ -33,12 +32,9 @@ class BadFileHook(Hook):
     """Collects the decoding failures that come with the batches; stops when there are too many.
 
     Every rank counts its own failures as they come. At the end of an epoch those of all ranks are
-    merged, so that the report, written by rank 0, is complete. A training with too many ends on all
-    ranks, after a checkpoint, by a TooManyBadFilesError.
-
-    Args:
-        max_bad_share: Largest share of the training files, from 0 to 1, that may be unreadable.
-        filename: Name of the report (JSON lines: path, count, error) in the work directory.
+    merged, so that the report of rank 0 (JSON lines: path, count, error) is complete. A training
+    whose share of unreadable files is above ``max_bad_share`` ends on all ranks, after a
+    checkpoint, by a TooManyBadFilesError.
 
     Raises:
         ValueError: ``max_bad_share`` outside 0 to 1.
@@ -50,7 +46,6 @@ class BadFileHook(Hook):
         self.max_bad_share = max_bad_share
         self.filename = filename
         self._fresh: list[tuple[str, str]] = []
-        self._warned = False
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
@@ -86,15 +81,10 @@ class BadFileHook(Hook):
             )
 
     def _add(self, runner, failures: list[tuple[str, str]]) -> None:
-        """Count failures; that the report cannot be written is said once, and it is tried again."""
         try:
-            try:
+            with warned_once(runner, self.filename):
                 self.report.add(failures)
-            except WriteError as error:
-                if not self._warned:
-                    runner.logger.warning(f"{error}; the training goes on")
-                self._warned = True
-                self.report.check()
+            self.report.check()
         except TooManyBadFilesError as error:
             runner.train_loop.failure = error
 
@@ -112,8 +102,7 @@ class _Values(NamedTuple):
     iteration: int
     tensors: dict[str, torch.Tensor]
     on_host: dict[str, HostValue]
-    samples: torch.Tensor | None
-    """Indices of the samples of the batch."""
+    samples: torch.Tensor | None  # indices of the samples of the batch
 
 
 @HOOKS.register_module()
@@ -167,33 +156,24 @@ class LogReductionHook(Hook):
         """
         if not outputs:
             return
-        of_device = {k: v for k, v in outputs.items() if isinstance(v, torch.Tensor | HostValue)}
-        tensors = {k: v.detach() for k, v in of_device.items() if isinstance(v, torch.Tensor)}
-        on_host = {k: v for k, v in of_device.items() if isinstance(v, HostValue)}
+        tensors = {k: v.detach() for k, v in outputs.items() if isinstance(v, torch.Tensor)}
+        on_host = {k: v for k, v in outputs.items() if isinstance(v, HostValue)}
         index = (data_batch or {}).get("index")
         self._waiting.append(_Values(runner.iter, tensors, on_host, index))
-        for name in of_device:
+        for name in (*tensors, *on_host):
             del outputs[name]
-        if self._is_due(runner, batch_idx):
+        full = self._log_interval is None or len(self._waiting) >= (self.interval or math.inf)
+        is_logged = full or (batch_idx + 1) % self._log_interval == 0
+        if is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
-            for row in before:
-                _to_history(runner, row)
+            _to_history(runner, before)
             outputs.update(current)  # for the hooks of this iteration; one of them keeps it
-
-    def _is_due(self, runner, batch_idx: int) -> bool:
-        if self._log_interval is None or len(self._waiting) >= (self.interval or math.inf):
-            return True
-        is_logged = (batch_idx + 1) % self._log_interval == 0
-        return is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0
 
     def before_checkpoint(self, runner) -> None:
         """Complete the histories, which a checkpoint holds; called on all ranks."""
-        for row in self._read(runner) if self._waiting else ():
-            _to_history(runner, row)
+        _to_history(runner, self._read(runner) if self._waiting else ())
 
-    def after_train(self, runner) -> None:
-        """Complete the histories."""
-        self.before_checkpoint(runner)
+    after_train = before_checkpoint
 
     def _read(self, runner) -> list[dict[str, float]]:
         """Read and check the values of all iterations since the last time."""
@@ -216,34 +196,31 @@ class LogReductionHook(Hook):
     def _check(self, runner, row: dict[str, float], entry: _Values) -> None:
         finite = math.isfinite(row.get("loss", 0.0))
         self._nonfinite = 0 if finite else self._nonfinite + 1
-        if self._nonfinite > self.max_nonfinite:
-            last = "there is no earlier checkpoint"
-            if found := find_checkpoints(runner.work_dir):
-                last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
-            text = (
-                f"the loss was not finite for {self._nonfinite} iterations up to iteration "
-                f"{entry.iteration + 1}: lower the learning rate or train without float16; "
-                f"{last}{_files_of_batch(runner, entry.samples)}"
-            )
-            alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
-            self._waiting = []
-            report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
-            raise NonFiniteLossError(text)
+        if self._nonfinite <= self.max_nonfinite:
+            return
+        last, files = "there is no earlier checkpoint", ""
+        if found := find_checkpoints(runner.work_dir):
+            last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
+        path_of = getattr(runner.train_dataloader.dataset, "path", None)
+        if path_of is not None and entry.samples is not None:  # of this rank
+            paths = [path_of(int(index)) for index in entry.samples]
+            more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
+            files = f"; files of this batch: {', '.join(paths[:_SHOWN_FILES])}{more}"
+        text = (
+            f"the loss was not finite for {self._nonfinite} iterations up to iteration "
+            f"{entry.iteration + 1}: lower the learning rate or train without float16; "
+            f"{last}{files}"
+        )
+        alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
+        self._waiting = []
+        report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
+        raise NonFiniteLossError(text)
 
 
-def _to_history(runner, row: dict[str, float]) -> None:
-    for name, value in row.items():
-        runner.message_hub.update_scalar(f"train/{name}", value)
-
-
-def _files_of_batch(runner, indices: torch.Tensor | None) -> str:
-    """``; this batch: a.mp4, b.mp4``, of this rank; empty if the data set names no files."""
-    path_of = getattr(runner.train_dataloader.dataset, "path", None)
-    if path_of is None or indices is None:
-        return ""
-    paths = [path_of(int(index)) for index in indices]
-    more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
-    return f"; files of this batch: {', '.join(paths[:_SHOWN_FILES])}{more}"
+def _to_history(runner, rows: Iterable[dict[str, float]]) -> None:
+    for row in rows:
+        for name, value in row.items():
+            runner.message_hub.update_scalar(f"train/{name}", value)
 
 
 @HOOKS.register_module()
@@ -328,14 +305,9 @@ _NO_METRICS = ("step", "epoch", "iter")
 def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[str, Any]) -> None:
     """Hand a row of numbers to all hooks that have ``after_row(runner, row)``.
 
-    :class:`LoggerHook` writes it to ``metrics.jsonl``.
-
-    Args:
-        runner: The runner.
-        kind: ``train``, ``online``, ``val`` or ``random``, a comparison with random weights.
-        iteration: Number of iterations done.
-        epoch: Epoch, from 1; 0 before the first step.
-        values: By name; those that are no numbers are left out.
+    :class:`LoggerHook` writes it to ``metrics.jsonl``. Its ``kind`` is ``train``, ``online``,
+    ``val`` or ``random`` (a comparison with random weights); the iterations are those done, the
+    epoch is 0 before the first step; values that are no numbers are left out.
     """
     row: dict[str, Any] = {"kind": kind, "iter": iteration, "epoch": epoch, "time": time.time()}
     for name, value in values.items():
@@ -354,12 +326,9 @@ class LoggerHook(mmengine.hooks.LoggerHook):
 
     def before_train(self, runner) -> None:
         """Begin the file, or continue that of a resumed run."""
-        self._warned = False
         if is_main_process():
-            try:
+            with warned_once(runner, METRICS):
                 continue_rows(runner, METRICS)
-            except WriteError as error:
-                self._warn(runner, error)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Log every ``interval`` iterations of an epoch, and its last one (``ignore_last``)."""
@@ -380,16 +349,7 @@ class LoggerHook(mmengine.hooks.LoggerHook):
 
     def after_row(self, runner, row: dict[str, Any]) -> None:
         """Append a row to ``metrics.jsonl``."""
-        if is_main_process():
-            try:
-                append_row(Path(runner.work_dir, METRICS), row)
-            except WriteError as error:
-                self._warn(runner, error)
-
-    def _warn(self, runner, error: WriteError) -> None:
-        if not self._warned:  # the next row is tried again
-            runner.logger.warning(f"{error}; the training goes on")
-        self._warned = True
+        append_or_warn(runner, METRICS, row)
 
 
 @HOOKS.register_module()
