@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from mmengine.dist import get_world_size, is_main_process
 
-from sce_video.engine.training_record import describe_samples
+from sce_video.engine.checkpoint import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError
 from sce_video.utils.json_files import read_json_lines

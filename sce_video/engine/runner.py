@@ -27,36 +27,24 @@ from sce_video.engine.checkpoint import (
     load_checkpoint_file,
     pack_message_hub,
     random_states,
-    save_or_name_the_last,
+    record_selection,
+    record_training,
+    save_checkpoint_file,
     set_random_states,
     to_cpu,
     unpack_message_hub,
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
+from sce_video.engine.config.check import DEFAULT_HOOKS
 from sce_video.engine.config.load import FormattedOnce
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.hooks.screen import keep_details_off_the_screen
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
-from sce_video.engine.training_record import (
-    record_selection,
-    record_training,
-    training_snapshot,
-)
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import write_text
+from sce_video.utils.files import WriteError, write_text
 from sce_video.utils.run_files import RANDOM
-
-#: Names of the default hooks of mmengine's runner.
-MMENGINE_HOOKS = (
-    "runtime_info",
-    "timer",
-    "sampler_seed",
-    "logger",
-    "param_scheduler",
-    "checkpoint",
-)
 
 
 @RUNNERS.register_module()
@@ -113,10 +101,7 @@ class VideoRunner(Runner):
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """Build the model as mmengine does; scores of a classifier become float32.
-
-        mmaction2 computes the accuracy with numpy, which has no bfloat16.
-        """
+        """Build the model as mmengine does; scores of a classifier become float32."""
         built = super().build_model(model)
         head = getattr(built, "cls_head", None)
         if isinstance(head, nn.Module):
@@ -125,12 +110,10 @@ class VideoRunner(Runner):
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
         """Register the named hooks; ``None`` removes any of them, in mmengine only its own."""
-        kept = {
-            name: hook
-            for name, hook in (hooks or {}).items()
-            if hook is not None or name in MMENGINE_HOOKS
-        }
-        super().register_default_hooks(kept)
+        given = (hooks or {}).items()
+        super().register_default_hooks(
+            {name: hook for name, hook in given if hook is not None or name in DEFAULT_HOOKS}
+        )
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
         """Build the visualizer; by default ours without backends."""
@@ -210,7 +193,7 @@ class VideoRunner(Runner):
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         layout = layout_of(self)
-        config = training_snapshot(self)
+        config, training = record_training(self, self._resumed_record)
         meta.update(
             seed=self.seed,
             experiment_name=self.experiment_name,
@@ -218,11 +201,11 @@ class VideoRunner(Runner):
             mmengine_version=mmengine.__version__,
             random_states=all_gather_object(random_states()),
             pretrained=self._pretrained,
-            training=record_training(self, config, self._resumed_record),
+            training=training,
             selected=record_selection(self, filename),
             batch_layout=None if layout is None else asdict(layout),
+            **{SNAPSHOT: json.dumps(config)},
         )
-        meta[SNAPSHOT] = json.dumps(config)
         metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
         if metainfo.get("classes"):  # names of a classifier's outputs
             meta["classes"] = list(metainfo["classes"])
@@ -241,8 +224,15 @@ class VideoRunner(Runner):
             if save_param_scheduler and self.param_schedulers:
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-            save_or_name_the_last(checkpoint, Path(out_dir) / filename)
-            self.call_hook("after_checkpoint", path=Path(out_dir) / filename)
+            path = Path(out_dir, filename)
+            try:
+                save_checkpoint_file(checkpoint, path)
+            except WriteError as error:
+                last = "there is no earlier checkpoint"
+                if found := find_checkpoints(out_dir):
+                    last = f"the last checkpoint is {found[0]}"
+                raise WriteError(f"{error}; {last}") from error
+            self.call_hook("after_checkpoint", path=path)
 
         run_on_main_rank(write)  # a failure ends all ranks
 
@@ -291,21 +281,19 @@ class VideoRunner(Runner):
         """
         if self._has_loaded:
             return
-        if self._resume and self._load_from is None:
-            checkpoint = self._newest_readable_checkpoint()
-            if checkpoint is None:
+        path = self._load_from
+        if self._resume and path is None:
+            path = run_on_main_rank(self._newest_readable_checkpoint)
+            if path is None:
                 self.logger.info(f"nothing to resume in {self.work_dir}: starting from scratch")
-                self._load_pretrained()
-            else:
-                self.resume(checkpoint)
-        elif self._resume:
-            self.resume(self._load_from)
-        elif self._load_from is not None:
-            whole = self.load_checkpoint(self._load_from)
-            if self._train_loop is not None:  # in a test, the evaluation describes the file
-                self._pretrained = describe_checkpoint_file(self._load_from, whole)
-        else:
+        if path is None:
             self._load_pretrained()
+        elif self._resume:
+            self.resume(path)
+        else:
+            whole = self.load_checkpoint(path)
+            if self._train_loop is not None:  # in a test, the evaluation describes the file
+                self._pretrained = describe_checkpoint_file(path, whole)
         self._has_loaded = True
         if isinstance(self._train_loop, BaseLoop):  # built, so this is a training
             self.dump_config()
@@ -335,29 +323,25 @@ class VideoRunner(Runner):
         self.logger.info(f"loaded {count} tensors of the backbone from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
-        """The checkpoint to resume from, None if there is none; the same on all ranks.
+        """The checkpoint to resume from, None if there is none.
 
         Raises:
             ValueError: there are some, and all are damaged.
         """
-
-        def find() -> str | None:
-            found = find_checkpoints(self.work_dir)
-            for path in found:
-                try:
-                    load_checkpoint_file(path)
-                except ValueError as error:
-                    self.logger.warning(f"passed over: {error}")
-                else:
-                    return str(path)
-            if found:
-                raise ValueError(
-                    f"none of the {len(found)} checkpoints in {self.work_dir} can be read, see the "
-                    "warnings above: move them away to train from scratch"
-                )
-            return None
-
-        return run_on_main_rank(find)
+        found = find_checkpoints(self.work_dir)
+        for path in found:
+            try:
+                load_checkpoint_file(path)
+            except ValueError as error:
+                self.logger.warning(f"passed over: {error}")
+            else:
+                return str(path)
+        if found:
+            raise ValueError(
+                f"none of the {len(found)} checkpoints in {self.work_dir} can be read, see the "
+                "warnings above: move them away to train from scratch"
+            )
+        return None
 
     def resume(
         self,
@@ -384,7 +368,14 @@ class VideoRunner(Runner):
         self._resumed_record = recorded_training(checkpoint) or {}
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = resumed_iteration(self, meta, filename)
-        self._resume_seed(meta.get("seed"))
+        seed, configured = meta.get("seed"), self._randomness_cfg.get("seed")
+        if seed is not None:  # the sampler, which is built already, takes it too
+            if configured not in (None, seed):
+                self.logger.warning(f"resuming with the checkpoint's seed {seed}, not {configured}")
+            self._randomness_cfg["seed"] = seed
+            self.set_randomness(**self._randomness_cfg)
+            if hasattr(self.train_dataloader.sampler, "seed"):
+                self.train_dataloader.sampler.seed = seed
         self.message_hub.load_state_dict(
             unpack_message_hub(checkpoint["message_hub"], self.work_dir)
         )
@@ -409,20 +400,7 @@ class VideoRunner(Runner):
         self.resumed_from = str(filename)
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
 
-    def _resume_seed(self, seed: int | None) -> None:
-        """Use the checkpoint's seed, also in the sampler, which is built already."""
-        if seed is None:
-            return
-        if self._randomness_cfg.get("seed") not in (None, seed):
-            self.logger.warning(
-                f"resuming with the checkpoint's seed {seed}, not {self._randomness_cfg['seed']}"
-            )
-        self._randomness_cfg["seed"] = seed
-        self.set_randomness(**self._randomness_cfg)
-        sampler = self.train_dataloader.sampler
-        if hasattr(sampler, "seed"):
-            sampler.seed = seed
-
 
 def _in_float32(head: nn.Module, given: Any, scores: Any) -> Any:
+    # mmaction2 computes the accuracy with numpy, which has no bfloat16.
     return scores.float() if isinstance(scores, torch.Tensor) else scores
