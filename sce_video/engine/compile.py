@@ -44,14 +44,11 @@ def fold_spatial_convolutions(module: nn.Module) -> int:
 
 
 def compile_backbones(model: nn.Module, options: Any) -> int:
-    """Compile every module named ``backbone``, in place; returns their number.
-
-    Args:
-        model: The bare model.
-        options: True, or a dict of torch.compile's arguments.
+    """Compile every module named ``backbone`` of a bare model, in place; returns their number.
 
     Raises:
-        ValueError: another value, or arguments that torch.compile refuses.
+        ValueError: ``options`` is not True or a dict of torch.compile's arguments, or it refuses
+            them.
     """
     if options is not True and not isinstance(options, dict):
         raise ValueError(

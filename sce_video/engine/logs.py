@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +34,20 @@ def warn_once_if_unwritable(logger: logging.Logger) -> None:
 
     ``logging`` itself prints a traceback for every message.
     """
-    for handler in logger.handlers:
-        handler.handleError = _Reporter(handler)  # type: ignore[method-assign]
+    reported: set[logging.Handler] = set()
 
-
-class _Reporter:
-    """``handleError`` of a handler: its first OSError as one line on stderr, no other OSError."""
-
-    def __init__(self, handler: logging.Handler) -> None:
-        self._other: Callable[[logging.LogRecord], None] = handler.handleError
-        self._name = getattr(handler, "baseFilename", "the log to the terminal")
-        self._reported = False
-
-    def __call__(self, record: logging.LogRecord) -> None:
+    def report(handler: logging.Handler, other: Callable, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
-            self._other(record)
-        elif not self._reported:
-            self._reported = True
+            other(record)
+        elif handler not in reported:
+            reported.add(handler)
+            text = write_error(getattr(handler, "baseFilename", "the log to the terminal"), error)
             with suppress(OSError):  # stderr may be on the same disk
-                print(
-                    f"warning: {write_error(self._name, error)}; the run goes on", file=sys.stderr
-                )
+                print(f"warning: {text}; the run goes on", file=sys.stderr)
+
+    for handler in logger.handlers:
+        handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
 
 
 @VISBACKENDS.register_module()
@@ -63,7 +56,6 @@ class LocalVisBackend(mmengine.visualization.LocalVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        """Write the config."""
         write_text(self._config_save_file, config.pretty_text)
 
     def _dump(self, value_dict: dict, file_path: str, file_format: str) -> None:
@@ -72,10 +64,9 @@ class LocalVisBackend(mmengine.visualization.LocalVisBackend):
 
 @VISBACKENDS.register_module()
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
-    """mmengine's event files; a failed write is raised by the next call and not printed before.
+    """mmengine's event files; a failed write is raised by the next call and not printed before."""
 
-    TensorBoard writes in a thread, whose exception Python would print in full.
-    """
+    # TensorBoard writes in a thread, whose exception Python would print in full.
 
     def _init_env(self) -> None:
         self._other_hook = threading.excepthook
@@ -88,7 +79,6 @@ class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
             self._other_hook(raised)
 
     def close(self) -> None:
-        """Close the event file."""
         try:
             super().close()
         finally:
@@ -105,18 +95,15 @@ class Visualizer(mmengine.visualization.Visualizer):
 
     @master_only
     def add_scalar(self, name: str, value: float, step: int = 0) -> None:
-        """Record a scalar."""
         self._call_all(lambda backend: backend.add_scalar(name, value, step))
 
     @master_only
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
     ) -> None:
-        """Record several scalars, in a file of the local backend too if ``file_path`` is given."""
         self._call_all(lambda backend: backend.add_scalars(scalar_dict, step, file_path))
 
     def close(self) -> None:
-        """Close all backends."""
         self._call_all(lambda backend: backend.close())
 
     def _call_all(self, call: Callable[[BaseVisBackend], None]) -> None:
@@ -139,11 +126,7 @@ class MeanLogProcessor(LogProcessor):
     listed. Values that are *set* instead of measured are shown as they are: the learning rate, and
     what a hook declares with :meth:`show_current`. Validation and test logs are mmengine's.
 
-    Args:
-        window_size: Iterations of the window.
-        by_epoch: Count in epochs rather than iterations.
-        num_digits: Digits shown in the terminal.
-        custom_cfg: Statistics of single values, see mmengine's ``LogProcessor``.
+    The arguments are mmengine's; ``window_size`` is in iterations.
     """
 
     def __init__(
@@ -185,11 +168,7 @@ TRACKERS = {"wandb": ("WandbVisBackend", "wandb"), "mlflow": ("MLflowVisBackend"
 
 
 def add_trackers(cfg: Config, names: Sequence[str]) -> None:
-    """Let a training also log to trackers, in place.
-
-    Args:
-        cfg: The config; its ``work_dir`` is where local files of a tracker go.
-        names: Of :data:`TRACKERS`.
+    """Let a training also log to :data:`TRACKERS`, whose local files go to its ``work_dir``.
 
     Raises:
         ValueError: an unknown name, or its package is not installed.
@@ -210,19 +189,13 @@ def add_trackers(cfg: Config, names: Sequence[str]) -> None:
 class WandbVisBackend(mmengine.visualization.WandbVisBackend):
     """mmengine's, with the iteration as axis and without a copy of the code.
 
-    ``WANDB_MODE=offline`` writes to the folder only; ``wandb sync`` uploads it later.
-
-    Args:
-        save_dir: Folder of the log; the visualizer gives it.
-        run_dir: Work folder; its name is that of the run, and ``wandb/`` in it has local files.
-        project: Name of the project.
+    ``WANDB_MODE=offline`` writes to ``wandb/`` in the work folder ``run_dir`` only, by whose name
+    the run goes; ``wandb sync`` uploads it later. The visualizer gives ``save_dir``.
     """
 
     def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:
-        name = Path(run_dir).name
-        super().__init__(
-            save_dir, {"project": project, "name": name, "group": name, "dir": run_dir}
-        )
+        run = {"name": Path(run_dir).name, "group": Path(run_dir).name, "dir": run_dir}
+        super().__init__(save_dir, {"project": project, **run})
 
     def _init_env(self) -> None:
         import wandb
@@ -239,23 +212,18 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        """Record the config."""
         self._wandb.config.update(config.to_dict())
 
     @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
     ) -> None:
-        """Record scalars of an iteration."""
         self._wandb.log({**scalar_dict, "iter": step})
 
-    @force_init_env
     def add_scalar(self, name: str, value: float, step: int = 0) -> None:
-        """Record a scalar of an iteration."""
-        self._wandb.log({name: value, "iter": step})
+        self.add_scalars({name: value}, step)
 
     def close(self) -> None:
-        """End the run."""
         if hasattr(self, "_wandb"):
             self._wandb.finish()
 
@@ -264,26 +232,19 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
     """mmengine's, by default with a store in the work folder, and without a copy of that folder.
 
-    ``MLFLOW_TRACKING_URI`` names a server; else ``mlflow.db`` in the work folder has the run
-    (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` where only
-    mlflow-skinny is installed, which has no database.
-
-    Args:
-        save_dir: Folder of the log; the visualizer gives it.
-        run_dir: Work folder; its name is that of the run.
-        project: Name of the experiment.
+    ``MLFLOW_TRACKING_URI`` names a server; else ``mlflow.db`` in the work folder ``run_dir`` has
+    the run (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` where only
+    mlflow-skinny is installed, which has no database. ``project`` is the name of the experiment.
     """
 
     def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:
-        self._run_dir = run_dir
+        server = os.environ.get("MLFLOW_TRACKING_URI")
         super().__init__(
             save_dir,
             exp_name=project,
             run_name=Path(run_dir).name,
-            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or local_store(run_dir),
-            artifact_location=None
-            if os.environ.get("MLFLOW_TRACKING_URI")
-            else Path(run_dir, "mlflow_files").as_uri(),
+            tracking_uri=server or local_store(run_dir),
+            artifact_location=None if server else Path(run_dir, "mlflow_files").as_uri(),
         )
 
     def _init_env(self) -> None:
@@ -301,18 +262,16 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        """Record the config as a file; single settings are longer than MLflow's parameters."""
+        # As a file: single settings are longer than MLflow's parameters.
         self._mlflow.log_text(config.pretty_text, "config.py")
 
     @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
     ) -> None:
-        """Record scalars of an iteration."""
         self._mlflow.log_metrics(scalar_dict, step)
 
     def close(self) -> None:
-        """End the run."""
         if hasattr(self, "_mlflow"):
             self._mlflow.end_run()
 

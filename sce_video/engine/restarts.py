@@ -34,7 +34,7 @@ from sce_video.version import __version__
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
 #: is new for each launch. torchrun counts only the starts after a failure on the same machine.
 _RESTARTS = {"slurm": "SLURM_RESTART_COUNT", "torchrun": "TORCHELASTIC_RESTART_COUNT"}
-_started: set[Path] = set()
+_started: set[Path] = set()  # folders in which this process trains: no restarts there
 _unwritable: set[Path] = set()
 
 
@@ -71,11 +71,6 @@ def starts_of(folder: str | Path) -> list[dict[str, Any]]:
     path = Path(folder, HISTORY)
     rows = [row for _, row in read_json_lines(path, [])] if path.is_file() else []
     return [row for row in rows if row.get("event") == "start"]
-
-
-def note_started(folder: str | Path) -> None:
-    """Note that this process trains in a work folder: what it starts there again is no restart."""
-    _started.add(Path(folder).resolve())
 
 
 def is_restart(folder: str | Path) -> bool:
@@ -177,7 +172,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         that is killed leaves no end.
     """
     append_or_warn(runner, HISTORY, {"event": "start", "time": time.time(), **_describe(runner)})
-    note_started(runner.work_dir)
+    _started.add(Path(runner.work_dir).resolve())
     end = {"status": "finished", "message": ""}
     try:
         yield end
@@ -189,13 +184,6 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     finally:
         row = {"event": "end", "time": time.time(), "iter": runner.iter, **end}
         append_or_warn(runner, HISTORY, row)
-
-
-def record_replan(runner: Any, text: str) -> None:
-    """Append to ``history.jsonl`` that the training was given another length."""
-    row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}
-    row |= {"epochs": runner.train_loop.max_epochs, "message": text}
-    append_or_warn(runner, HISTORY, row)
 
 
 def _describe(runner: Any) -> dict[str, Any]:

@@ -246,8 +246,17 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
         ValueError: the text holds anything else; the message names the line. Nothing is executed.
     """
     _check_size(text, name)
+    found = {}
     try:
-        return dict(_assignment(statement) for statement in ast.parse(text).body)
+        for statement in _Literals().visit(ast.parse(text)).body:
+            targets = statement.targets if isinstance(statement, ast.Assign) else ()
+            if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+                kind = type(statement).__name__
+                raise _NotDataError(f"line {statement.lineno}: {kind} instead of name = value")
+            try:
+                found[targets[0].id] = ast.literal_eval(statement.value)
+            except ValueError as error:
+                raise _NotDataError(str(error)) from None
     except _NotDataError as error:
         raise ValueError(
             f"the config text of {name} is not plain data and is not executed ({error}): give "
@@ -255,47 +264,33 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
         ) from None
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"the config text of {name} cannot be parsed: {error}") from None
+    return found
 
 
 class _NotDataError(ValueError):
     """A part of the text that is not plain data."""
 
-    def __init__(self, node: ast.AST, what: str) -> None:
-        super().__init__(f"line {getattr(node, 'lineno', '?')}: {what}")
 
+class _Literals(ast.NodeTransformer):
+    """``dict(a=1)``, ``dict({...})``, ``inf`` and ``nan`` as literals; refuses other calls."""
 
-def _assignment(statement: ast.stmt) -> tuple[str, Any]:
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-        if len(statement.targets) == 1:
-            return statement.targets[0].id, _literal(statement.value)
-    raise _NotDataError(statement, f"{type(statement).__name__} instead of name = value")
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        function = node.func.id if isinstance(node.func, ast.Name) else None
+        names = [keyword.arg for keyword in node.keywords]
+        if function == "set" and not node.args and not names:
+            return node  # an empty one, which has no literal
+        if function != "dict" or None in names or len(set(names)) != len(names):
+            called = function or "an expression"
+            raise _NotDataError(f"line {node.lineno}: a call of {called}")
+        if not node.args:
+            keys = [ast.copy_location(ast.Constant(name), node) for name in names]
+            values = [self.visit(keyword.value) for keyword in node.keywords]
+            return ast.copy_location(ast.Dict(list(keys), values), node)
+        if len(node.args) > 1 or names or not isinstance(node.args[0], ast.Dict):
+            raise _NotDataError(f"line {node.lineno}: a call of dict")
+        return self.visit(node.args[0])
 
-
-def _literal(node: ast.expr) -> Any:
-    """The value of a literal, or of ``dict(a=1)``, ``dict({...})``, ``set()``, ``inf``, ``nan``."""
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name(id="inf" | "nan" as number):  # as repr() writes them
-            return float(number)
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() | ast.Name() as operand):
-            value = _literal(operand)
-            if not isinstance(value, bool) and isinstance(value, int | float):
-                return -value
-        case ast.List() | ast.Tuple() | ast.Set():
-            kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
-            return kind([_literal(item) for item in node.elts])
-        case ast.Dict() if None not in node.keys:
-            pairs = zip(node.keys, node.values, strict=True)
-            return {_literal(key): _literal(item) for key, item in pairs if key is not None}
-        case ast.Call(func=ast.Name(id="set"), args=[], keywords=[]):
-            return set()
-        case ast.Call(func=ast.Name(id="dict"), args=[ast.Dict() as given], keywords=[]):
-            return _literal(given)
-        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
-            names = [keyword.arg for keyword in given]
-            if None not in names and len(set(names)) == len(names):
-                return {keyword.arg: _literal(keyword.value) for keyword in given}
-        case ast.Call(func=ast.Name(id=function)):
-            raise _NotDataError(node, f"a call of {function}")
-    raise _NotDataError(node, f"a {type(node).__name__} is not a literal")
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in ("inf", "nan"):  # as repr() writes them
+            return ast.copy_location(ast.Constant(float(node.id)), node)
+        return node
