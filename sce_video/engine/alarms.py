@@ -22,21 +22,13 @@ _ROWS_TO_CLEAR = 10
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that a user should know of a training.
+    """Something that a user should know of a training (docs/logging.md)."""
 
-    Attributes:
-        name: One word, the same for all alarms of a kind (docs/logging.md).
-        message: A sentence with the numbers and what to do.
-        value: The number that raised it, None if there is none.
-        threshold: What it was compared with.
-        level: ``error`` where going on is a waste, else ``warning``.
-    """
-
-    name: str
-    message: str
-    value: float | None = None
-    threshold: float | None = None
-    level: Literal["warning", "error"] = "warning"
+    name: str  # one word, the same for all alarms of a kind
+    message: str  # a sentence with the numbers and what to do
+    value: float | None = None  # the number that raised it
+    threshold: float | None = None  # what it was compared with
+    level: Literal["warning", "error"] = "warning"  # an error where going on is a waste
 
 
 def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True) -> None:
@@ -119,18 +111,14 @@ class _Recent:
 class Collapse(Detector):
     """The representations or embeddings of a batch have become alike.
 
-    Attributes:
-        minima: Smallest healthy value by name of the metric.
-        share: Share of the metric's largest value so far below which it must also be: the features
-            of some networks, such as transformers, are alike before they are trained.
-        steps: Iterations that a metric must stay there.
-        first: Iterations at the start that do not count.
+    A metric must be below its minimum, and below a share of its largest value so far: the features
+    of some networks, such as transformers, are alike before they are trained.
     """
 
-    minima: Mapping[str, float]
+    minima: Mapping[str, float]  # smallest healthy value by name of the metric
     share: float
-    steps: int
-    first: int
+    steps: int  # iterations that a metric must stay there
+    first: int  # iterations at the start that do not count
     name = "collapse"
     _largest: dict[str, float] = field(default_factory=dict, init=False)
     _since: dict[str, int] = field(default_factory=dict, init=False)
@@ -161,26 +149,21 @@ class Collapse(Detector):
         )
 
 
+@dataclass
 class ChanceLevel(Detector):
     """The loss stays at that of a network that tells no samples apart, such as log(K+1).
 
     Many trainings start above it, where wrong samples are near, and pass it on their way down.
-
-    Args:
-        chance: Gives the method's chance level, None while it does not know it.
-        steps: Iterations that the loss may stay there.
-        margin: It is there within this share of the chance level.
-        window: Iterations over which the loss is averaged.
     """
 
+    chance: Callable[[], float | None]  # None while the method does not know it
+    steps: int  # iterations that the loss may stay there
+    margin: float  # it is there within this share of the chance level
+    window: int  # iterations of its mean
     name = "chance_level"
 
-    def __init__(
-        self, chance: Callable[[], float | None], steps: int, margin: float, window: int
-    ) -> None:
-        super().__init__()
-        self.chance, self.steps, self.margin = chance, steps, margin
-        self._losses, self._last_apart = _Recent("loss", window), 0
+    def __post_init__(self) -> None:
+        self._losses, self._last_apart = _Recent("loss", self.window), 0
 
     def condition(self, row: Row) -> Alarm | None:
         chance, loss = self.chance(), self._losses.mean(row)
@@ -200,18 +183,17 @@ class ChanceLevel(Detector):
         )
 
 
+@dataclass
 class DataWait(Detector):
-    """A larger share of the time than ``threshold`` is spent on waiting for data.
+    """A larger share of the time than the threshold is spent on waiting for data."""
 
-    It is the mean over ``steps`` iterations; those at the start do not count.
-    """
-
+    threshold: float
+    steps: int  # iterations of the mean, and those at the start that do not count
+    on_gpu: bool
     name = "data_wait"
 
-    def __init__(self, threshold: float, steps: int, on_gpu: bool) -> None:
-        super().__init__()
-        self.threshold, self.steps, self.on_gpu = threshold, steps, on_gpu
-        self._shares = _Recent("data_wait", steps)
+    def __post_init__(self) -> None:
+        self._shares = _Recent("data_wait", self.steps)
 
     def condition(self, row: Row) -> Alarm | None:
         if row["iter"] <= self.steps:
@@ -220,12 +202,12 @@ class DataWait(Detector):
         full = self._shares.span >= 3 * self.steps // 4
         if math.isnan(share) or share <= self.threshold or not full:
             return None
-        advice = (
-            "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
-            if self.on_gpu
-            else "decoding takes longer than the network: raise train_dataloader.num_workers if "
-            "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
-        )
+        advice = "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
+        if not self.on_gpu:
+            advice = (
+                "decoding takes longer than the network: raise train_dataloader.num_workers if "
+                "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
+            )
         return Alarm(
             self.name,
             f"{100 * share:.0f} % of the time of the last {self.steps} iterations was spent on "
@@ -238,15 +220,10 @@ class DataWait(Detector):
 
 @dataclass
 class QueueFill(Detector):
-    """The queue still holds its random start values when the training ends.
+    """The queue still holds its random start values when the training ends."""
 
-    Attributes:
-        steps: Gives the iterations that fill the queue, None while that is not known.
-        total: Gives the iterations of the training.
-    """
-
-    steps: Callable[[], int | None]
-    total: Callable[[], int]
+    steps: Callable[[], int | None]  # iterations that fill the queue, None while not known
+    total: Callable[[], int]  # iterations of the training
     name = "queue_fill"
 
     def condition(self, row: Row) -> Alarm | None:
@@ -262,19 +239,17 @@ class QueueFill(Detector):
         )
 
 
+@dataclass
 class RepeatedFrames(Detector):
-    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper.
+    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper."""
 
-    The share of these clips is the mean over ``steps`` iterations; half of them at the start do not
-    count.
-    """
-
+    threshold: float  # largest share of these clips
+    steps: int  # iterations of the mean; half of them at the start do not count
     name = "repeated_frames"
 
-    def __init__(self, threshold: float, steps: int) -> None:
-        super().__init__()
-        self.threshold, self.steps = threshold, steps
-        self._repeats, self._as_rgb = _Recent("diff_repeats", steps), _Recent("diff_as_rgb", steps)
+    def __post_init__(self) -> None:
+        self._repeats = _Recent("diff_repeats", self.steps)
+        self._as_rgb = _Recent("diff_as_rgb", self.steps)
 
     def condition(self, row: Row) -> Alarm | None:
         share, as_rgb = self._repeats.mean(row), self._as_rgb.mean(row)

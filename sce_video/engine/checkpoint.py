@@ -194,11 +194,7 @@ def file_sha256(path: str | Path) -> str:
 
 
 def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> dict[str, Any]:
-    """Provenance of weights as plain data, for checkpoints and results made from them.
-
-    Args:
-        path: A file or a URL.
-        checkpoint: Its content, if it was read already.
+    """Provenance of the weights of a file or URL, for checkpoints and results made from them.
 
     Returns:
         ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
@@ -252,25 +248,21 @@ def unpack_message_hub(state: dict, folder: str | Path) -> dict:
         if name == "keep_ckpt_ids":
             info[name] = [step for step in value if type(step) is int]
         elif "ckpt" in name or name == STOP_CHECKPOINT:
-            path = Path(value) if isinstance(value, str) else Path()
-            if not _OWN_NAME.fullmatch(path.name):
+            file = Path(value).name if isinstance(value, str) else ""
+            info[name] = file if name == STOP_CHECKPOINT else str(Path(folder, file))
+            if not _OWN_NAME.fullmatch(file):
                 del info[name]
-            else:
-                info[name] = path.name if name == STOP_CHECKPOINT else str(Path(folder, path.name))
-    histories = {
-        name: buffer
-        if isinstance(buffer, HistoryBuffer)
-        else HistoryBuffer(buffer["values"].tolist(), buffer["counts"].tolist())
-        for name, buffer in state["log_scalars"].items()
-    }
+    histories = dict(state["log_scalars"])
+    for name, stored in histories.items():
+        if not isinstance(stored, HistoryBuffer):
+            values, counts = stored["values"].tolist(), stored["counts"].tolist()
+            histories[name] = HistoryBuffer(values, counts)
     return {**state, "log_scalars": histories, "runtime_info": info}
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these.
-
-    One with more than a million parts is not: lists that share others may stand for any number.
-    """
+    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these."""
+    # One with more than a million parts is not: lists that share others may stand for any number.
     left, todo = _MAX_PLAIN_PARTS, [value]
     while todo:
         node = todo.pop()
@@ -370,16 +362,10 @@ def record_training(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The resolved config of a training, and facts that no config states, as plain data.
 
-    Args:
-        runner: The runner, its model and training data set built.
-        resumed: Record in the checkpoint that the training was resumed from, empty if that has
-            none; None if it was not resumed.
-
-    Returns:
-        The config, whose epochs are those of the loop, which a budget sets; and ``network`` (see
-        :func:`describe_network`), ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of
-        its list), ``batch_size`` (global), ``max_epochs``, and ``changed``: settings that differ
-        between the parts of a resumed training.
+    The config's epochs are those of the loop, which a budget sets. The facts are ``network``,
+    ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
+    (global), ``max_epochs``, and ``changed``: what differs from ``resumed``, the record in the
+    checkpoint that the training continues (empty if that has none; None if it is a new one).
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
@@ -420,10 +406,9 @@ def describe_network(runner: Runner) -> dict[str, Any]:
 def describe_samples(dataset: Any) -> dict[str, Any]:
     """Where the samples of a data set come from and how many there are, as plain data.
 
-    Returns:
-        ``type``, ``samples`` and, where the data set has them, ``kind``, ``name``, ``split``,
-        ``data_root``, ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names)
-        and ``films`` (of AVA).
+    They are ``type``, ``samples`` and, where the data set has them, ``kind``, ``name``, ``split``,
+    ``data_root``, ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names) and
+    ``films`` (of AVA).
     """
     found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
     for name in ("kind", "name", "split", "data_root", "ann_file"):

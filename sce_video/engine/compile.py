@@ -10,11 +10,10 @@ from torch.nn import functional as F
 
 
 class FoldedConv3d(nn.Conv3d):
-    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images; the same weights.
+    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images; the same weights."""
 
-    Libraries have more and faster kernels for images. In ``channels_last_3d`` memory the folding is
-    a view; otherwise it copies.
-    """
+    # Libraries have more and faster kernels for images. In channels_last_3d memory the folding is a
+    # view; otherwise it copies.
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, C, T, H, W) to (N, C', T, H', W')."""
@@ -104,15 +103,13 @@ class _LeavesBf16(nn.Module):
 
 
 class SmallConv3d(_LeavesBf16, nn.Conv3d):
-    """A ``Conv3d`` that is right for small inputs in bf16, too."""
+    """A ``Conv3d`` that is right for small inputs in bf16, too; the same for the others."""
 
 
-class SmallConv2d(_LeavesBf16, nn.Conv2d):
-    """The same of ``Conv2d``."""
+class SmallConv2d(_LeavesBf16, nn.Conv2d): ...
 
 
-class SmallFoldedConv3d(_LeavesBf16, FoldedConv3d):
-    """The same of ``FoldedConv3d``."""
+class SmallFoldedConv3d(_LeavesBf16, FoldedConv3d): ...
 
 
 _CLASSES: dict[type, type] = {

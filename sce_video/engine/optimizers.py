@@ -263,9 +263,8 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         optimizer: The torch optimiser.
         dtype: "bfloat16", "float16", or "float32" for no mixed precision, as on a CPU.
         accumulative_counts: Micro-batches per optimiser step.
-        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True`` the norm is that
-            of each parameter group, not of all gradients: for groups that are trained independently
-            of each other.
+        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True`` each parameter
+            group has a norm of its own, for groups that are trained independently.
         init_scale: Initial loss scale, fp16 only.
 
     Raises:
@@ -321,8 +320,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         return {**super().state_dict(), "loss_scaler": self.loss_scaler.state_dict()}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        state_dict = dict(state_dict)
-        scaler = state_dict.pop("loss_scaler", None)
-        if scaler:  # absent after fp32 training without this wrapper, empty after bf16
+        # The scaler's is absent after fp32 training without this wrapper, and empty after bf16.
+        if scaler := state_dict.get("loss_scaler"):
             self.loss_scaler.load_state_dict(scaler)
-        super().load_state_dict(state_dict)
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "loss_scaler"})

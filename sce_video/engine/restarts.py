@@ -39,11 +39,9 @@ _unwritable: set[Path] = set()
 
 
 def slurm_job() -> str | None:
-    """The Slurm job of this process as ``scontrol`` names it, None outside of one.
-
-    A task of an array is ``ARRAY_TASK``: its first task has the number of the whole array as its
-    job, and ``scontrol requeue`` with that number would requeue all tasks.
-    """
+    """The Slurm job of this process as ``scontrol`` names it, None outside of one."""
+    # A task of an array is ARRAY_TASK: its first task has the number of the whole array as its job,
+    # and ``scontrol requeue`` with that number would requeue all tasks.
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID") or None
 
@@ -107,8 +105,7 @@ def requeued_job(runner: Any) -> str | None:
 
     A training that has finished, failed or was stopped by another signal is not requeued.
 
-    Returns:
-        The job; None if it was not requeued. Where it should have been, the log has the reason.
+    Returns the job, or None; where it should have been requeued, the log has the reason.
     """
     job = slurm_job()
     if job is None or getattr(runner.train_loop, "stopped_by", None) != BEFORE_LIMIT:
@@ -166,27 +163,10 @@ def call_scontrol(job: str) -> str | None:
 def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
 
-    Yields:
-        ``status`` and ``message`` of the end, which the block may change. By default the status is
-        ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A process
-        that is killed leaves no end.
+    The block may change what it yields, ``status`` and ``message`` of the end. By default the
+    status is ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A
+    process that is killed leaves no end.
     """
-    append_or_warn(runner, HISTORY, {"event": "start", "time": time.time(), **_describe(runner)})
-    _started.add(Path(runner.work_dir).resolve())
-    end = {"status": "finished", "message": ""}
-    try:
-        yield end
-    except BaseException as error:
-        is_interrupt = isinstance(error, KeyboardInterrupt)
-        end["status"] = "interrupted" if is_interrupt else "failed"
-        end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise
-    finally:
-        row = {"event": "end", "time": time.time(), "iter": runner.iter, **end}
-        append_or_warn(runner, HISTORY, row)
-
-
-def _describe(runner: Any) -> dict[str, Any]:
     model = unwrap_model(runner.model)
     versions = {
         "sce_video": __version__,
@@ -200,7 +180,9 @@ def _describe(runner: Any) -> dict[str, Any]:
     program, *arguments = sys.argv
     if program.startswith("sce-video "):  # sce-video X names itself "sce-video X" in usages
         program = "sce-video"
-    return {
+    start = {
+        "event": "start",
+        "time": time.time(),
         "command": [program, *arguments],
         "launch": describe_launch(),
         "resumed_from": runner.resumed_from,
@@ -213,6 +195,19 @@ def _describe(runner: Any) -> dict[str, Any]:
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,
     }
+    append_or_warn(runner, HISTORY, start)
+    _started.add(Path(runner.work_dir).resolve())
+    end = {"status": "finished", "message": ""}
+    try:
+        yield end
+    except BaseException as error:
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        end["status"] = "interrupted" if is_interrupt else "failed"
+        end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise
+    finally:
+        row = {"event": "end", "time": time.time(), "iter": runner.iter, **end}
+        append_or_warn(runner, HISTORY, row)
 
 
 def device_name(device: torch.device) -> str:

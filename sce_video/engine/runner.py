@@ -57,12 +57,11 @@ class VideoRunner(Runner):
     resuming the latest checkpoint takes the newest readable file.
     """
 
-    _has_loaded: bool
+    resumed_from: str | None = None  # the checkpoint that the training continues
     optim_wrapper: Any
+    _has_loaded: bool
     _pretrained: dict | str | None = None
     _resumed_record: dict | None = None
-    resumed_from: str | None = None
-    """The checkpoint that the training continues, None if it starts from scratch."""
 
     @classmethod
     def from_cfg(cls, cfg: dict | Config | ConfigDict) -> Runner:
@@ -84,17 +83,13 @@ class VideoRunner(Runner):
             if not dataloader.get("num_workers"):
                 dataloader["persistent_workers"] = False
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
-        if getattr(loader.dataset, "reads_ahead", False) and hasattr(
-            loader.sampler, "announce_batches"
-        ):
-            loader.sampler.announce_batches(loader.batch_size, loader.num_workers)
+        announce = getattr(loader.sampler, "announce_batches", None)
+        if announce is not None and getattr(loader.dataset, "reads_ahead", False):
+            announce(loader.batch_size, loader.num_workers)
         return loader
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
-        """Build mmengine's logger; environment, config and hook table go to its file only.
-
-        Where its file cannot be written it warns once.
-        """
+        """Build mmengine's logger; environment, config and hook table go to its file only."""
         logger = super().build_logger(log_level, log_file)
         keep_details_off_the_screen(logger)
         warn_once_if_unwritable(logger)
@@ -121,15 +116,12 @@ class VideoRunner(Runner):
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the folder of the log, and to the work dir once a training starts.
-
-        mmengine calls this for every runner; a test would replace the training's config there.
-        """
-        if not self._has_loaded:
-            write_text(Path(self.log_dir, "config.py"), self.cfg.pretty_text)
-            return
-        name = Path(self.cfg.filename or f"{self.timestamp}.py").name
-        write_text(Path(self.work_dir) / name, self.cfg.pretty_text)
+        """Write the config to the folder of the log, and to the work dir once a training starts."""
+        # mmengine calls this for every runner; a test would replace the training's config there.
+        path = Path(self.log_dir, "config.py")
+        if self._has_loaded:
+            path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
+        write_text(path, self.cfg.pretty_text)
 
     def setup_env(self, env_cfg: dict) -> None:
         """Set up the environment; on CPUs the process group is gloo, where mmengine needs a GPU."""
@@ -237,11 +229,7 @@ class VideoRunner(Runner):
         run_on_main_rank(write)  # a failure ends all ranks
 
     def load_checkpoint(
-        self,
-        filename: str,
-        map_location: Any = "cpu",
-        strict: bool = False,
-        revise_keys: list | None = None,
+        self, filename: str, map_location: Any = "cpu", strict: bool = False
     ) -> dict:
         """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
 
@@ -262,9 +250,8 @@ class VideoRunner(Runner):
         check_weights(model, weights, str(filename), strict)
         missing, unexpected = model.load_state_dict(weights, strict=False)
         if missing:
-            self.logger.warning(
-                f"{filename}: {len(missing)} weights of the model are not in the file {missing[:5]}"
-            )
+            which = f"{len(missing)} weights of the model are not in the file {missing[:5]}"
+            self.logger.warning(f"{filename}: {which}")
         if unexpected:  # the heads of a pretraining, where only its backbone is used
             parts = sorted({name.split(".")[0] for name in unexpected})
             self.logger.info(
@@ -343,13 +330,7 @@ class VideoRunner(Runner):
             )
         return None
 
-    def resume(
-        self,
-        filename: str,
-        resume_optimizer: bool = True,
-        resume_param_scheduler: bool = True,
-        map_location: Any = "default",
-    ) -> None:
+    def resume(self, filename: str, map_location: Any = "default") -> None:
         """Restore weights, optimiser, counters and random states of a checkpoint.
 
         Raises:
@@ -379,10 +360,9 @@ class VideoRunner(Runner):
         self.message_hub.load_state_dict(
             unpack_message_hub(checkpoint["message_hub"], self.work_dir)
         )
-        if resume_optimizer:
-            self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
-            self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
-        if resume_param_scheduler and self.param_schedulers:
+        self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
+        self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
+        if self.param_schedulers:
             states = checkpoint.get("param_schedulers", [])
             for scheduler, state in zip(self.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)

@@ -43,12 +43,7 @@ def cosine(step: float, total: int, *, start: float, end: float) -> float:
 
 
 def warmup_cosine(
-    step: float,
-    total: int,
-    *,
-    peak: float,
-    warmup_steps: int,
-    end: float = 0.0,
+    step: float, total: int, *, peak: float, warmup_steps: int, end: float = 0.0
 ) -> float:
     """Linear up to ``peak`` in ``warmup_steps`` steps, then a cosine to ``end`` (appendix D.3)::
 
@@ -94,10 +89,7 @@ def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float
         total 8, changes [(4, 12)]     step       0 1 2 3 4   6   8   10   12
                                        position   0 1 2 3 4   5   6    7    8
 
-    Args:
-        step: Optimiser step.
-        total: Steps that were planned.
-        changes: (step, new total), ascending by step; without any the position is the step.
+    The changes, (step, new total), ascend by step; without any the position is the step.
     """
     place: float = step
     begun, at, end = 0, 0.0, total
@@ -114,14 +106,8 @@ def _share(step: float, total: int) -> float:
     return min(1.0, step / total) if total > 0 else 1.0
 
 
-SCHEDULES: dict[str, Callable[..., float]] = {
-    "constant": constant,
-    "linear": linear,
-    "cosine": cosine,
-    "warmup_cosine": warmup_cosine,
-    "multistep": multistep,
-    "steps": steps,
-}
+_FUNCTIONS = (constant, linear, cosine, warmup_cosine, multistep, steps)
+SCHEDULES: dict[str, Callable[..., float]] = {f.__name__: f for f in _FUNCTIONS}
 
 
 def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Schedule:
@@ -188,13 +174,10 @@ def _is_number(value: Any) -> TypeGuard[float]:
 class ScheduleHook(Hook):
     """Sets the learning rate and numbers of the model before every iteration.
 
-    A schedule is a function of the optimiser step; with gradient accumulation all micro-batches of
-    a step share its values. Where the training is given another length on the way, the rest of the
-    schedule is stretched over the steps that are left.
-
-    The learning rate follows the linear scaling rule: the optimiser's ``lr`` is meant for
-    ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where the actual global
-    batch is batch size x ranks x accumulated micro-batches.
+    With gradient accumulation all micro-batches of an optimiser step share its values. The learning
+    rate follows the linear scaling rule: the optimiser's ``lr`` is meant for ``base_batch_size``
+    and is multiplied by ``actual / base_batch_size``, where the actual global batch is batch size x
+    ranks x accumulated micro-batches.
 
     Args:
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
@@ -236,17 +219,17 @@ class ScheduleHook(Hook):
             ValueError: the model has no such number or refuses its values, or a schedule is
                 malformed.
         """
-        accumulation = accumulative_counts(runner)
+        self._accumulation = accumulation = accumulative_counts(runner)
         steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
-        self._accumulation = accumulation
         self._total = steps_per_epoch * runner.train_loop.planned_epochs
-        batch = runner.train_dataloader.batch_size * get_world_size() * accumulation
+        own, ranks = runner.train_dataloader.batch_size, get_world_size()
+        batch = own * ranks * accumulation
         factor = batch / self.base_batch_size if self.base_batch_size else 1.0
         rates = [rate * factor for rate in self._base_lrs]
         self.peak_lr, self.global_batch = rates[0], batch
         runner.logger.info(
-            f"global batch {batch} ({runner.train_dataloader.batch_size} x {get_world_size()} "
-            f"ranks x {accumulation} accumulated), learning rate {self._base_lrs[0]:g} "
+            f"global batch {batch} ({own} x {ranks} ranks x {accumulation} accumulated), learning "
+            f"rate {self._base_lrs[0]:g} "
             f"x {factor:g} = {rates[0]:g}, {self._total} optimiser steps"
         )
         self._lr_schedules = []

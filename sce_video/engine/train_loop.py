@@ -1,7 +1,7 @@
 """Training loop that can be stopped and resumed in the middle of an epoch.
 
-Beside the loop: signals to stop, which it notes and its loader workers ignore, and copies of
-batches to the GPU that overlap with the step of the batch before.
+Beside it: signals to stop, which it notes and its loader workers ignore, and copies of batches to
+the GPU during the step of the batch before.
 """
 
 from __future__ import annotations
@@ -181,11 +181,10 @@ _FAILURE = 128  # instead of the number of a signal
 
 
 class TrainingStepError(RuntimeError):
-    """A ValueError, OSError or the like inside a training step; ``__cause__`` is that error.
+    """A ValueError, OSError or the like inside a training step; ``__cause__`` is that error."""
 
-    Before training these types mean a wrong setting or file, and their message suffices. Inside a
-    step they may mean a bug, and the traceback matters.
-    """
+    # Before training these types mean a wrong setting or file, and their message suffices. Inside a
+    # step they may mean a bug, and the traceback matters.
 
 
 @dataclass
@@ -199,20 +198,19 @@ class _Stopped(Exception):  # noqa: N818 - no error
 class ResumableTrainLoop(EpochBasedTrainLoop):
     """Epochs of whole optimiser steps, resumable after any of them.
 
-    mmengine's epoch loop starts a resumed epoch from its first sample. In this loop the
-    sampler skips the samples seen before, so that they are neither trained on nor decoded again.
-    With gradient accumulation an epoch ends with its last whole optimiser step; the remaining
-    batches are left out, so that an epoch never ends between two micro-batches.
+    mmengine's starts a resumed epoch from its first sample. Here the sampler skips the samples seen
+    before, so that they are neither trained on nor decoded again. With gradient accumulation an
+    epoch ends with its last whole optimiser step; the remaining batches are left out.
     """
 
+    #: The signal that ended the last :meth:`run`, None if it ran to its end.
     stopped_by: signal.Signals | None = None
-    """The signal that ended the last :meth:`run`, None if it ran to its end."""
+    #: Set by a hook: the training ends as by a signal, with a checkpoint, and raises this.
     failure: Exception | None = None
-    """Set by a hook: the training ends as by a signal, with a checkpoint, and raises this."""
+    #: What was warned of before the last :meth:`run`.
     warnings: Sequence[str] = ()
-    """What was warned of before the last :meth:`run`."""
+    #: Optimiser steps after which the training was given another length, and that length.
     replans: Sequence[tuple[int, int]] = ()
-    """Optimiser steps after which the training was given another length, and that length."""
 
     def __init__(
         self,
@@ -271,10 +269,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
 
     def run(self):
-        """Train.
-
-        SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the training after a whole optimiser step, with a
-        checkpoint; then ``stopped_by`` names the signal.
+        """Train; a signal ends it after a whole optimiser step, with a checkpoint.
 
         Raises:
             ValueError: settings that could not be resumed or would never complete a step.
@@ -347,11 +342,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             if seen:
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
             with report_worker_crashes(self.dataloader):
-                batches = copied_ahead(islice(self.dataloader, left), self._device())
+                device = next(unwrap_model(self.runner.model).parameters()).device
+                batches = copied_ahead(islice(self.dataloader, left), device)
                 for idx, data_batch in enumerate(batches, start=seen):
                     self.run_iter(idx, data_batch)
-                    if self._may_stop():
-                        self._stop_if_asked()
+                    self._stop_after_step(device)
                     if self._iter >= self.max_iters:  # may have changed within the epoch
                         break
         self.runner.call_hook("after_train_epoch")
@@ -362,8 +357,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
 
         Raises:
             WriteError: a checkpoint cannot be written.
-            TrainingStepError: from an error of a type that may mean a wrong setting before
-                training (ValueError, OSError, AssertionError, KeyError).
+            TrainingStepError: from a ValueError, OSError, AssertionError or KeyError.
         """
         if self.runner.cfg.get("compile"):  # CUDA graphs reuse the outputs of a step
             torch.compiler.cudagraph_mark_step_begin()
@@ -376,12 +370,12 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"
             ) from error
 
-    def _may_stop(self) -> bool:
-        """Whether this is the end of an optimiser step, and on several GPUs one of an exchange."""
+    def _stop_after_step(self, device: torch.device) -> None:
+        """Stop if asked at the end of an optimiser step; on several GPUs only of some."""
         steps, micro_batches = divmod(self._iter, self.runner.optim_wrapper._accumulative_counts)
-        if micro_batches or get_world_size() == 1 or self._device().type == "cpu":
-            return not micro_batches
-        return steps % _STEPS_PER_AGREEMENT == 0 or self._iter % self.iters_per_epoch == 0
+        agree = get_world_size() == 1 or device.type == "cpu" or steps % _STEPS_PER_AGREEMENT == 0
+        if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
+            self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
         """Raise _Stopped on all ranks if one of them has received a signal, or has failed."""
@@ -413,6 +407,3 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self.runner.logger.info(
             f"stopped by {by}: checkpoint {path} written; continue with --resume"
         )
-
-    def _device(self) -> torch.device:
-        return next(unwrap_model(self.runner.model).parameters()).device

@@ -33,19 +33,15 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
 
     Loading that skips what does not fit would silently evaluate a partly random network. Weights of
     the checkpoint that the model lacks (projector, head) are allowed, unless they belong to a
-    backbone as well: then the checkpoint's backbone is deeper.
-
-    Args:
-        model: A model with a submodule ``backbone``, bare or wrapped; without such a submodule,
-            all of its weights count as the backbone.
-        checkpoint: Content of the file: weights under ``state_dict``, or the weights themselves.
-        name: Name of the file, for the message.
+    backbone as well: then the checkpoint's backbone is deeper. In a model, bare or wrapped, without
+    a submodule ``backbone`` all weights count as the backbone.
 
     Returns:
         Number of backbone tensors that fit.
 
     Raises:
-        ValueError: none or not all of them fit; the message names the first on both sides.
+        ValueError: none or not all of them fit; the message names the file and the first on both
+            sides.
     """
     weights = checkpoint_weights(checkpoint)
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if not k.endswith(_IGNORED)}
@@ -103,10 +99,7 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
 
 
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
-    """Load the backbone's weights of a checkpoint and nothing else; returns their number.
-
-    Arguments and errors are those of :func:`check_backbone_weights`.
-    """
+    """Load and count the backbone's weights alone, as of :func:`check_backbone_weights`."""
     count = check_backbone_weights(model, checkpoint, name)
     inner = unwrap_model(model)
     own = {key for key in inner.state_dict() if key.startswith(_PREFIX)}

@@ -129,9 +129,9 @@ def check_unused(folder: str | Path) -> None:
     checkpoints, logs = find_checkpoints(folder), _logs_with_steps(Path(folder))
     found = []
     if checkpoints:
-        found.append(f"{_count(checkpoints, 'checkpoint')}, the newest {checkpoints[0].name}")
+        found.append(f"{counted(len(checkpoints), 'checkpoint')}, the newest {checkpoints[0].name}")
     if logs:
-        found.append(f"the log of {_count(logs, 'start')}, the last {logs[-1].name}")
+        found.append(f"the log of {counted(len(logs), 'start')}, the last {logs[-1].name}")
     if found:
         advice = "--resume continues it, " if checkpoints else ""
         raise ValueError(
@@ -140,8 +140,9 @@ def check_unused(folder: str | Path) -> None:
         )
 
 
-def _count(things: list, name: str) -> str:
-    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+def counted(number: int, thing: str) -> str:
+    """``1 checkpoint``, ``3 checkpoints``."""
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _logs_with_steps(folder: Path) -> list[Path]:
@@ -165,8 +166,8 @@ def _logs_with_steps(folder: Path) -> list[Path]:
 class OverwriteHook(Hook):
     """Removes an earlier training from the work folder before the first step of a new one.
 
-    Only then, so that a start that fails has removed nothing. Removed are checkpoints, the logs of
-    starts with steps, and the lists that the hooks of a training write; other files stay.
+    A start that fails has removed nothing. Removed are checkpoints, the logs of starts with steps,
+    and the lists that the hooks of a training write; other files stay.
     """
 
     priority = "HIGHEST"
@@ -187,5 +188,5 @@ class OverwriteHook(Hook):
         write_text(history, "".join(f"{line}\n" for line in lines[-1:]))
         runner.logger.info(
             f"removed the earlier training in {folder} (--overwrite): "
-            f"{_count(checkpoints, 'checkpoint')}, {_count(logs, 'log folder')}"
+            f"{counted(len(checkpoints), 'checkpoint')}, {counted(len(logs), 'log folder')}"
         )

@@ -16,6 +16,7 @@ import threading
 from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,13 @@ def child(node: Any, part: str) -> Any:
     """What a dict or a list has under a key or a number; None where there is nothing."""
     if isinstance(node, dict | Config):
         return node.get(part)
-    if isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node):
-        return node[int(part)]
-    return None
+    in_list = isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node)
+    return node[int(part)] if in_list else None
 
 
 def node_at(root: Any, path: Iterable[str]) -> Any:
     """What stands at a path of keys and numbers; None where there is nothing."""
-    for part in path:
-        root = child(root, part)
-    return root
+    return reduce(child, path, root)
 
 
 def numbered_path(root: Any, parts: Sequence[str]) -> tuple[str, ...]:
@@ -212,9 +210,7 @@ def _name(step: Any) -> str:
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; of equal keys the last counts.
-
-    Values that are given by key stay what they are.
+    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; a dict stays what it is.
 
     Raises:
         ValueError: an option without "=" or with brackets that do not match.

@@ -144,14 +144,9 @@ def _flat(node: Any, options: Mapping, path: tuple[str, ...] = ()) -> Iterator[t
 def _set(
     cfg: Config, begun: set[tuple[str, ...]], parts: Sequence[str], full_key: str, value: Any
 ) -> None:
-    """Check and set one key; dicts on the way that are None or a switch so far are created.
+    """Check and set one key, given as ``parts`` and, for messages, as the user wrote it.
 
-    Args:
-        cfg: The config.
-        begun: Paths of the dicts that only the options have; new ones are added.
-        parts: Path of the key; entries of lists by number or name.
-        full_key: The key as the user wrote it, for messages.
-        value: What to set.
+    Dicts on the way that are None or a switch so far are created; ``begun`` has their paths.
     """
     parts = numbered_path(cfg._cfg_dict, parts)
     node: Any = cfg._cfg_dict

@@ -121,22 +121,17 @@ class AlarmHook(_DetectorHook):
         lr_per_256: Mapping[str, Sequence[float]] | None = None,
         max_compared_files: int = 20_000,
     ) -> None:
-        if collapse_steps < 1 or data_wait_steps < 1:
-            raise ValueError(
-                "collapse_steps and data_wait_steps must be at least 1, got "
-                f"{collapse_steps} and {data_wait_steps}"
-            )
+        if min(collapse_steps, data_wait_steps) < 1:
+            given = f"{collapse_steps} and {data_wait_steps}"
+            raise ValueError(f"collapse_steps and data_wait_steps must be at least 1, got {given}")
         if max_data_wait is not None and not 0 <= max_data_wait <= 1:
             raise ValueError(f"max_data_wait must be from 0 to 1, got {max_data_wait}")
         minima = (("z_std", min_z_std), ("h_std", min_h_std), ("h_rank", min_h_rank))
         self.minima = {name: least for name, least in minima if least is not None}
-        self.collapse_share = collapse_share
-        self.collapse_steps = collapse_steps
-        self.first_steps = first_steps
-        self.max_data_wait = max_data_wait
-        self.data_wait_steps = data_wait_steps
+        self.collapse_share, self.collapse_steps = collapse_share, collapse_steps
+        self.first_steps, self.data_wait_steps = first_steps, data_wait_steps
+        self.max_data_wait, self.max_compared_files = max_data_wait, max_compared_files
         self.lr_per_256 = dict(LR_PER_256 if lr_per_256 is None else lr_per_256)
-        self.max_compared_files = max_compared_files
 
     def detectors(self, runner) -> Sequence[Detector]:
         on_gpu = next(unwrap_model(runner.model).parameters()).device.type != "cpu"
@@ -208,8 +203,7 @@ class ChanceLevelHook(_DetectorHook):
         share: Share of the training, from 0 to 1, that the loss may spend there.
         window: Iterations over which the loss is averaged.
         margin: The loss counts as that of chance within this share of the chance level.
-        min_steps: Least number of iterations that the loss may spend there, however short the
-            training is.
+        min_steps: Iterations that it may spend there in a short training, too.
 
     Raises:
         ValueError: ``share`` or ``margin`` outside 0 to 1, or ``window`` below 1.
@@ -222,10 +216,8 @@ class ChanceLevelHook(_DetectorHook):
             raise ValueError(f"share and margin must be from 0 to 1, got {share} and {margin}")
         if window < 1:
             raise ValueError(f"window must be at least 1, got {window}")
-        self.share = share
-        self.window = window
-        self.margin = margin
-        self.min_steps = min_steps
+        self.share, self.window = share, window
+        self.margin, self.min_steps = margin, min_steps
 
     def detectors(self, runner) -> Sequence[Detector]:
         chance = getattr(unwrap_model(runner.model), "chance_level", lambda: None)
@@ -328,32 +320,23 @@ def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared
             return os.path.realpath(path)
         return os.path.join(folder(os.path.dirname(path)), os.path.basename(path))
 
+    def size(path: str) -> int:
+        return os.path.getsize(path) if os.path.isfile(path) else 0
+
+    @cache
+    def digest(path: str) -> bytes:
+        with open(path, "rb") as file:
+            begin = file.read(_EDGE)
+            file.seek(max(file.tell(), size(path) - _EDGE))
+            return hashlib.sha256(begin + file.read(_EDGE)).digest()
+
     resolved = {resolve(path) for path in seen}
     shared = {path for path in wanted if path in seen or resolve(path) in resolved}
-    if not few:
-        return sorted(shared)
-    digest, by_size = cache(_digest), defaultdict(list)
-    for path in seen:
-        by_size[_size(path)].append(path)
-    for path in wanted - shared:
-        size = _size(path)
-        if size > 0 and any(digest(path) == digest(other) for other in by_size[size]):
+    by_size = defaultdict(list)
+    for path in seen if few else ():
+        by_size[size(path)].append(path)
+    for path in wanted - shared if few else ():
+        alike = by_size[size(path)] if size(path) > 0 else ()
+        if any(digest(path) == digest(other) for other in alike):
             shared.add(path)
     return sorted(shared)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size if Path(path).is_file() else 0
-    except OSError:
-        return 0
-
-
-def _digest(path: str) -> bytes:
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        found.update(file.read(_EDGE))
-        if os.fstat(file.fileno()).st_size > 2 * _EDGE:
-            file.seek(-_EDGE, os.SEEK_END)
-        found.update(file.read(_EDGE))
-    return found.digest()

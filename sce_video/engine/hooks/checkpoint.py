@@ -21,6 +21,7 @@ from mmengine.hooks import Hook
 from mmengine.logging import print_log
 
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.work_dir import counted
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import atomic_file, write_json, write_text
@@ -55,10 +56,12 @@ class _RemovesLater(LocalBackend):
 class CheckpointHook(mmengine.hooks.CheckpointHook):
     """mmengine's hook, which removes an outdated checkpoint only when its successor is complete.
 
-    mmengine 0.10.7 removes first, also with ``save_best``: where the disk is full then, a run that
-    keeps one checkpoint has none. The arguments are mmengine's; the disk needs room for one
-    checkpoint more than ``max_keep_ckpts``.
+    The arguments are mmengine's; the disk needs room for one checkpoint more than
+    ``max_keep_ckpts``.
     """
+
+    # mmengine 0.10.7 removes first, also with save_best: where the disk is full then, a run that
+    # keeps one checkpoint has none.
 
     def before_train(self, runner) -> None:
         """Prepare as mmengine does; removes what a lower ``max_keep_ckpts`` no longer keeps."""
@@ -67,13 +70,15 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
 
     def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
         """Write a checkpoint and its name to ``last_checkpoint``; then remove the outdated one."""
+        folder = Path(self.out_dir)
         if self.max_keep_ckpts > 0 and list(self.keep_ckpt_ids)[-1:] != [step]:
             if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
-                self.file_backend.remove(self._path(self.keep_ckpt_ids[0]))
+                outdated = self.filename_tmpl.format(self.keep_ckpt_ids[0])
+                self.file_backend.remove(folder / outdated)
             self.keep_ckpt_ids.append(step)  # drops the first of max_keep_ckpts
             runner.message_hub.update_info("keep_ckpt_ids", list(self.keep_ckpt_ids))
         # Before the checkpoint is written, which holds the name in its message hub.
-        self.last_ckpt = self._path(step)
+        self.last_ckpt = str(folder / self.filename_tmpl.format(step))
         runner.message_hub.update_info("last_ckpt", self.last_ckpt)
         runner.save_checkpoint(
             self.out_dir,
@@ -104,9 +109,6 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
             Path(path).unlink(missing_ok=True)
         self.file_backend.noted.clear()
         runner.call_hook("after_removal", names=[Path(path).name for path in removed])
-
-    def _path(self, step: int) -> str:
-        return os.path.join(self.out_dir, self.filename_tmpl.format(step))
 
 
 #: Names the machine whose training copies to a folder.
@@ -271,15 +273,14 @@ class MirrorHook(Hook):
             cancel_uploads()
             raise
         self._thread = None
-        tried = f", {_count(self.failures, 'failed attempt')}" if self.failures else ""
+        tried = f", {counted(self.failures, 'failed attempt')}" if self.failures else ""
         if self._error is None:
-            copied = _count(self._copied, "checkpoint")
+            copied = counted(self._copied, "checkpoint")
             runner.logger.info(f"copied {copied} and the logs to {self.url}{tried}")
             return
         missing = [path.name for path in self._waiting if path.exists()]
-        what = "the last logs"
-        if missing:
-            what = f"{_count(len(missing), 'checkpoint')} ({', '.join(missing)})"
+        what = f"{counted(len(missing), 'checkpoint')} ({', '.join(missing)})"
+        what = what if missing else "the last logs"
         runner.logger.warning(
             f"the copy in {self.url} is not complete{tried}: {what} could not be copied: "
             f"{self._error}; they are in {runner.work_dir}"
@@ -319,7 +320,3 @@ class MirrorHook(Hook):
                     f"the copy to {self.url} failed ({self.failures} so far): {error}; the "
                     f"training goes on, its checkpoints are in {runner.work_dir}"
                 )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"

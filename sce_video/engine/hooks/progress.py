@@ -112,10 +112,8 @@ class LogReductionHook(Hook):
     Reading waits for the device, and a GPU that waits for its next kernels idles. So on a GPU the
     values of all iterations since the last line of the log are read together, when the next line is
     due, at the end of an epoch, and before a checkpoint. In between, the ``outputs`` that other
-    hooks get are without them. On a CPU they are read in every iteration.
-
-    Values that the host computes (:class:`~sce_video.utils.tensors.HostValue`: the effective
-    rank on a GPU) are those of the last of these iterations, for all of them.
+    hooks get are without them. Values that the host computes (the effective rank on a GPU) are
+    those of the last of these iterations, for all of them.
 
     Args:
         max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (a few are normal
@@ -228,35 +226,29 @@ class ProgressHook(Hook):
     """Logs ``videos_per_s`` (all ranks) and ``data_wait``, the share of time spent on waiting.
 
     Of the clips of RGB differences also ``diff_repeats``, the share in which frames repeat, and
-    ``diff_as_rgb``, the share that keep their colours (of rank 0, see
-    :class:`~sce_video.datasets.transforms.DecodeClips`).
-
-    Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
-    the sum of counts. The count here is the iteration's time in microseconds, so that the logged
-    mean of a window is its videos over its seconds and not a mean of rates.
-
-    A GPU works while the host waits for data. There only the time counts in which it had nothing to
-    do: between the end of a step and the beginning of the next one, by its own clock.
+    ``diff_as_rgb``, the share that keep their colours (of rank 0). A GPU works while the host waits
+    for data: there only the time counts in which it had nothing to do, between the end of a step
+    and the beginning of the next one, by its own clock.
     """
+
+    # Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
+    # the sum of counts. The count here is the iteration's time in microseconds, so that the logged
+    # mean of a window is its videos over its seconds and not a mean of rates.
 
     priority = "NORMAL"  # custom hooks follow IterTimerHook of the same priority
 
     def __init__(self) -> None:
-        self._ended: Any = None  # the GPU's end of the last step
-        self._begun: Any = None
+        self._ended = self._begun = None  # the GPU's end of the last step, and begin of this one
         self._waiting: deque[tuple[int, float, Any, Any]] = deque()
         self._on_gpu = False
 
     def before_train(self, runner) -> None:
-        """Measure waits on the GPU, if the network is on one."""
-        model = unwrap_model(runner.model)
-        self._on_gpu = next(model.parameters()).device.type == "cuda"
+        self._on_gpu = next(unwrap_model(runner.model).parameters()).device.type == "cuda"
         self._ended = None
         self._waiting.clear()
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
-        if self._on_gpu:
-            self._begun = self._event()
+        self._begun = self._event()
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         hub = runner.message_hub
@@ -270,7 +262,7 @@ class ProgressHook(Hook):
             hub.update_scalar("train/diff_repeats", repeats, count=wanted)
             hub.update_scalar("train/diff_as_rgb", as_rgb, count=wanted)
         self._waiting.append((spent, waited, self._ended, self._begun))
-        self._ended = self._event() if self._on_gpu else None
+        self._ended = self._event()
         self._log_waits(hub)
 
     def before_checkpoint(self, runner) -> None:
@@ -290,8 +282,10 @@ class ProgressHook(Hook):
             hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
             self._waiting.popleft()
 
-    @staticmethod
-    def _event() -> Any:
+    def _event(self) -> Any:
+        """A point in the GPU's time; None on a CPU."""
+        if not self._on_gpu:
+            return None
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
