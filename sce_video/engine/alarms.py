@@ -22,13 +22,21 @@ _ROWS_TO_CLEAR = 10
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that a user should know of a training (docs/logging.md)."""
+    """Something that a user should know of a training.
 
-    name: str  # one word, the same for all alarms of a kind
-    message: str  # a sentence with the numbers and what to do
-    value: float | None = None  # the number that raised it
-    threshold: float | None = None  # what it was compared with
-    level: Literal["warning", "error"] = "warning"  # an error where going on is a waste
+    Attributes:
+        name: One word, the same for all alarms of a kind (docs/logging.md).
+        message: A sentence with the numbers and what to do.
+        value: The number that raised it, None if there is none.
+        threshold: What it was compared with.
+        level: ``error`` where going on is a waste, else ``warning``.
+    """
+
+    name: str
+    message: str
+    value: float | None = None
+    threshold: float | None = None
+    level: Literal["warning", "error"] = "warning"
 
 
 def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True) -> None:
@@ -113,12 +121,18 @@ class Collapse(Detector):
 
     A metric must be below its minimum, and below a share of its largest value so far: the features
     of some networks, such as transformers, are alike before they are trained.
+
+    Attributes:
+        minima: Smallest healthy value by name of the metric.
+        share: That share.
+        steps: Iterations that a metric must stay there.
+        first: Iterations at the start that do not count.
     """
 
-    minima: Mapping[str, float]  # smallest healthy value by name of the metric
+    minima: Mapping[str, float]
     share: float
-    steps: int  # iterations that a metric must stay there
-    first: int  # iterations at the start that do not count
+    steps: int
+    first: int
     name = "collapse"
     _largest: dict[str, float] = field(default_factory=dict, init=False)
     _since: dict[str, int] = field(default_factory=dict, init=False)
@@ -154,12 +168,18 @@ class ChanceLevel(Detector):
     """The loss stays at that of a network that tells no samples apart, such as log(K+1).
 
     Many trainings start above it, where wrong samples are near, and pass it on their way down.
+
+    Attributes:
+        chance: Gives the method's chance level, None while it does not know it.
+        steps: Iterations that the loss may stay there.
+        margin: It is there within this share of the chance level.
+        window: Iterations over which the loss is averaged.
     """
 
-    chance: Callable[[], float | None]  # None while the method does not know it
-    steps: int  # iterations that the loss may stay there
-    margin: float  # it is there within this share of the chance level
-    window: int  # iterations of its mean
+    chance: Callable[[], float | None]
+    steps: int
+    margin: float
+    window: int
     name = "chance_level"
 
     def __post_init__(self) -> None:

@@ -14,13 +14,20 @@ class BatchLayout:
 
     ``ResumableSampler`` gives rank r the samples r, r + processes, ... of an epoch's order, so an
     optimiser step has the same samples in every layout with the same global batch.
+
+    Attributes:
+        processes: Ranks.
+        batch_size: Samples of a rank's micro-batch.
+        accumulated: Micro-batches of an optimiser step.
+        iters_per_epoch: Micro-batches of a rank in an epoch.
+        samples: Samples of the data set.
     """
 
     processes: int
-    batch_size: int  # samples of a rank's micro-batch
-    accumulated: int  # micro-batches of an optimiser step
-    iters_per_epoch: int  # micro-batches of a rank in an epoch
-    samples: int  # of the data set
+    batch_size: int
+    accumulated: int
+    iters_per_epoch: int
+    samples: int
 
     @property
     def global_batch(self) -> int:
@@ -80,8 +87,10 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
     keeps its number of steps. ``keep_global_batch=False`` in the runner's config leaves the run its
     own batch; its epoch then continues after the samples that were seen, whole steps of them.
 
-    The runner's loop and optimiser are built; ``meta`` is that of the checkpoint ``name``, with
-    ``epoch``, ``iter`` and, of a training of epochs, ``batch_layout``.
+    Args:
+        runner: A runner whose training loop and optimiser are built.
+        meta: Of the checkpoint: ``epoch``, ``iter`` and, of a training of epochs, ``batch_layout``.
+        name: The checkpoint, for messages.
 
     Raises:
         ValueError: the global batch cannot be kept; the message says which settings keep it.

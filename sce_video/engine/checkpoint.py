@@ -261,8 +261,10 @@ def unpack_message_hub(state: dict, folder: str | Path) -> dict:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these."""
-    # One with more than a million parts is not: lists that share others may stand for any number.
+    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these.
+
+    One with more than a million parts is not: lists that share others may stand for any number.
+    """
     left, todo = _MAX_PLAIN_PARTS, [value]
     while todo:
         node = todo.pop()
@@ -362,10 +364,16 @@ def record_training(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The resolved config of a training, and facts that no config states, as plain data.
 
-    The config's epochs are those of the loop, which a budget sets. The facts are ``network``,
-    ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
-    (global), ``max_epochs``, and ``changed``: what differs from ``resumed``, the record in the
-    checkpoint that the training continues (empty if that has none; None if it is a new one).
+    Args:
+        runner: The runner, its model and training data set built.
+        resumed: Record in the checkpoint that the training was resumed from, empty if that has
+            none; None if it was not resumed.
+
+    Returns:
+        The config, whose epochs are those of the loop, which a budget sets; and ``network``,
+        ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
+        (global), ``max_epochs``, and ``changed``: settings that differ between the parts of a
+        resumed training.
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)

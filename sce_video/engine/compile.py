@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 
 class FoldedConv3d(nn.Conv3d):
-    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images; the same weights."""
+    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images; the same weights.
 
-    # Libraries have more and faster kernels for images. In channels_last_3d memory the folding is a
-    # view; otherwise it copies.
+    Libraries have more and faster kernels for images. In ``channels_last_3d`` memory the folding is
+    a view; otherwise it copies.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, C, T, H, W) to (N, C', T, H', W')."""

@@ -126,7 +126,11 @@ class MeanLogProcessor(LogProcessor):
     listed. Values that are *set* instead of measured are shown as they are: the learning rate, and
     what a hook declares with :meth:`show_current`. Validation and test logs are mmengine's.
 
-    The arguments are mmengine's; ``window_size`` is in iterations.
+    Args:
+        window_size: Iterations of the window.
+        by_epoch: Count in epochs rather than iterations.
+        num_digits: Digits shown in the terminal.
+        custom_cfg: Statistics of single values, see mmengine's ``LogProcessor``.
     """
 
     def __init__(
@@ -189,8 +193,12 @@ def add_trackers(cfg: Config, names: Sequence[str]) -> None:
 class WandbVisBackend(mmengine.visualization.WandbVisBackend):
     """mmengine's, with the iteration as axis and without a copy of the code.
 
-    ``WANDB_MODE=offline`` writes to ``wandb/`` in the work folder ``run_dir`` only, by whose name
-    the run goes; ``wandb sync`` uploads it later. The visualizer gives ``save_dir``.
+    ``WANDB_MODE=offline`` writes to the folder only; ``wandb sync`` uploads it later.
+
+    Args:
+        save_dir: Folder of the log; the visualizer gives it.
+        run_dir: Work folder; its name is that of the run, and ``wandb/`` in it has local files.
+        project: Name of the project.
     """
 
     def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:
@@ -232,9 +240,14 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
     """mmengine's, by default with a store in the work folder, and without a copy of that folder.
 
-    ``MLFLOW_TRACKING_URI`` names a server; else ``mlflow.db`` in the work folder ``run_dir`` has
-    the run (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` where only
-    mlflow-skinny is installed, which has no database. ``project`` is the name of the experiment.
+    ``MLFLOW_TRACKING_URI`` names a server; else ``mlflow.db`` in the work folder has the run
+    (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` where only
+    mlflow-skinny is installed, which has no database.
+
+    Args:
+        save_dir: Folder of the log; the visualizer gives it.
+        run_dir: Work folder; its name is that of the run.
+        project: Name of the experiment.
     """
 
     def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:

@@ -39,9 +39,11 @@ _unwritable: set[Path] = set()
 
 
 def slurm_job() -> str | None:
-    """The Slurm job of this process as ``scontrol`` names it, None outside of one."""
-    # A task of an array is ARRAY_TASK: its first task has the number of the whole array as its job,
-    # and ``scontrol requeue`` with that number would requeue all tasks.
+    """The Slurm job of this process as ``scontrol`` names it, None outside of one.
+
+    A task of an array is ``ARRAY_TASK``: its first task has the number of the whole array as its
+    job, and ``scontrol requeue`` with that number would requeue all tasks.
+    """
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID") or None
 

@@ -181,10 +181,11 @@ _FAILURE = 128  # instead of the number of a signal
 
 
 class TrainingStepError(RuntimeError):
-    """A ValueError, OSError or the like inside a training step; ``__cause__`` is that error."""
+    """A ValueError, OSError or the like inside a training step; ``__cause__`` is that error.
 
-    # Before training these types mean a wrong setting or file, and their message suffices. Inside a
-    # step they may mean a bug, and the traceback matters.
+    Before training these types mean a wrong setting or file, and their message suffices. Inside a
+    step they may mean a bug, and the traceback matters.
+    """
 
 
 @dataclass
@@ -201,15 +202,17 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     mmengine's starts a resumed epoch from its first sample. Here the sampler skips the samples seen
     before, so that they are neither trained on nor decoded again. With gradient accumulation an
     epoch ends with its last whole optimiser step; the remaining batches are left out.
+
+    Attributes:
+        stopped_by: The signal that ended the last :meth:`run`, None if it ran to its end.
+        failure: Set by a hook: the training ends as by a signal, with a checkpoint, and raises it.
+        warnings: What was warned of before the last :meth:`run`.
+        replans: Optimiser steps after which the training was given another length, and the length.
     """
 
-    #: The signal that ended the last :meth:`run`, None if it ran to its end.
     stopped_by: signal.Signals | None = None
-    #: Set by a hook: the training ends as by a signal, with a checkpoint, and raises this.
     failure: Exception | None = None
-    #: What was warned of before the last :meth:`run`.
     warnings: Sequence[str] = ()
-    #: Optimiser steps after which the training was given another length, and that length.
     replans: Sequence[tuple[int, int]] = ()
 
     def __init__(
@@ -269,7 +272,10 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
 
     def run(self):
-        """Train; a signal ends it after a whole optimiser step, with a checkpoint.
+        """Train.
+
+        SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the training after a whole optimiser step, with a
+        checkpoint; then ``stopped_by`` names the signal.
 
         Raises:
             ValueError: settings that could not be resumed or would never complete a step.

@@ -33,8 +33,13 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
 
     Loading that skips what does not fit would silently evaluate a partly random network. Weights of
     the checkpoint that the model lacks (projector, head) are allowed, unless they belong to a
-    backbone as well: then the checkpoint's backbone is deeper. In a model, bare or wrapped, without
-    a submodule ``backbone`` all weights count as the backbone.
+    backbone as well: then the checkpoint's backbone is deeper.
+
+    Args:
+        model: A model with a submodule ``backbone``, bare or wrapped; without such a submodule,
+            all of its weights count as the backbone.
+        checkpoint: Content of the file: weights under ``state_dict``, or the weights themselves.
+        name: Name of the file, for the message.
 
     Returns:
         Number of backbone tensors that fit.

@@ -6,15 +6,10 @@ import os
 import time
 
 import pytest
-from helpers.training import make_videos, small_config, train
+from helpers.training import small_config, train
 
 from sce_video.engine.logs import add_trackers, local_store
 from sce_video.pages.curves import read_scalars
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))
 
 
 def tracked(videos, folder, name):

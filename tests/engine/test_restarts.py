@@ -174,11 +174,6 @@ def test_a_restart_resumes_whatever_the_first_start_was_told(monkeypatch, tmp_pa
 # metrics.jsonl and history.jsonl of small trainings: interrupted, resumed, failed.
 
 
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))  # 12: 3 iterations per epoch
-
-
 class Signals(Recorder):
     """Asks the training to stop after an iteration."""
 

@@ -8,15 +8,9 @@ import signal
 
 import pytest
 import torch
-from helpers.training import Recorder, make_videos, small_config, train
+from helpers.training import Recorder, small_config, train
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))  # 12 videos, 3 iterations an epoch
-
 
 WORKERS = dict(train_dataloader__num_workers=2, train_dataloader__persistent_workers=True)
 

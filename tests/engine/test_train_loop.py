@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -31,11 +30,6 @@ from sce_video.engine.train_loop import (
     one_ahead,
     outliving_workers,
 )
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))
 
 
 @pytest.fixture(autouse=True)
@@ -221,53 +215,6 @@ def test_workers_are_ended_by_their_parent_only(tmp_path):
     assert [p.exitcode for p in processes] == [0, 0]
 
 
-def start(repo, videos, work_dir) -> tuple[subprocess.Popen, Path]:
-    """Start a training as a command; returns once it trains."""
-    settings = {
-        "train_dataloader.dataset.data_root": videos,
-        "train_dataloader.batch_size": 2,
-        "train_dataloader.sampler.min_samples": 0,
-        "train_dataloader.num_workers": 2,
-        "train_dataloader.dataset.pipeline.1.clip_duration": 0.4,
-        "train_dataloader.dataset.pipeline.1.num_frames": 2,
-        "train_dataloader.dataset.pipeline.3.size": 32,
-        "model.backbone.base_channels": 4,
-        "model.projector.hidden_channels": 16,
-        "model.predictor.hidden_channels": 16,
-        "model.queue_size": 20,
-        "train_cfg.max_epochs": 5000,
-        "default_hooks.logger.interval": 1,
-        "default_hooks.checkpoint.interval": 5000,
-        "run_page": None,
-    }
-    command = [sys.executable, str(repo / "tools/train.py")]
-    command += [str(repo / "configs/sce/sce_r3d18_folder.py"), "--work-dir", str(work_dir)]
-    command += ["--cfg-options", *(f"{key}={value}" for key, value in settings.items())]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
-    out = work_dir / "out.txt"
-    with out.open("w") as file:
-        run = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
-    limit = time.monotonic() + 240
-    while "Epoch(train)" not in out.read_text():
-        assert run.poll() is None and time.monotonic() < limit, out.read_text()[-3000:]
-        time.sleep(0.05)
-    return run, out
-
-
-@pytest.mark.slow
-def test_the_command_ends_with_the_status_of_the_signal(repo, videos, tmp_path):
-    """Sent to all processes of the training, as terminals and schedulers do."""
-    run, out = start(repo, videos, tmp_path)
-    os.killpg(run.pid, signal.SIGTERM)
-    status = run.wait(240)
-    text = out.read_text()
-    assert status == 128 + signal.SIGTERM, text[-3000:]
-    assert text.count("stopped by SIGTERM: checkpoint") == 1
-    assert "Traceback" not in text and "DataLoader worker" not in text
-    (written,) = tmp_path.glob("*.pth")
-    assert written.name == f"iter_{load_checkpoint_file(written)['meta']['iter']}.pth"
-
-
 def on_two_processes(rank, port, videos, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
@@ -356,7 +303,7 @@ def test_epochs_end_with_whole_steps(videos, tmp_path):
         default_hooks__checkpoint__interval=4,
         train_cfg__max_epochs=2,
     )
-    wrong = cfg.copy()
+    wrong = copy.deepcopy(cfg)
     wrong.default_hooks.checkpoint.interval = 6
     with pytest.raises(ValueError, match=r"interval 6 .* multiple of accumulative_counts=4"):
         train(wrong)

@@ -7,17 +7,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from helpers.training import make_videos, small_config, train
+from helpers.training import small_config, train
 
 from sce_video.engine import ChanceLevelHook
 from sce_video.models.algorithms import SCE
 from sce_video.pages.curves import read_alarms
 from sce_video.registry import LOOPS
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"), 12)
 
 
 @pytest.fixture

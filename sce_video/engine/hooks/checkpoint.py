@@ -56,12 +56,10 @@ class _RemovesLater(LocalBackend):
 class CheckpointHook(mmengine.hooks.CheckpointHook):
     """mmengine's hook, which removes an outdated checkpoint only when its successor is complete.
 
-    The arguments are mmengine's; the disk needs room for one checkpoint more than
-    ``max_keep_ckpts``.
+    mmengine 0.10.7 removes first, also with ``save_best``: where the disk is full then, a run that
+    keeps one checkpoint has none. The arguments are mmengine's; the disk needs room for one
+    checkpoint more than ``max_keep_ckpts``.
     """
-
-    # mmengine 0.10.7 removes first, also with save_best: where the disk is full then, a run that
-    # keeps one checkpoint has none.
 
     def before_train(self, runner) -> None:
         """Prepare as mmengine does; removes what a lower ``max_keep_ckpts`` no longer keeps."""

@@ -229,11 +229,11 @@ class ProgressHook(Hook):
     ``diff_as_rgb``, the share that keep their colours (of rank 0). A GPU works while the host waits
     for data: there only the time counts in which it had nothing to do, between the end of a step
     and the beginning of the next one, by its own clock.
-    """
 
-    # Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
-    # the sum of counts. The count here is the iteration's time in microseconds, so that the logged
-    # mean of a window is its videos over its seconds and not a mean of rates.
+    Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
+    the sum of counts. The count here is the iteration's time in microseconds, so that the logged
+    mean of a window is its videos over its seconds and not a mean of rates.
+    """
 
     priority = "NORMAL"  # custom hooks follow IterTimerHook of the same priority
 
@@ -299,9 +299,14 @@ _NO_METRICS = ("step", "epoch", "iter")
 def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[str, Any]) -> None:
     """Hand a row of numbers to all hooks that have ``after_row(runner, row)``.
 
-    :class:`LoggerHook` writes it to ``metrics.jsonl``. Its ``kind`` is ``train``, ``online``,
-    ``val`` or ``random`` (a comparison with random weights); the iterations are those done, the
-    epoch is 0 before the first step; values that are no numbers are left out.
+    :class:`LoggerHook` writes it to ``metrics.jsonl``.
+
+    Args:
+        runner: The runner.
+        kind: ``train``, ``online``, ``val`` or ``random``, a comparison with random weights.
+        iteration: Number of iterations done.
+        epoch: Epoch, from 1; 0 before the first step.
+        values: By name; those that are no numbers are left out.
     """
     row: dict[str, Any] = {"kind": kind, "iter": iteration, "epoch": epoch, "time": time.time()}
     for name, value in values.items():

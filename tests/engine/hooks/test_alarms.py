@@ -13,11 +13,6 @@ from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.pages.curves import read_alarms, read_history
 
 
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))  # 12: 3 iterations per epoch
-
-
 @pytest.fixture
 def alarms_of(videos, tmp_path):
     """Trains with changes of the small config; the alarms by name, and the log."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from helpers.training import Recorder, make_videos, small_config, train
+from helpers.training import Recorder, small_config, train
 
 from sce_video.engine import BudgetHook
 from sce_video.engine.checkpoint import load_checkpoint_file
@@ -55,11 +55,6 @@ def test_the_command_ends_within_its_budget(name):
     largest = max(b - a for a, b in zip(values[:-1], values[1:], strict=True))
     jumps = [abs(b - a) for a, b in zip(rates[:-1], rates[1:], strict=True)]
     assert max(jumps) <= largest / 50 + 1e-9  # no faster than the stretched warm-up
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))  # 3 iterations an epoch
 
 
 @pytest.fixture

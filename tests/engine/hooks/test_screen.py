@@ -9,18 +9,12 @@ import sys
 import threading
 from contextlib import contextmanager
 
-import pytest
-from helpers.training import Recorder, make_videos, small_config, train
+from helpers.training import Recorder, small_config, train
 from rich.console import Console
 
 from sce_video.engine.hooks.screen import describe_numbers
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))
 
 
 @contextmanager
