@@ -146,7 +146,8 @@ class Collapse(Detector):
                 below.append(name)
         if row["iter"] <= self.first:
             return None
-        self._since = {name: self._since.get(name, row["iter"]) for name in below}
+        since = self._since
+        self._since = {name: since[name] if name in since else row["iter"] for name in below}
         lasting = [name for name in below if row["iter"] - self._since[name] >= self.steps]
         if not lasting:
             return None

@@ -96,8 +96,10 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
         ValueError: the global batch cannot be kept; the message says which settings keep it.
     """
     now, stored = layout_of(runner), meta.get("batch_layout")
-    sound = isinstance(stored, dict) and stored.keys() == BatchLayout.__dataclass_fields__.keys()
-    if now is None or not sound or not all(type(v) is int and v >= 1 for v in stored.values()):
+    if now is None or not isinstance(stored, dict):
+        return meta["iter"]
+    sound = stored.keys() == BatchLayout.__dataclass_fields__.keys()
+    if not sound or not all(type(value) is int and value >= 1 for value in stored.values()):
         return meta["iter"]
     before = BatchLayout(**stored)
     accumulated = now.accumulated

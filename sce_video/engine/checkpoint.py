@@ -11,10 +11,12 @@ file cannot call a class of numpy or mmengine.
 from __future__ import annotations
 
 import hashlib
+import logging
 import pickle
 import random
 import re
 import zipfile
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.logging import HistoryBuffer
+from mmengine.logging import HistoryBuffer, print_log
 from mmengine.runner import Runner
 
 from sce_video.engine.batch_layout import layout_of
@@ -154,6 +156,18 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{name} holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
+
+
+def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
+    """The first of these checkpoints that can be read, None without any; warns of the others."""
+    for path in paths:
+        try:
+            load_checkpoint_file(path)
+        except ValueError as error:
+            print_log(f"passed over: {error}", logger=logger, level=logging.WARNING)
+        else:
+            return path
+    return None
 
 
 def _check_archive(path: Path) -> None:
@@ -347,7 +361,7 @@ def load_third_party_checkpoint(path: str | Path) -> dict:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(Path(path))
     except Exception:  # no file, or damaged: load_checkpoint_file says what is wrong with it
         names = []
-    stand_ins = [
+    stand_ins: list[Any] = [
         (_DictRecord if name.endswith(_DICTS) else _EmptyRecord, name)
         for name in names
         if name not in {known for _, known in _MMENGINE_STAND_INS}

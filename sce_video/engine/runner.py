@@ -24,6 +24,7 @@ from sce_video.engine.batch_layout import layout_of, resumed_iteration
 from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
     find_checkpoints,
+    first_readable,
     load_checkpoint_file,
     pack_message_hub,
     random_states,
@@ -316,19 +317,13 @@ class VideoRunner(Runner):
             ValueError: there are some, and all are damaged.
         """
         found = find_checkpoints(self.work_dir)
-        for path in found:
-            try:
-                load_checkpoint_file(path)
-            except ValueError as error:
-                self.logger.warning(f"passed over: {error}")
-            else:
-                return str(path)
-        if found:
+        readable = first_readable(found, self.logger)
+        if found and readable is None:
             raise ValueError(
                 f"none of the {len(found)} checkpoints in {self.work_dir} can be read, see the "
                 "warnings above: move them away to train from scratch"
             )
-        return None
+        return None if readable is None else str(readable)
 
     def resume(self, filename: str, map_location: Any = "default") -> None:
         """Restore weights, optimiser, counters and random states of a checkpoint.

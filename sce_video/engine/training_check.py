@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from mmengine.dist import get_world_size
 from mmengine.hooks import CheckpointHook
 from torch import nn
 
 from sce_video.datasets.labels import check_dataset_labels
+from sce_video.engine.checkpoint import describe_samples
 from sce_video.engine.restarts import device_name
 from sce_video.utils.distributed import unwrap_model
 
@@ -118,13 +118,10 @@ def describe_training(loop: Any) -> list[str]:
     """What is trained on what, for the first lines of the log."""
     loader = loop.dataloader
     dataset = loader.dataset
-    kind = getattr(dataset, "kind", "sample")
-    source = getattr(dataset, "ann_file", None) or getattr(dataset, "data_root", "")
-    count = len((getattr(dataset, "metainfo", None) or {}).get("classes") or ())
-    labels = getattr(dataset, "labels", None)
-    if labels is not None:
-        labelled = labels[labels >= 0]
-        count = (count or len(np.unique(labelled))) if len(labelled) else 0
+    found = describe_samples(dataset)
+    kind = found.get("kind", "sample")
+    source = found.get("ann_file") or found.get("data_root")
+    count = len(found.get("classes", ())) or found.get("num_classes")
     classes = f"of {count} classes" if count else "without labels"
     processes = get_world_size()
     accumulation = loop.runner.optim_wrapper._accumulative_counts

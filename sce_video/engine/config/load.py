@@ -152,7 +152,8 @@ def _set(
     node: Any = cfg._cfg_dict
     steps: list[tuple[Any, Any]] = []  # containers on the way, and the key taken in each
     for depth, part in enumerate(parts):
-        path, key = tuple(parts[:depth]), part
+        path = tuple(parts[:depth])
+        key: Any = part
         if isinstance(node, list | tuple):
             try:
                 key = step_index(node, part, named_path(cfg, path))

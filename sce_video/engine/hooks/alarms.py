@@ -270,8 +270,8 @@ def evaluated_files(runner: Any, max_compared: int) -> list[Alarm]:
     supervised = hasattr(unwrap_model(runner.model), "cls_head")
     found = []
     for name, dataset in _evaluation_sets(runner):
-        paths = [[str(d.path(i)) for i in range(len(d))] for d in (training, dataset)]
-        shared = common_files(*paths, max_compared)
+        own, other = ([str(d.path(i)) for i in range(len(d))] for d in (training, dataset))
+        shared = common_files(own, other, max_compared)
         if not shared:
             continue
         meaning = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
@@ -20,7 +19,7 @@ from mmengine.fileio import LocalBackend
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.checkpoint import find_checkpoints, first_readable
 from sce_video.engine.work_dir import counted
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
@@ -185,16 +184,12 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         for file in list_files(url):
             if file.name.endswith(LOGS) and file.name != MARK:
                 download(file)
-        for file in stored:
-            path = download(file)
-            try:
-                load_checkpoint_file(path)
-            except ValueError as error:
-                path.unlink()
-                print_log(f"passed over: {error}", logger="current", level=logging.WARNING)
-                continue
-            print_log(f"restored {path.name} and the logs of {url} to {folder}", logger="current")
-            return
+        for path in map(download, stored):
+            if first_readable([path], "current"):
+                name = path.name
+                print_log(f"restored {name} and the logs of {url} to {folder}", logger="current")
+                return
+            path.unlink()
 
 
 def _is_newer(stored: StoredFile, local: Path) -> bool:

@@ -160,9 +160,9 @@ class LogReductionHook(Hook):
         self._waiting.append(_Values(runner.iter, tensors, on_host, index))
         for name in (*tensors, *on_host):
             del outputs[name]
-        full = self._log_interval is None or len(self._waiting) >= (self.interval or math.inf)
-        is_logged = full or (batch_idx + 1) % self._log_interval == 0
-        if is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
+        full = len(self._waiting) >= (self.interval or math.inf)
+        is_logged = self._log_interval is None or (batch_idx + 1) % self._log_interval == 0
+        if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
             outputs.update(current)  # for the hooks of this iteration; one of them keeps it

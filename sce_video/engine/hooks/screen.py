@@ -125,8 +125,8 @@ class _Screen:
     def draw(self, epoch: str, done: int, total: int, eta: float | None) -> None:
         self._drawn = time.monotonic()
         left = "" if eta is None else f", {timedelta(seconds=int(eta))} left"
-        shown = {"completed": done, "total": total, "description": epoch}
-        self._bar.update(self._task, **shown, left=f"{done}/{total}{left}")
+        left = f"{done}/{total}{left}"
+        self._bar.update(self._task, completed=done, total=total, description=epoch, left=left)
         self._text.plain = describe_numbers(self.numbers)
         self._live.refresh()
 
