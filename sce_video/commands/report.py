@@ -28,9 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import Parser, number
-from sce_video.reporting.html_report import render_html, write_report
-from sce_video.reporting.markdown_report import render_markdown
 from sce_video.reporting.paper_cells import Report, assign_results
+from sce_video.reporting.report_pages import render_html, render_markdown, write_report
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.command import command
 from sce_video.utils.run_files import check_run_folder, is_run_folder

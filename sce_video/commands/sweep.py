@@ -18,6 +18,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -166,14 +167,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         find_sweep(name)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.restarts import BEFORE_LIMIT, slurm_job
-    from sce_video.runs.sweep import Extra, chains, plan
-    from sce_video.runs.sweep_run import Resources, SweepRunner, progress_of
+    from sce_video.runs.sweep import chains, plan
+    from sce_video.runs.sweep_run import SweepRunner, progress_of
 
-    resources = Resources(args.jobs, args.nproc)
-    sweeps = selected(args)
-    extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
     root = shipped_folder()
-    cells = plan(sweeps, args.out, extra, root)
+    say = partial(print, flush=True)
+    runner = SweepRunner(root, args.out, args.jobs, args.nproc, say)
+    sweeps = selected(args)
+    cells = plan(sweeps, args.out, args.pretrain_options, args.evaluate_options, root)
     work = chains(cells)[int(shard[1]) - 1 :: int(shard[2])]  # every n-th chain
     steps = [step for chain in work for step in chain]
     if args.list:
@@ -183,7 +184,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         show_tables(sweeps, cells, args.out)
         return 0
     print(describe_steps(steps, args.out), flush=True)
-    runner = SweepRunner(root, args.out, resources, lambda line: print(line, flush=True))
     # A job that has advanced by nothing would be requeued for ever.
     before = progress_of(args.out, steps)
     try:

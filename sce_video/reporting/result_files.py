@@ -53,7 +53,11 @@ class Result:
     @property
     def benchmark(self) -> dict[str, Any]:
         """The paper's setting that was reproduced; empty if the file does not state one."""
-        return _benchmark(self.protocol)
+        stated = self.protocol.get("benchmark")
+        # Values are used as dictionary keys later, so lists and dicts become text.
+        hashable = (str, int, float, type(None))
+        items = stated.items() if isinstance(stated, dict) else ()
+        return {name: v if isinstance(v, hashable) else str(v) for name, v in items}
 
     def metric(self, name: str) -> float | None:
         """Value of a metric, or None if the file does not have it."""
@@ -65,9 +69,8 @@ class Result:
 class Collection:
     """Everything found below the given folders.
 
-    Attributes:
-        results: Ordered by name; the splits of a mean are its ``parts`` and not listed again.
-        skipped: (file, reason) of the JSON files that hold no results.
+    ``results`` are ordered by name, and the splits of a mean are its ``parts``, not listed again;
+    ``skipped`` are (file, reason) of the JSON files that hold no results.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -91,29 +94,29 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     """
     collection = Collection()
     single: dict[str, Result] = {}
-    summaries: dict[str, dict[str, Any]] = {}
-    names: dict[str, str] = {}
+    summaries: dict[str, tuple[str, dict[str, Any]]] = {}
+    seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
-        if real in names:
+        if real in seen:
             continue
-        names[real] = name
+        seen.add(real)
         try:
             content = _read(path)
             if content.get("kind") == "splits":
-                summaries[real] = content
+                summaries[real] = name, content
             elif content.get("kind") != SWEEP:
                 single[real] = parse_result(name, content)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
-    for real, content in summaries.items():
+    for real, (name, content) in summaries.items():
         try:
-            collection.results.extend(_join_summary(names[real], real, content, single))
+            collection.results.extend(_join_summary(name, real, content, single))
             if isinstance(content.get("best"), dict):
-                best = f"{names[real]}, best epochs"
+                best = f"{name}, best epochs"
                 collection.results.extend(_join_summary(best, real, content["best"], single))
         except ValueError as error:
-            collection.skipped.append((names[real], str(error)))
+            collection.skipped.append((name, str(error)))
     used = {part.name for result in collection.results for part in (*result.parts, result)}
     unused = [result for result in single.values() if result.name not in used]
     collection.results.extend(_join_siblings(unused))
@@ -123,11 +126,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
 
 
 def parse_result(name: str, content: dict[str, Any]) -> Result:
-    """The result that the content of a JSON file describes.
-
-    Args:
-        name: Path of the file, for the report.
-        content: Parsed JSON.
+    """The result that the content of a JSON file describes, under a name for the report.
 
     Raises:
         ValueError: ``metrics`` or ``protocol`` is missing, or there is no number in ``metrics``.
@@ -138,8 +137,18 @@ def parse_result(name: str, content: dict[str, Any]) -> Result:
     values = _numbers(metrics)
     if not values:
         raise ValueError("its 'metrics' hold no number")
-    intervals = _intervals(content.get("intervals"))
-    return Result(name, values, protocol, _split(protocol), intervals=intervals)
+    stated = content.get("intervals")
+    ends = {n: _numbers(v) for n, v in stated.items()} if isinstance(stated, dict) else {}
+    intervals = {n: (v[0], v[1]) for n, v in ends.items() if list(v) == [0, 1]}
+    split = protocol.get("split")
+    if isinstance(split, str) and split.isdecimal() and len(split) < 10:
+        split = int(split)
+    elif isinstance(split, bool) or not isinstance(split, int | str):
+        dataset = nested(protocol, "benchmark", "dataset")
+        # A list or dict in a file is no name; of sets without splits the test is "val".
+        known = dataset is None or str(dataset) in WITH_SPLITS
+        split = None if known else "val"
+    return Result(name, values, protocol, split, intervals=intervals)
 
 
 def count_of(value: Any) -> int | None:
@@ -191,43 +200,19 @@ def _read(path: str) -> dict[str, Any]:
     return printable_values(content)
 
 
-def _numbers(metrics: dict[Any, Any]) -> dict[Any, float]:
-    """The metrics that are numbers; one beyond all floats is infinite."""
+def _numbers(stated: Any) -> dict[Any, float]:
+    """The metrics, or entries of a list by index, that are numbers; one beyond all floats is
+    infinite.
+    """
     found = {}
-    for name, value in metrics.items():
+    items = dict(enumerate(stated)) if isinstance(stated, list) else stated
+    for name, value in items.items() if isinstance(items, dict) else ():
         if isinstance(value, int | float) and not isinstance(value, bool):
             try:
                 found[name] = float(value)
             except OverflowError:
                 found[name] = math.inf if value > 0 else -math.inf
     return found
-
-
-def _intervals(stated: Any) -> dict[str, tuple[float, float]]:
-    """The intervals that are two numbers."""
-    if not isinstance(stated, dict):
-        return {}
-    pairs = {n: _numbers(dict(enumerate(v))) for n, v in stated.items() if isinstance(v, list)}
-    return {n: (v[0], v[1]) for n, v in pairs.items() if len(v) == 2 and set(v) == {0, 1}}
-
-
-def _benchmark(protocol: dict[str, Any]) -> dict[str, Any]:
-    stated = protocol.get("benchmark")
-    if not isinstance(stated, dict):
-        return {}
-    # Values are used as dictionary keys later, so lists and dicts become text.
-    hashable = (str, int, float, type(None))
-    return {name: v if isinstance(v, hashable) else str(v) for name, v in stated.items()}
-
-
-def _split(protocol: dict[str, Any]) -> int | str | None:
-    split = protocol.get("split")
-    if isinstance(split, str) and split.isdecimal() and len(split) < 10:
-        return int(split)
-    if isinstance(split, int | str) and not isinstance(split, bool):
-        return split
-    dataset = _benchmark(protocol).get("dataset")
-    return None if dataset is None or dataset in WITH_SPLITS else "val"
 
 
 # -- joining splits ------------------------------------------------------------------------
@@ -240,24 +225,27 @@ def _join_summary(
 
     A split's own results file, where it still exists, takes precedence over the copied numbers.
     """
-    listed = content.get("splits")
+    listed, protocol = content.get("splits"), content.get("protocol")
     if not isinstance(listed, dict) or not listed:
         raise ValueError("lists no splits")
-    shared = content.get("protocol")
-    shared = shared if isinstance(shared, dict) else {}
+    shared = protocol if isinstance(protocol, dict) else {}
     parts: list[Result] = []
     deviations: list[str] = []
     for key, entry in sorted(listed.items()):
         if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
             raise ValueError(f"split {key!r:.40} is not a number with results")
-        metrics = entry.get("metrics")
-        copied = _numbers(metrics) if isinstance(metrics, dict) else {}
+        copied = _numbers(entry.get("metrics"))
         part = _part_file(path, entry.get("results"), single)
         if part is None:
             if not copied:
                 raise ValueError(f"split {key} has no metrics")
-            protocol = _part_protocol(shared, entry, int(key), len(parts))
-            part = Result(f"{name} (split {key})", copied, protocol, int(key))
+            # Its own file is gone: what the summary keeps of it.
+            own = {"benchmark": shared, **shared, "split": int(key), "videos": entry.get("videos")}
+            own.pop("failures", None)  # a sum over the splits; its own show in its videos
+            checkpoints = shared.get("checkpoint")
+            if isinstance(checkpoints, list):
+                own["checkpoint"] = dict(enumerate(checkpoints)).get(len(parts))
+            part = Result(f"{name} (split {key})", copied, own, int(key))
         elif any(part.metrics.get(n) != value for n, value in copied.items()):
             deviations.append(f"split {key} was measured again after {os.path.basename(name)}")
         parts.append(replace(part, split=int(key)))
@@ -267,9 +255,7 @@ def _join_summary(
 
 def _part_file(path: str, stated: Any, single: dict[str, Result]) -> Result | None:
     """The results file of a split: at the stated path, or relative to the ``splits.json``."""
-    if not isinstance(stated, str):
-        return None
-    for base in ("", os.path.dirname(path)):
+    for base in ("", os.path.dirname(path)) if isinstance(stated, str) else ():
         candidate = os.path.join(base, stated)
         real = os.path.realpath(candidate)
         if real in single:
@@ -280,19 +266,6 @@ def _part_file(path: str, stated: Any, single: dict[str, Result]) -> Result | No
             except ValueError:
                 return None
     return None
-
-
-def _part_protocol(
-    shared: dict[str, Any], entry: dict[str, Any], split: int, position: int
-) -> dict[str, Any]:
-    """The protocol of a split whose own file is gone, from what the ``splits.json`` keeps of it."""
-    protocol = {"benchmark": shared, **shared, "split": split, "videos": entry.get("videos")}
-    # A sum over the splits; the split's own failures show in its number of videos.
-    protocol.pop("failures", None)
-    checkpoints = shared.get("checkpoint")
-    if isinstance(checkpoints, list):
-        protocol["checkpoint"] = checkpoints[position] if position < len(checkpoints) else None
-    return protocol
 
 
 def _join_siblings(results: Sequence[Result]) -> list[Result]:

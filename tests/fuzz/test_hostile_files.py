@@ -54,9 +54,8 @@ from sce_video.inference.model_settings import ModelSettings, settings_from_conf
 from sce_video.jobs import Record, RecordStore
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting import comparability
-from sce_video.reporting.html_report import render_html
-from sce_video.reporting.markdown_report import render_markdown
 from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.report_pages import render_html, render_markdown
 from sce_video.reporting.result_files import collect_results
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
