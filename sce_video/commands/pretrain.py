@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import Parser, add_options, check_videos, number
-from sce_video.engine.config.changes import available_settings, parse_value, read_config
+from sce_video.engine.config.changes import parse_value, read_config
+from sce_video.engine.config.settings import available_settings
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     )
     from sce_video.engine.hooks.screen import ScreenProgressHook
     from sce_video.engine.logs import (
-        LocalVisBackend,
         MeanLogProcessor,
         MLflowVisBackend,
         TensorboardVisBackend,
@@ -41,7 +40,6 @@ __all__ = [
     "BudgetHook",
     "ChanceLevelHook",
     "CheckpointHook",
-    "LocalVisBackend",
     "LogReductionHook",
     "LoggerHook",
     "MLflowVisBackend",

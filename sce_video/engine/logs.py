@@ -19,14 +19,13 @@ from typing import Any
 import mmengine.visualization
 from mmengine.config import Config
 from mmengine.dist import master_only
-from mmengine.fileio import dump
 from mmengine.logging import print_log
 from mmengine.runner import LogProcessor
 from mmengine.visualization.vis_backend import BaseVisBackend, force_init_env
 
 from sce_video.registry import LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
-from sce_video.utils.files import append_text, write_error, write_text
+from sce_video.utils.files import write_error
 
 
 def warn_once_if_unwritable(logger: logging.Logger) -> None:
@@ -48,18 +47,6 @@ def warn_once_if_unwritable(logger: logging.Logger) -> None:
 
     for handler in logger.handlers:
         handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
-
-
-@VISBACKENDS.register_module()
-class LocalVisBackend(mmengine.visualization.LocalVisBackend):
-    """mmengine's files of scalars, in which a full disk leaves no half-written line."""
-
-    @force_init_env
-    def add_config(self, config: Config) -> None:
-        write_text(self._config_save_file, config.pretty_text)
-
-    def _dump(self, value_dict: dict, file_path: str, file_format: str) -> None:
-        append_text(file_path, dump(value_dict, file_format=file_format) + "\n")
 
 
 @VISBACKENDS.register_module()
@@ -166,7 +153,7 @@ class MeanLogProcessor(LogProcessor):
         return tag
 
 
-PROJECT = "sce_video"
+PROJECT = "sce_video"  # of Weights & Biases; the experiment of MLflow
 #: Name of a tracker: its backend, the module that it needs.
 TRACKERS = {"wandb": ("WandbVisBackend", "wandb"), "mlflow": ("MLflowVisBackend", "mlflow")}
 
@@ -198,12 +185,11 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
     Args:
         save_dir: Folder of the log; the visualizer gives it.
         run_dir: Work folder; its name is that of the run, and ``wandb/`` in it has local files.
-        project: Name of the project.
     """
 
-    def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:
+    def __init__(self, save_dir: str, run_dir: str) -> None:
         run = {"name": Path(run_dir).name, "group": Path(run_dir).name, "dir": run_dir}
-        super().__init__(save_dir, {"project": project, **run})
+        super().__init__(save_dir, {"project": PROJECT, **run})
 
     def _init_env(self) -> None:
         import wandb
@@ -247,14 +233,13 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
     Args:
         save_dir: Folder of the log; the visualizer gives it.
         run_dir: Work folder; its name is that of the run.
-        project: Name of the experiment.
     """
 
-    def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:
+    def __init__(self, save_dir: str, run_dir: str) -> None:
         server = os.environ.get("MLFLOW_TRACKING_URI")
         super().__init__(
             save_dir,
-            exp_name=project,
+            exp_name=PROJECT,
             run_name=Path(run_dir).name,
             tracking_uri=server or local_store(run_dir),
             artifact_location=None if server else Path(run_dir, "mlflow_files").as_uri(),

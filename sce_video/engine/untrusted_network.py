@@ -20,38 +20,29 @@ from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS
 
 #: Backbones whose constructors only make layers, by scope. mmaction2's others read files or the
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
-BACKBONES: dict[str, frozenset[str]] = {
+BACKBONES = {
     "sce_video": frozenset(
-        {"HFEncoder", "R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "S3D", "VisionTransformer3d"}
+        "HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D VisionTransformer3d".split()
     ),
     "mmaction": frozenset(
-        {
-            "C2D", "C3D", "MobileNetV2", "MobileNetV2TSM", "MViT", "ResNet", "ResNet2Plus1d",
-            "ResNet3d", "ResNet3dCSN", "ResNet3dLayer", "ResNet3dSlowFast", "ResNet3dSlowOnly",
-            "ResNetTIN", "ResNetTSM", "SwinTransformer3D", "TANet", "TimeSformer", "UniFormer",
-            "X3D",
-        }
+        "C2D C3D MobileNetV2 MobileNetV2TSM MViT ResNet ResNet2Plus1d ResNet3d ResNet3dCSN "
+        "ResNet3dLayer ResNet3dSlowFast ResNet3dSlowOnly ResNetTIN ResNetTSM SwinTransformer3D "
+        "TANet TimeSformer UniFormer X3D".split()
     ),
-}  # fmt: skip
+}
 #: Layers that the config of a backbone may name.
-LAYERS: dict[str, frozenset[str]] = {
+LAYERS = {
     "mmaction": frozenset(
-        {
-            "Conv2plus1d", "DividedSpatialAttentionWithNorm", "DividedTemporalAttentionWithNorm",
-            "FFNWithNorm", "SubBatchNorm3D",
-        }
+        "Conv2plus1d DividedSpatialAttentionWithNorm DividedTemporalAttentionWithNorm FFNWithNorm "
+        "SubBatchNorm3D".split()
     ),
     "mmengine": frozenset(
-        {
-            "BN", "BN1d", "BN2d", "BN3d", "SyncBN", "IN", "IN1d", "IN2d", "IN3d", "GN", "LN",
-            "Conv", "Conv1d", "Conv2d", "Conv3d", "ConvAWS", "ConvWS",
-            "ReLU", "ReLU6", "LeakyReLU", "PReLU", "RReLU", "ELU", "GELU", "SiLU", "Sigmoid",
-            "Tanh", "HSigmoid", "HSwish", "Swish", "Clamp", "Clip",
-            "DropPath", "Dropout", "NonLocal2d",
-            "MultiheadAttention", "FFN", "BaseTransformerLayer", "TransformerLayerSequence",
-        }
+        "BN BN1d BN2d BN3d SyncBN IN IN1d IN2d IN3d GN LN Conv Conv1d Conv2d Conv3d ConvAWS ConvWS "
+        "ReLU ReLU6 LeakyReLU PReLU RReLU ELU GELU SiLU Sigmoid Tanh HSigmoid HSwish Swish Clamp "
+        "Clip DropPath Dropout NonLocal2d MultiheadAttention FFN BaseTransformerLayer "
+        "TransformerLayerSequence".split()
     ),
-}  # fmt: skip
+}
 #: Models that :func:`checked_parts` lets a file name, beside data sets, transforms and metrics.
 _PARTS = ("AttentiveProbeHead", "I3DHead", "VideoDataPreprocessor")
 #: A metric that writes a file of any name.

@@ -25,7 +25,6 @@ from sce_video.utils.storage import is_url, split
 LOCK = "training.lock"
 #: Log folders of mmengine are named by the time of the start.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
-_SCALARS = "vis_data/scalars.json"  # of mmengine's LocalVisBackend, where a config names it
 #: What mmengine's CheckpointHook and our hooks write besides.
 _OTHERS = (
     *("best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
@@ -147,20 +146,14 @@ def counted(number: int, thing: str) -> str:
 
 def _logs_with_steps(folder: Path) -> list[Path]:
     """Log folders of the starts of a training that has logged a step, oldest first."""
-
-    def has_line_with(path: Path, words: str) -> bool:
-        if not path.is_file():
-            return False
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return any(words in line for line in file)
-
-    scalars = folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}")
-    found = {path.parents[1] for path in scalars if has_line_with(path, '"loss"')}
-    if has_line_with(folder / METRICS, '"kind": "train"'):
-        names = [Path(str(start.get("log"))).name for start in starts_of(folder)]
-        logs = {folder / name for name in names if fnmatch(name, _LOG_FOLDERS)}
-        found |= logs or {folder / METRICS}
-    return sorted(found)
+    metrics = folder / METRICS
+    if not metrics.is_file():
+        return []
+    with open(metrics, encoding="utf-8", errors="replace") as file:
+        if not any('"kind": "train"' in line for line in file):
+            return []
+    names = {Path(str(start.get("log"))).name for start in starts_of(folder)}
+    return sorted(folder / name for name in names if fnmatch(name, _LOG_FOLDERS)) or [metrics]
 
 
 class OverwriteHook(Hook):

@@ -76,15 +76,14 @@ def test_a_full_disk_at_a_checkpoint(videos, tmp_path):
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_logs_that_cannot_be_written_warn_once(videos, tmp_path, capsys):
-    """Log file, scalars, TensorBoard: the training goes on."""
-    backends = [dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")]
+    """Log file, rows, TensorBoard: the training goes on."""
     cfg = small_config(
         videos,
         tmp_path,
         default_hooks__checkpoint=dict(type="CheckpointHook", save_last=False, interval=99),
         train_cfg__max_epochs=5,
     )
-    cfg.visualizer = dict(type="Visualizer", vis_backends=backends)
+    cfg.visualizer = dict(type="Visualizer", vis_backends=[dict(type="TensorboardVisBackend")])
     before = threading.excepthook
     _, recorder = train_until_full(cfg, 3, size=1500)
     assert len(recorder.rows) == 10 and threading.excepthook == before
@@ -92,12 +91,10 @@ def test_logs_that_cannot_be_written_warn_once(videos, tmp_path, capsys):
     assert "Traceback" not in shown.out + shown.err and "Logging error" not in shown.err
     [log] = tmp_path.glob("*/*.log")
     assert shown.err.count(f"warning: cannot write {log}: File too large; the run goes on") == 1
-    for name in ("LocalVisBackend", "TensorboardVisBackend"):
-        assert shown.out.count(f"{name} writes no more in this run: ") == 1
+    assert shown.out.count("TensorboardVisBackend writes no more in this run: ") == 1
     assert shown.out.count(f"cannot write {tmp_path / 'metrics.jsonl'}: File too large; the ") == 1
-    for file in (*tmp_path.glob("*/vis_data/*.json"), tmp_path / "metrics.jsonl"):
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        assert [row["iter"] for row in rows] == list(range(1, len(rows) + 1)) and rows
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iter"] for row in rows] == list(range(1, len(rows) + 1)) and rows
 
 
 def test_a_config_that_cannot_be_written_ends_the_run(videos, tmp_path):

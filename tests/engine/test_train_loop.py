@@ -86,6 +86,7 @@ def names(folder) -> list[str]:
 def test_a_step_is_completed(videos, tmp_path):
     """A signal in the first of three micro-batches; resumed, the run equals the uninterrupted."""
     options = dict(train_dataloader__batch_size=2, optim_wrapper__accumulative_counts=3)
+    options["train_cfg__max_epochs"] = 2
     whole, uninterrupted = train(by_epoch(videos, tmp_path / "whole", **options))
     cfg = by_epoch(videos, tmp_path / "broken", **options)
     before_handlers = handlers()
@@ -95,7 +96,7 @@ def test_a_step_is_completed(videos, tmp_path):
     assert stopped.iter == 9 and names(tmp_path / "broken") == ["iter_9.pth"]
     cfg.resume = True
     resumed, after = train(cfg)
-    assert len(uninterrupted.rows) == 18 and before.rows + after.rows == uninterrupted.rows
+    assert len(uninterrupted.rows) == 12 and before.rows + after.rows == uninterrupted.rows
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
@@ -348,29 +349,26 @@ def losses(recorder):
     return [row[1] for row in recorder.rows]
 
 
-SWITCHES = {
-    "compile": (dict(compile=dict(backend="eager")), 1e-5),
-    "bfloat16": (
-        dict(optim_wrapper__type="MixedPrecisionOptimWrapper", optim_wrapper__dtype="bfloat16"),
-        0.3,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SWITCHES)
-def test_switches_change_speed_not_results(videos, tmp_path, plain, name, monkeypatch):
-    begun = []  # steps that CUDA graphs would be told of, as they reuse the outputs of a step
+def test_compiled_backbones_train_as_before(videos, tmp_path, plain, monkeypatch):
+    """What torch.compile does to a module is replaced by nothing: its own import takes seconds."""
+    begun, compiled = [], []  # steps that CUDA graphs would be told of, and compiled modules
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(1))
-    switch, tolerance = SWITCHES[name]
-    runner, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **switch))
-    assert len(begun) == (3 if name == "compile" else 0)
-    count = 3 if name == "compile" else 1  # in 16 bits steps differ from the second on
-    assert losses(recorder)[:count] == pytest.approx(losses(plain[1])[:count], abs=tolerance)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **o: compiled.append((self, o)))
+    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1, compile=dict(mode="default"))
+    runner, recorder = train(cfg)
+    assert len(begun) == 3 and losses(recorder) == losses(plain[1])
+    model = runner.model
+    assert compiled == [(b, {"mode": "default"}) for b in (model.backbone, model.target.backbone)]
+    assert set(model.state_dict()) == set(plain[0].model.state_dict())  # exchangeable
+
+
+def test_bfloat16_changes_speed_not_results(videos, tmp_path, plain):
+    wrapper = dict(
+        optim_wrapper__type="MixedPrecisionOptimWrapper", optim_wrapper__dtype="bfloat16"
+    )
+    runner, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **wrapper))
+    # In 16 bits steps differ from the second on.
+    assert losses(recorder)[0] == pytest.approx(losses(plain[1])[0], abs=0.3)
     assert all(map(math.isfinite, losses(recorder)))
     guarded = any(isinstance(part, SmallConv3d) for part in runner.model.modules())
-    assert guarded == (name == "bfloat16"), "two frames, and kernels of three"
-    if name == "compile":
-        assert runner.model.backbone._compiled_call_impl is not None
-        assert runner.model.target.backbone._compiled_call_impl is not None
-        names = set(runner.model.state_dict())
-        assert names == set(plain[0].model.state_dict())  # checkpoints can be exchanged
+    assert guarded, "two frames, and kernels of three"

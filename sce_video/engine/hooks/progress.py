@@ -26,6 +26,8 @@ from sce_video.utils.printable import printable_utf8
 from sce_video.utils.run_files import METRICS
 from sce_video.utils.tensors import HostValue
 
+BAD_FILES = "bad_files.jsonl"
+
 
 @HOOKS.register_module()
 class BadFileHook(Hook):
@@ -40,16 +42,15 @@ class BadFileHook(Hook):
         ValueError: ``max_bad_share`` outside 0 to 1.
     """
 
-    def __init__(self, max_bad_share: float = 0.05, filename: str = "bad_files.jsonl") -> None:
+    def __init__(self, max_bad_share: float = 0.05) -> None:
         if not 0.0 <= max_bad_share <= 1.0:
             raise ValueError(f"max_bad_share must be from 0 to 1, got {max_bad_share}")
         self.max_bad_share = max_bad_share
-        self.filename = filename
         self._fresh: list[tuple[str, str]] = []
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
-        path = Path(runner.work_dir) / self.filename
+        path = Path(runner.work_dir, BAD_FILES)
         if is_main_process() and runner.iter == 0:
             path.unlink(missing_ok=True)  # of an earlier run in the same folder
         self.report = BadFileReport(
@@ -82,7 +83,7 @@ class BadFileHook(Hook):
 
     def _add(self, runner, failures: list[tuple[str, str]]) -> None:
         try:
-            with warned_once(runner, self.filename):
+            with warned_once(runner, BAD_FILES):
                 self.report.add(failures)
             self.report.check()
         except TooManyBadFilesError as error:
