@@ -2,8 +2,7 @@
 
 Where videos have classes, the measure is kNN accuracy: each clip is classified by the clips of all
 other videos. Without classes it is retrieval: is the nearest of all other clips one of the same
-video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885), which needs
-no labels either.
+video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885).
 
 A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
 above 0. It is *no better* where it does not and the difference is below 5 points; without classes
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
+from sce_video.evaluation.functional.neighbours import knn_scores, rank
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
@@ -40,10 +39,8 @@ _K = 20
 def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str, float]:
     """Scores of networks on the same videos, and intervals of the differences, as numbers of a row.
 
-    Args:
-        features: (N, K, C) of K clips of N videos, of the ``trained`` network and those of
-            :data:`OTHERS`.
-        labels: (N,) classes of the videos, -1 for none.
+    Features (N, K, C) of K clips of N videos are those of the ``trained`` network and of
+    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none.
 
     Returns:
         ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
@@ -63,16 +60,12 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
         row[f"rank{suffix}"] = float(effective_rank(flat))
         if labelled:  # do the clips of other videos vote for a clip's class?
             classes_of = labels.repeat_interleave(clips)
-            scores = knn_scores(
-                flat, flat, classes_of, k=_K, query_groups=videos, gallery_groups=videos
-            )
+            scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
         elif clips > 1:  # is the nearest other clip one of the same video?
             rows = torch.arange(len(videos))
-            found = retrieval_hits(
-                flat, flat, videos, videos, ks=(1,), query_groups=rows, gallery_groups=rows
-            )
-            hits[name] = found[:, 0].double()
+            found = rank(flat, flat, videos, videos, k=1, groups=(rows, rows))
+            hits[name] = found.hits[:, 0].double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
     for name in hits.keys() - {"trained"}:

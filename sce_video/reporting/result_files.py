@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -83,11 +82,7 @@ class Collection:
 def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     """Read all results below folders, and those of files given directly.
 
-    Results of the three splits of one recipe that lie in three sibling folders, or that a
-    ``splits.json`` lists, are joined to their mean.
-
-    Args:
-        sources: Folders and JSON files.
+    Results of the three splits that a ``splits.json`` lists are joined to their mean.
 
     Raises:
         FileNotFoundError: One of them does not exist.
@@ -98,7 +93,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
-        if real in seen:
+        if real in seen:  # given twice, or linked
             continue
         seen.add(real)
         try:
@@ -109,6 +104,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
                 single[real] = parse_result(name, content)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
+    # After all files are read: a split's own file counts more than the numbers copied from it.
     for real, (name, content) in summaries.items():
         try:
             collection.results.extend(_join_summary(name, real, content, single))
@@ -118,8 +114,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
         except ValueError as error:
             collection.skipped.append((name, str(error)))
     used = {part.name for result in collection.results for part in (*result.parts, result)}
-    unused = [result for result in single.values() if result.name not in used]
-    collection.results.extend(_join_siblings(unused))
+    collection.results.extend(r for r in single.values() if r.name not in used)
     collection.results.sort(key=lambda result: result.name)
     collection.skipped.sort()
     return collection
@@ -249,8 +244,13 @@ def _join_summary(
         elif any(part.metrics.get(n) != value for n, value in copied.items()):
             deviations.append(f"split {key} was measured again after {os.path.basename(name)}")
         parts.append(replace(part, split=int(key)))
-    complete = [part.split for part in parts] == [1, 2, 3]
-    return [_mean(name, parts, deviations)] if complete else parts
+    if [part.split for part in parts] != [1, 2, 3]:
+        return parts
+    # The mean over the three splits, of the metrics that all of them have.
+    common = [n for n in parts[0].metrics if all(n in part.metrics for part in parts)]
+    metrics = {n: fmean(part.metrics[n] for part in parts) for n in common}
+    mean = Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts), tuple(deviations))
+    return [mean]
 
 
 def _part_file(path: str, stated: Any, single: dict[str, Result]) -> Result | None:
@@ -266,31 +266,3 @@ def _part_file(path: str, stated: Any, single: dict[str, Result]) -> Result | No
             except ValueError:
                 return None
     return None
-
-
-def _join_siblings(results: Sequence[Result]) -> list[Result]:
-    """Join splits 1, 2 and 3 of one benchmark that lie in three folders with the same parent."""
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        folder, file = os.path.split(result.name)
-        parent = os.path.dirname(folder)
-        best = nested(result.protocol, "checkpoint", "selected") is not None
-        name = f"{parent or '.'}, {file}" if best else parent or "."
-        benchmark = json.dumps(result.benchmark, sort_keys=True, default=str)
-        groups.setdefault(f"{name}\n{benchmark}", []).append(result)
-    joined = []
-    for key, group in groups.items():
-        splits = sorted(str(result.split) for result in group)
-        if group[0].benchmark.get("dataset") in WITH_SPLITS and splits == ["1", "2", "3"]:
-            ordered = sorted(group, key=lambda result: str(result.split))
-            joined.append(_mean(key.split("\n")[0], ordered, ()))
-        else:
-            joined.extend(group)
-    return joined
-
-
-def _mean(name: str, parts: Sequence[Result], deviations: Sequence[str]) -> Result:
-    """The mean over the three splits, of the metrics that all of them have."""
-    common = [n for n in parts[0].metrics if all(n in part.metrics for part in parts)]
-    metrics = {n: fmean(part.metrics[n] for part in parts) for n in common}
-    return Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts), tuple(deviations))

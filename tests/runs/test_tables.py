@@ -12,10 +12,9 @@ import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 
 from sce_video.commands import embed, evaluate, pretrain
-from sce_video.commands.predict import find_videos
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.inference.embed import EmbedOptions, embed_files
+from sce_video.inference.embed import embed_files
 from sce_video.inference.model import load_model
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
@@ -75,20 +74,6 @@ def test_metrics_and_features_are_the_same(runs, sources, tmp_path, monkeypatch)
     assert metrics[1]["protocol"]["test"]["type"] == "LanceVideoDataset"
     assert np.array_equal(features[0]["features"], features[1]["features"])
     assert np.array_equal(features[0]["labels"], features[1]["labels"])
-
-
-def test_rows_are_embedded_by_their_paths(runs, sources):
-    model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    files, rows = find_videos([sources["folder"]]), find_videos([sources["table"]])
-    assert [r.removeprefix(sources["table"]) for r in rows] == [
-        f.removeprefix(sources["folder"]) for f in files
-    ]
-    options = EmbedOptions(num_clips=2)
-    first, second = (
-        embed_files(model, paths, options) for paths in (files, [*rows, f"{rows[0]}x"])
-    )
-    assert np.array_equal(first.features, second.features)
-    assert second.failures == [(f"{rows[0]}x", "the table has no such row, or its import failed")]
 
 
 def test_facts_and_findings_are_those_of_the_folder(sources):

@@ -14,7 +14,7 @@ from helpers.training import REPO, make_videos
 from sce_video.engine.train_loop import ResumableTrainLoop
 from sce_video.runs import launch
 
-METHODS = ("byol", "lejepa", "moco", "moco_v3", "ressl", "sce", "simclr", "swav")
+METHODS = ("byol", "lejepa", "moco_v3", "sce", "swav")
 BATCH = 4
 
 

@@ -32,15 +32,9 @@ def check_class_numbers(
 def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
     """Whether the true class is among the k classes of the highest score: (N,) bool.
 
-    Of equal scores the class of lower index ranks first. A class of score -inf is never a hit.
-
-    Args:
-        scores: (N, number of classes).
-        labels: (N,) integers from 0.
-        k: 1 or more.
-
-    Raises:
-        ValueError: ``k < 1``, or a label that is not an integer below the number of classes.
+    Scores are (N, number of classes), labels (N,). Of equal scores the class of lower index ranks
+    first. A class of score -inf is never a hit. Raises ValueError: ``k < 1``, or a label that is
+    not an integer below the number of classes.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -65,9 +59,7 @@ def mean_class_accuracy(scores: Tensor, labels: Tensor) -> float:
 def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
     r"""The group of every path, for leave-one-group-out evaluation.
 
-    Args:
-        paths: N paths.
-        pattern: A regular expression with one group, searched in the path: ``r"person(\d+)"``.
+    The pattern is a regular expression with one group, searched in the path: ``r"person(\d+)"``.
 
     Returns:
         Group numbers (N,) int64, and the names of the groups in the order of their numbers.
@@ -104,16 +96,8 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
     equal scores count half. The accuracy of a pair is the mean of those of its classes, so it is
     0.5 for a classifier that always takes the same one, however many samples each has.
 
-    Args:
-        scores: (N, number of classes).
-        labels: (N,) integers from 0.
-        pairs: P pairs of labels; both have samples.
-
-    Returns:
-        (P,) float64, from 0 to 1.
-
-    Raises:
-        ValueError: a label out of range, or a class of a pair without samples.
+    Of scores (N, number of classes) and P pairs of labels (P,) float64, from 0 to 1. Raises
+    ValueError: a label out of range, or a class of a pair without samples.
     """
     check_class_numbers(labels, len(scores), "labels", scores.shape[1])
     accuracies = []

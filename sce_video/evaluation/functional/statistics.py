@@ -1,4 +1,4 @@
-"""Paired tests of two models on the same videos, and the correction for several of them."""
+"""Bootstrap intervals, paired tests of two models on the same videos, correction for several."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 _BLOCK = 2_000_000  # numbers drawn at a time
+#: Sign flips of the permutation test; the smallest p-value is one over this plus one.
+PERMUTATIONS = 10_000
+_FLIPS = 500  # at a time
 
 
 def bootstrap_intervals(
@@ -35,53 +38,8 @@ def bootstrap_intervals(
 
     Returns:
         (M, 2) lower and upper ends; None for fewer than two units, of which there is no interval.
-
-    Raises:
-        ValueError: no rows, sizes that differ, values that are not finite, a confidence outside
-            (0, 1), no resamples.
     """
     outcomes = np.asarray(outcomes, dtype=np.float64)
-    _check(outcomes, units, classes, confidence, resamples)
-    members = np.arange(len(outcomes))
-    if units is not None:
-        members = np.unique(units, return_inverse=True)[1].reshape(-1)
-    count = int(members.max()) + 1
-    if count < 2:
-        return None
-    random = np.random.default_rng(seed)
-    means = []
-    block = max(1, _BLOCK // len(outcomes))
-    for start in range(0, resamples, block):
-        draws = min(block, resamples - start)
-        # Offsets of count for each draw: one bincount then counts all draws apart.
-        drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
-        times = np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
-        means.append(_means(outcomes, classes, times[:, members].astype(np.float64)))
-    tail = (1 - confidence) / 2
-    return np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0).T
-
-
-def _means(outcomes: np.ndarray, classes: np.ndarray | None, times: np.ndarray) -> np.ndarray:
-    """The mean of the class means (draws, M) where row i was drawn ``times[:, i]`` times."""
-    parts: list = [slice(None)]
-    if classes is not None:
-        parts = [np.nonzero(classes == label)[0] for label in np.unique(classes)]
-    total, seen = np.zeros((len(times), outcomes.shape[1])), np.zeros((len(times), 1))
-    # Where a class was not drawn, the mean is that of the others.
-    for rows in parts:
-        sizes = times[:, rows].sum(axis=1, keepdims=True)
-        total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)  # 0 of a class not drawn
-        seen += sizes > 0
-    return total / seen
-
-
-def _check(
-    outcomes: np.ndarray,
-    units: np.ndarray | None,
-    classes: np.ndarray | None,
-    confidence: float,
-    resamples: int,
-) -> None:
     if outcomes.ndim != 2 or outcomes.size == 0:
         raise ValueError(f"an interval needs outcomes (N, M), got shape {outcomes.shape}")
     for name, values in (("units", units), ("classes", classes)):
@@ -94,11 +52,33 @@ def _check(
         raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
     if resamples < 1:
         raise ValueError(f"resamples must be 1 or more, got {resamples}")
-
-
-#: Sign flips of the permutation test; the smallest p-value is one over this plus one.
-PERMUTATIONS = 10_000
-_BLOCK_paired = 500
+    members = np.arange(len(outcomes))
+    if units is not None:
+        members = np.unique(units, return_inverse=True)[1].reshape(-1)
+    count = int(members.max()) + 1
+    if count < 2:
+        return None
+    parts: list = [slice(None)]
+    if classes is not None:
+        parts = [np.nonzero(classes == label)[0] for label in np.unique(classes)]
+    random = np.random.default_rng(seed)
+    means = []
+    block = max(1, _BLOCK // len(outcomes))
+    for start in range(0, resamples, block):
+        draws = min(block, resamples - start)
+        # Offsets of count for each draw: one bincount then counts all draws apart.
+        drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
+        times = np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
+        times = times[:, members].astype(np.float64)
+        total, seen = np.zeros((draws, outcomes.shape[1])), np.zeros((draws, 1))
+        # Where a class was not drawn, the mean is that of the others.
+        for rows in parts:
+            sizes = times[:, rows].sum(axis=1, keepdims=True)
+            total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)
+            seen += sizes > 0
+        means.append(total / seen)
+    tail = (1 - confidence) / 2
+    return np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0).T
 
 
 def paired_differences(
@@ -109,17 +89,9 @@ def paired_differences(
 ) -> np.ndarray:
     """What each video contributes to mean(second) - mean(first).
 
-    Args:
-        first: (N,) outcomes of one model.
-        second: (N,) of the other, of the same samples in the same order.
-        units: (N,) rows of equal values belong to one video. None: each row alone.
-        classes: (N,) labels, where the means are means of class means.
-
-    Returns:
-        (number of units,), their sum is the difference of the means.
-
-    Raises:
-        ValueError: no rows, or sizes that differ.
+    Outcomes are (N,), of the same samples in the same order; units and classes are those of
+    :func:`bootstrap_intervals`. Returns (number of units,): their sum is the difference of means.
+    Raises ValueError: no rows, or sizes that differ.
     """
     first, second = (np.asarray(v, dtype=np.float64) for v in (first, second))
     if first.ndim != 1 or len(first) == 0 or first.shape != second.shape:
@@ -136,10 +108,7 @@ def _by_unit(
     classes: np.ndarray | None,
     centred: bool = False,
 ) -> np.ndarray:
-    """What each unit contributes to the mean of (N,) values, or to the mean of the class means.
-
-    ``centred`` values are less the mean (of their class), so the contributions sum to 0.
-    """
+    """What each unit adds to the mean of values (N,); ``centred``, less the mean of their class."""
     labels = np.zeros(len(values), dtype=np.int64)
     if classes is not None:
         labels = np.unique(classes, return_inverse=True)[1].reshape(-1)
@@ -154,20 +123,14 @@ def _by_unit(
     return np.bincount(members, weights=parts)
 
 
-def paired_p_value(
-    differences: np.ndarray, *, permutations: int = PERMUTATIONS, seed: int = 0
-) -> float:
+def paired_p_value(differences: np.ndarray) -> float:
     """Two-sided p-value of "both models are equally good on each video".
 
     Under it each difference is as likely as its negative. Where all differences that are not 0
     have one size, as for accuracies, this is McNemar's exact test (McNemar 1947): the binomial
     distribution of the videos that only one of the two classifies rightly. Otherwise the signs are
-    flipped at random (Fisher's permutation test), and the observed signs count as one flip.
-
-    Args:
-        differences: See :func:`paired_differences`.
-        permutations: Number of random flips.
-        seed: Of the flips; the global random state is neither used nor changed.
+    flipped at random (Fisher's permutation test), and the observed signs count as one flip. The
+    ``differences`` are those of :func:`paired_differences`.
     """
     changed = differences[differences != 0]
     if len(changed) == 0:
@@ -176,13 +139,12 @@ def paired_p_value(
     if np.ptp(sizes) <= 1e-9 * sizes.max():
         return mcnemar_p_value(int((changed > 0).sum()), int((changed < 0).sum()))
     observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # sums in another order are as extreme
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     extreme = 0
-    for start in range(0, permutations, _BLOCK_paired):
-        shape = min(_BLOCK_paired, permutations - start), len(changed)
-        signs = 2 * random.integers(2, size=shape, dtype=np.int8) - 1
+    for _ in range(0, PERMUTATIONS, _FLIPS):
+        signs = 2 * random.integers(2, size=(_FLIPS, len(changed)), dtype=np.int8) - 1
         extreme += int((np.abs(signs @ changed) >= observed).sum())
-    return (1 + extreme) / (1 + permutations)
+    return (1 + extreme) / (1 + PERMUTATIONS)
 
 
 def seeds_test(
@@ -205,12 +167,8 @@ def seeds_test(
     has the degrees of freedom of Satterthwaite (1946), nearly those of the runs where their spread
     decides. A setting of one run is taken to spread as the other does.
 
-    Args:
-        first: (runs, N) outcomes of one setting.
-        second: (runs, N) of the other, of the same samples; one of the two has two runs or more.
-        units: See :func:`paired_differences`; two or more.
-        classes: Likewise.
-        confidence: Of the interval.
+    Outcomes are (runs, N), of the same samples; one of the two settings has two runs or more, and
+    there are two or more different units (as of :func:`bootstrap_intervals`).
     """
     from scipy.special import stdtr, stdtrit  # 0.4 s
 
@@ -244,11 +202,9 @@ def seeds_test(
 
 
 def mcnemar_p_value(only_first: int, only_second: int) -> float:
-    """McNemar's exact two-sided p-value: twice the binomial tail of the rarer case, at most 1.
+    """McNemar's exact two-sided p-value of the videos that only one model classifies rightly.
 
-    Args:
-        only_first: Videos that only the first model classifies rightly.
-        only_second: Videos that only the second classifies rightly.
+    Twice the binomial tail of the rarer case, at most 1.
     """
     count, term, tail = only_first + only_second, 1, 0
     for i in range(min(only_first, only_second) + 1):  # whole numbers: no rounding, no scipy

@@ -21,13 +21,7 @@ from sce_video.registry import METRICS
 class TopKAccuracy(RowMetric):
     """``top1, top5`` (0 to 1) and, of samples with several views, ``one_view_top1, one_view_top5``.
 
-    With k classes or fewer the top-k accuracy is 1.
-
-    Args:
-        ks: Values of k.
-
-    Raises:
-        ValueError: no k, or one below 1.
+    For ``ks`` of 1 or more. With k classes or fewer the top-k accuracy is 1.
     """
 
     kinds = ("recognition",)
@@ -70,11 +64,7 @@ class MeanClassAccuracy(RowMetric):
 
 
 def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
-    """Yield prefix and scores (N, C) of all views, then of the central view if kept.
-
-    Raises:
-        ValueError: no videos, or a label out of range; the message names the first video.
-    """
+    """Yield prefix and scores (N, C) of all views, then of the central view if kept."""
     if len(rows) == 0:
         raise ValueError(f"{rows.name}: no videos to compute an accuracy of")
     wrong = torch.nonzero((rows.labels < 0) | (rows.labels >= rows.num_classes)).flatten()
@@ -99,15 +89,10 @@ class AVAMeanAP(RowMetric):
     and the 95 % bootstrap interval of the mean over videos.
 
     Args:
-        ann_file: Key frames with ground truth, written by ``sce-video prepare ava``; None uses that
-            of the data set.
-        actions: ``ava_actions.json``, written by the same tool.
+        ann_file: Key frames with ground truth; None uses that of the data set.
+        actions: ``ava_actions.json``; both are written by ``sce-video prepare ava``.
         csv: File for the detections in the official form (a line per box and action), relative to
             the work dir; None for no file.
-
-    Raises:
-        FileNotFoundError: ``actions`` does not exist.
-        ValueError: ``actions`` is malformed.
     """
 
     kinds = ("detection",)
@@ -124,11 +109,7 @@ class AVAMeanAP(RowMetric):
         self.csv = csv
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class.
-
-        Raises:
-            ValueError: the data set gives no boxes, or there is no list of key frames.
-        """
+        """See the class; ValueError: the data set gives no boxes, or no list of key frames."""
         if rows.counts is None or not {"key", "boxes"} <= rows.columns.keys():
             raise ValueError("AVAMeanAP needs scores of boxes, of an AVADataset")
         ann_file = self.ann_file or (self.dataset_meta or {}).get("ann_file")
@@ -142,17 +123,12 @@ class AVAMeanAP(RowMetric):
         }
         # Row i of the matrix belongs to a box, not to a key frame.
         per_frame = rows.values.split(rows.counts.tolist())
-        found = {
-            key: (boxes, scores.numpy())
-            for key, boxes, scores in zip(
-                rows.columns["key"], rows.columns["boxes"], per_frame, strict=True
-            )
-            if len(scores)
-        }
+        frames = zip(rows.columns["key"], rows.columns["boxes"], per_frame, strict=True)
+        found = {key: (boxes, scores.numpy()) for key, boxes, scores in frames if len(scores)}
         result = evaluate_ava(truth, found, self.actions, resamples=RESAMPLES)
         if self.csv is not None:
             write_result_csv(self.folder / self.csv, found, self.actions)
-        per_class = {
+        self.details["per_class"] = {
             str(i): {
                 "name": result.names[i],
                 "AP": None if math.isnan(ap) else ap,
@@ -160,7 +136,6 @@ class AVAMeanAP(RowMetric):
             }
             for i, ap in result.per_class.items()
         }
-        self.details = {"per_class": per_class}
         self.provenance = {
             "videos": len({video for video, _ in found}),
             "key_frames": result.key_frames,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from sce_video.evaluation.functional import clusters
 from sce_video.evaluation.functional.clusters import (
     as_bytes,
     assign,
@@ -36,12 +37,13 @@ def test_k_means_finds_blobs_largest_first(blobs):
         k_means(x, 4001)
 
 
-def test_neighbours_in_cells_against_all_pairs(blobs):
+def test_neighbours_in_cells_against_all_pairs(blobs, monkeypatch):
     x, _ = blobs
     similar = (x @ x.T).numpy()
     np.fill_diagonal(similar, -np.inf)
     want = np.argsort(-similar, axis=1)[:, :5]
-    cosines, rows = neighbour_graph(x, 5, exact_rows=100, probes=3)
+    monkeypatch.setattr(clusters, "EXACT_ROWS", 300)
+    cosines, rows = neighbour_graph(x, 5)
     same = [len(set(a) & set(b)) for a, b in zip(rows.tolist(), want.tolist(), strict=True)]
     assert np.mean(same) > 0.95 * 5
     at = rows.numpy()

