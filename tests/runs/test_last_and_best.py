@@ -10,7 +10,7 @@ from helpers import image_trees
 from helpers.run_tool import load
 from helpers.training import REPO
 
-from sce_video.engine.training_record import selected_on
+from sce_video.engine.checkpoint import selected_on
 from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.reporting.comparability import selection_of
 from sce_video.runs import launch
