@@ -261,9 +261,8 @@ class FeatureExtractionLoop(BaseLoop):
     folder, which is on shared storage where there are several machines.
 
     Args:
-        runner: Its model gives representations (``mode="tensor"``).
-        dataloader: Config of the loader of the videos, or a loader, whose samples are embedded in
-            this process.
+        runner: Its model gives representations.
+        dataloader: Config of the loader of the videos, or a loader: then this process embeds.
         evaluator: Must be empty: ``test_evaluator = []``.
         out: The .npz file, relative to the work dir.
         max_views: Views of a video per forward pass; bounds the device memory.

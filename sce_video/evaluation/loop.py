@@ -143,8 +143,7 @@ class MultiViewTestLoop(BaseLoop):
 
     Args:
         runner: The runner.
-        dataloader: Loader, or its config, of the evaluated samples: the queries of metrics that
-            compare with a gallery.
+        dataloader: Loader, or its config, of the evaluated samples, the queries of a gallery.
         evaluator: Metrics, ours or mmengine's and mmaction2's (``AccMetric``).
         gallery_dataloader: The labelled set of neighbours and of the linear probe's training.
         group_pattern: Instead of a gallery: a regular expression with one group, searched in the
@@ -155,9 +154,8 @@ class MultiViewTestLoop(BaseLoop):
             outcome of each video for paired tests (``results_outcomes.npz``); None for no files.
         dump: A .npz file of the scores or features of every video, relative to the work dir; those
             of the gallery are written to ``NAME_bank.npz``. None for no file.
-        selection_dataloader: The labelled set on which one of the attentive probes of a grid is
-            selected, by its top-1 accuracy, before the test. It should be neither trained on nor
-            tested; results.json says what it was and how many tested videos are in it.
+        selection_dataloader: The labelled set, neither trained on nor tested, on which one of the
+            attentive probes of a grid is selected by its top-1 accuracy before the test.
 
     Raises:
         ValueError: no metric, or one that cannot be computed from this model; both or neither of

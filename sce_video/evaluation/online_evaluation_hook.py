@@ -47,22 +47,19 @@ class OnlineEvaluationHook(Hook):
         )]
 
     Args:
-        gallery: Loader, or its config, of the labelled set that neighbours are taken from. The
-            config may leave out the sampler and the collate function.
+        gallery: Loader, or its config, of the labelled set that neighbours are taken from.
         queries: Loader, or its config, of the evaluated set; without it each video of the gallery
             is compared with all others.
         group_pattern: A regular expression with one group, searched in the paths
             (``r"person(\d+)"``): a video is compared with those of other groups only.
-        metrics: Configs of metrics of features; None for kNN with 20 neighbours and the collapse
-            metrics.
+        metrics: Configs of metrics of features; None for kNN and the collapse metrics.
         interval: Epochs between two evaluations; the last epoch is always evaluated.
         out: JSON-lines file, relative to the work dir. A resumed run keeps the lines up to the
             epoch at which it resumes; a new run renames an older file.
         evaluate_at_start: Also evaluate the untrained network, as epoch 0.
 
     Raises:
-        ValueError: both ``queries`` and ``group_pattern``, ``interval < 1``, a metric that is not
-            computed from features, unlabelled videos.
+        ValueError: both ``queries`` and ``group_pattern``, a metric that is not of features.
     """
 
     priority = "LOW"

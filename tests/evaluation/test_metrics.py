@@ -249,13 +249,3 @@ def test_a_metric_without_outcomes_and_one_with_too_few():
     metric.outcomes = {"top1": torch.ones(3)}
     with pytest.raises(ValueError, match="outcomes of top1 have the shape .3,., there are 21"):
         outcomes_of([metric], rows_of(0))
-
-
-def test_a_damaged_file_is_named(tmp_path):
-    path = tmp_path / "x_outcomes.npz"
-    path.write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"x_outcomes.npz is not a file of outcomes"):
-        load_outcomes(path)
-    np.savez(path, paths=["a"], labels=[0], names=["top1"], outcomes=[[np.nan]], by_class=[0])
-    with pytest.raises(ValueError, match="must be finite"):
-        load_outcomes(path)

@@ -168,21 +168,14 @@ def test_the_loop_makes_every_sample_once(tmp_path):
     _Counted.made = 0
 
     def data(count, kind):
-        dataset = {"type": kind, "count": count}
-        return {
-            "batch_size": 5,
-            "dataset": dataset,
-            "collate_fn": {"type": "sce_video.collate_colours"},
-        }
+        dataset, collate = {"type": kind, "count": count}, {"type": "sce_video.collate_colours"}
+        return {"batch_size": 5, "dataset": dataset, "collate_fn": collate}
 
+    gallery = data(21, "ColourVideos")
     cfg = {
         "model": {"type": "TinyEncoder"},
         "test_dataloader": data(12, "Counted"),
-        "test_cfg": {
-            "type": "MultiViewTestLoop",
-            "gallery_dataloader": data(21, "ColourVideos"),
-            "dump": "f.npz",
-        },
+        "test_cfg": {"type": "MultiViewTestLoop", "gallery_dataloader": gallery},
         "test_evaluator": [{"type": "KNN"}, {"type": "SenseOfTime", "k": 3}],
         "default_scope": "sce_video",
         "work_dir": str(tmp_path),

@@ -148,12 +148,11 @@ def evaluate_ava(
 
     Args:
         ground_truth: By (video, second): boxes (n, 4), (x1, y1, x2, y2) in any one unit, and n
-            lists of action ids. Actions that are not scored are ignored.
+            lists of action ids.
         detections: By (video, second): boxes (m, 4) in the same unit and scores (m, 80) with
             column ``id - 1`` for an action; -inf where the box is no detection of that action.
         actions: The actions; those with ``scored`` are evaluated.
-        resamples: Draws of the videos for the bootstrap interval of the mean; 0 for no interval, as
-            there is none of a single video.
+        resamples: Draws for the bootstrap interval of the mean, of two or more videos.
 
     Raises:
         ValueError: no scored action, shapes that do not match, a ground-truth box with inverted

@@ -147,15 +147,9 @@ def fit_linear_probe(
     features are not used. Deterministic, in float64 on the CPU. If no class has two samples (of
     different groups) there is no validation split, and the middle of the grid is used.
 
-    Args:
-        features: (N, C).
-        labels: (N,) integers from 0; at least two classes.
-        groups: (N,) integers; the split holds out whole groups, as the test does.
-        l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the training features (of the groups) held out, by ``seed``.
-        seed: Of the split.
-        max_iter: Maximum number of L-BFGS iterations per fit.
-        on_fit: Called after each fit; there are :func:`num_fits`.
+    Features are (N, C), labels (N,) integers from 0 of two classes or more. ``val_fraction`` of the
+    samples, or of the ``groups`` (N,) as a whole, are held out by ``seed`` to select one of
+    ``l2_grid``; ``on_fit`` is called after each of the :func:`num_fits`.
 
     Raises:
         ValueError: features, labels or a grid that cannot be used, fewer than two classes.

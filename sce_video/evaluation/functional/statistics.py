@@ -33,8 +33,8 @@ def bootstrap_intervals(
         classes: (N,) labels; the mean over rows becomes the mean of the class means, over the
             classes that occur in a draw.
         confidence: Between 0 and 1.
-        resamples: Number of draws, the same ones for all columns.
-        seed: Of the draws; the global random state is neither used nor changed.
+        resamples: Number of draws by ``seed``, the same ones for all columns.
+        seed: See above.
 
     Returns:
         (M, 2) lower and upper ends; None for fewer than two units, of which there is no interval.

@@ -168,9 +168,7 @@ def many_shot(
     Every fit starts from the solution of the one before and takes at most ``max_iter`` iterations
     of L-BFGS; on large sets that is not to convergence. Of equal validation scores the first C of
     the grid counts. The bias is not penalised. Test data are used for the last score only.
-
-    The metric is one of :data:`METRICS`. The values of C are tried in the order of the grid; with
-    one there is no choice.
+    The values of C are tried in the order of the grid; with one there is no choice.
 
     Raises:
         ValueError: an unknown metric, an empty grid, parts that do not fit together.

@@ -214,10 +214,10 @@ def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
     kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
     columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
     for name, values in columns.items():
-        if values.shape != (len(rows),):
+        shape = tuple(values.shape)
+        if shape != (len(rows),):
             raise ValueError(
-                f"the outcomes of {name} have the shape {tuple(values.shape)}, there are "
-                f"{len(rows)} samples"
+                f"the outcomes of {name} have the shape {shape}, there are {len(rows)} samples"
             )
     if not columns:
         return None
@@ -294,11 +294,8 @@ def listed_metrics(
 
 def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
     """Settings of the metrics that have some, by their key."""
-    return {
-        metric.key: metric.settings()
-        for metric in metrics
-        if isinstance(metric, RowMetric) and metric.settings()
-    }
+    own = (metric for metric in metrics if isinstance(metric, RowMetric))
+    return {metric.key: metric.settings() for metric in own if metric.settings()}
 
 
 def for_each_group(

@@ -84,19 +84,6 @@ def test_unlisted_key_frames_are_left_out():
     assert ap_of_bend(other, detections) == 0.5
 
 
-def test_table_lists_best_first():
-    ground_truth = {("film", 902): truth((at(0), [1]), (at(50), [3]), (at(100), [3]))}
-    detections = {("film", 902): found((at(50), {3: 0.9}))}
-    table = evaluate_ava(ground_truth, detections, ACTIONS).table().splitlines()
-    assert [line.split() for line in table] == [
-        ["id", "action", "AP", "boxes"],
-        ["3", "kneel", "50.00", "2"],
-        ["1", "bend", "0.00", "1"],
-        ["80", "watch", "-", "0"],
-        ["mean", "of", "2", "of", "3", "actions", "25.00", "3"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("boxes", "table", "message"),
     [
