@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -334,10 +335,10 @@ class FeatureExtractionLoop(BaseLoop):
                 self._embed(job, store, own, len(job.ranges()) - len(due))
         return run_on_main_rank(lambda: self._write(job, provenance))
 
-    def _records_of_all(self, job: ExtractionJob) -> RecordStore:
+    @contextmanager
+    def _records_of_all(self, job: ExtractionJob) -> Iterator[RecordStore]:
         """The records of all ranks of this run and of earlier ones, which had others."""
-        store = RecordStore(self.parts / "records.sqlite", job.name)
-        try:
+        with RecordStore(self.parts / "records.sqlite", job.name) as store:
             # Of several records of an item the latest counts.
             for path in sorted(self.parts.glob("rank-*.sqlite")):
                 store.absorb(path)
@@ -346,10 +347,7 @@ class FeatureExtractionLoop(BaseLoop):
                     f"{self.parts} is of another checkpoint, data set or pipeline: give another "
                     f"--out, or remove {self.parts}"
                 )
-        except BaseException:
-            store.close()
-            raise
-        return store
+            yield store
 
     def _due(self, job: ExtractionJob) -> list[range]:
         """The items to embed, after a check that the file and the records are of this run."""

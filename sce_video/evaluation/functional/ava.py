@@ -83,10 +83,7 @@ def write_result_csv(path: str | Path, detections: Detections, actions: Sequence
     """Write results in the official form, lines of ``video,timestamp,x1,y1,x2,y2,action,score``.
 
     Sorted by video and second, scored actions alone, with the digits that float32 needs to be read
-    back exactly. The file is written atomically.
-
-    Returns:
-        Number of lines.
+    back exactly. The file is written atomically. Gives the number of lines.
     """
     ids, lines = sorted(action.id for action in actions if action.scored), 0
     with atomic_file(path) as unfinished:

@@ -38,8 +38,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"has {int(counts[scarce])} labelled samples: give fewer shots"
         )
     # A prefix of one permutation for every number of shots: draws are nested.
-    generator = torch.Generator().manual_seed(seed)
-    order = []
+    generator, order = torch.Generator().manual_seed(seed), []
     for label in classes:
         members = torch.nonzero(labels == label).flatten()
         order.append(members[torch.randperm(len(members), generator=generator)[: max(shots)]])
@@ -75,12 +74,10 @@ def few_shot_hits(
         ValueError: features or labels that cannot be used, one class only, a class with fewer
             samples than shots.
     """
-    for features, labels, name in (
-        (queries, query_labels, "queries"),
-        (gallery, gallery_labels, "gallery"),
-    ):
-        check_features(features, name)
-        check_class_numbers(labels, len(features), f"labels of the {name}")
+    check_features(queries, "queries")
+    check_features(gallery, "gallery")
+    check_class_numbers(query_labels, len(queries), "labels of the queries")
+    check_class_numbers(gallery_labels, len(gallery), "labels of the gallery")
     classes, targets = gallery_labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"two classes or more are needed, all labels are {classes.tolist()}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -61,23 +61,16 @@ def fit_logistic(
     """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` by L-BFGS with line search.
 
     Of x (N, C) float64 and y (N,) integers in [0, num_classes). ``l2`` is positive: the minimum is
-    then unique. The bias is not penalised. ``start``, weight and bias, is zeros by default.
-
-    Returns:
-        Weight (C, num_classes) and bias (num_classes,), float64.
+    then unique. The bias is not penalised. ``start`` and the result are weight (C, num_classes) and
+    bias (num_classes,), float64; zeros by default.
     """
     if l2 <= 0:
         raise ValueError(f"l2 must be positive, got {l2}")
     first = start or (x.new_zeros((x.shape[1], num_classes)), x.new_zeros(num_classes))
     weight, bias = (t.clone().requires_grad_() for t in first)
-    optimizer = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=max_iter,
-        tolerance_grad=1e-6,
-        tolerance_change=1e-10,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
+    options: dict[str, Any] = {"history_size": 20, "line_search_fn": "strong_wolfe"}
+    tolerances = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, **tolerances, **options)
 
     def closure() -> Tensor:
         optimizer.zero_grad()

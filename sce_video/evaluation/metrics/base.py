@@ -25,13 +25,7 @@ import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
-from sce_video.evaluation.features import (
-    as_integers,
-    as_matrix,
-    as_strings,
-    read_npz,
-    write_npz,
-)
+from sce_video.evaluation.features import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
@@ -65,15 +59,11 @@ class RowMetric(BaseMetric):
     :meth:`compute` may set, besides the numbers that it returns:
 
     Attributes:
-        details: Added to results.json.
-        provenance: Added to the provenance there (``protocol``).
-        text: Text for the log, printed after the metrics.
-        in_text: Names of metrics that the text shows, so they are not listed once more.
+        details: Added to results.json; ``provenance`` to its ``protocol``.
+        text: For the log, printed after the metrics, of which it shows those ``in_text``.
         outcomes: For each metric that is a mean over samples, its values (N,), 0 or 1 for an
-            accuracy. Test loops report a confidence interval of these metrics and keep the outcomes
-            for paired tests; a metric without outcomes has neither.
-        intervals: 95 % intervals of metrics that are no means over samples, None where there is
-            none.
+            accuracy: for its confidence interval and for paired tests.
+        intervals: 95 % intervals of metrics that are no means over samples, or None.
     """
 
     default_prefix = ""  # mmengine warns of None
