@@ -140,9 +140,7 @@ class ExtractionJob(NetworkJob):
     the forward passes of a batch, and an item is a batch. The processes build network and data set
     from their configs and the file of weights.
 
-    Args:
-        loop: What is extracted, from what, and where the weights are written.
-        fingerprint: Of all that the features depend on.
+    The ``loop`` tells what is extracted, from what; the ``fingerprint`` is that of all of it.
     """
 
     name = "extract"
@@ -239,8 +237,8 @@ class ExtractionJob(NetworkJob):
         """The samples of an item, of one that failed as unreadable; their features, else (0, 0)."""
         values, facts = np.empty((0, 0), np.float32), record.facts
         if not record.done:
-            why, paths = failure_of(record), sample_paths(self._dataset, list(indices))
-            return PartialRows(failures=[(path, why) for path in paths]), values
+            paths = sample_paths(self._dataset, list(indices))
+            return PartialRows(failures=[(path, failure_of(record)) for path in paths]), values
         if record.data:
             values = np.frombuffer(record.data, np.float32).reshape(len(facts["indices"]), -1)
         samples = PartialRows(
@@ -274,8 +272,7 @@ class FeatureExtractionLoop(BaseLoop):
         processes_per_gpu: Processes that share a GPU of the cluster.
 
     Raises:
-        ValueError: ``out`` is no .npz file or exists already, the records are of another
-            checkpoint, data set or pipeline, a wrong number, or an evaluator is given.
+        ValueError: ``out`` exists, or the records are of another checkpoint, data set or pipeline.
     """
 
     def __init__(

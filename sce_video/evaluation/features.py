@@ -126,8 +126,7 @@ def read_npz(
     Raises:
         FileNotFoundError: no such file.
         ValueError: not an .npz file, a member that is no array, has not the size that it states or
-            holds Python objects (they are never unpickled), a ``protocol`` that is not a JSON
-            object, a required array missing.
+            holds Python objects (never unpickled), no JSON in ``protocol``, an array missing.
     """
     arrays: dict[str, np.ndarray] = {}
     try:

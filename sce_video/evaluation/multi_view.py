@@ -34,8 +34,7 @@ def view_chunks(
     int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width), as
     :class:`~sce_video.datasets.transforms.PackVideo` makes them.
 
-    Yields:
-        uint8 (n, T, S, S, 3) in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
+    Views are uint8 (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")

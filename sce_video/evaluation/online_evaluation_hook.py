@@ -151,11 +151,8 @@ class OnlineEvaluationHook(Hook):
         return dict(compute_metrics(self.metrics, queries, gallery))
 
     def _report(self, runner: Runner, record: dict[str, Any]) -> None:
-        shown = ", ".join(
-            f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in record.items()
-        )
-        runner.logger.info(f"online evaluation: {shown}")
+        shown = (f"{n} {v:.4f}" if isinstance(v, float) else f"{n} {v}" for n, v in record.items())
+        runner.logger.info(f"online evaluation: {', '.join(shown)}")
         others = ("epoch", "iter", "videos", "failures", "seconds", "error")
         scalars = {f"evaluation/{name}": v for name, v in record.items() if name not in others}
         if scalars:

@@ -31,9 +31,7 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
     pretraining, and ``benchmark_problems`` what is unknown of it. ``resolved_config`` is that of
     the test; those of the trainings are in ``checkpoint``. ``chosen_on_test``, of a checkpoint that
-    a validation metric selected, says whether that was on the tested data.
-
-    The config of the runner may name what it reproduces: ``benchmark`` and ``split``. ``kind`` is
+    a validation metric selected, says whether that was on the tested data. ``kind`` is
     "recognition", "representation", "detection" or "features".
     """
     path = runner.cfg.get("load_from")

@@ -71,7 +71,6 @@ def load_transfer_parts(
     With ``tables``, a folder of ``{train,val,test}_labels.txt``, an image has several labels.
 
     Raises:
-        FileNotFoundError: no such file.
         ValueError: no labels, features of different sizes, or an image in two parts.
     """
     rows, labels, described, notes = {}, {}, {}, []

@@ -241,11 +241,3 @@ def test_clips_of_one_video_have_no_interval():
     intervals = outcomes_of([metric], rows).intervals()
     assert intervals == {"top1": None}
     assert "no interval: one video" in format_metric_lines(found, "title", intervals)
-
-
-def test_a_metric_without_outcomes_and_one_with_too_few():
-    metric = TopKAccuracy((1,))
-    assert outcomes_of([metric], rows_of(0)) is None
-    metric.outcomes = {"top1": torch.ones(3)}
-    with pytest.raises(ValueError, match="outcomes of top1 have the shape .3,., there are 21"):
-        outcomes_of([metric], rows_of(0))

@@ -144,20 +144,6 @@ def test_folders_are_classes_only_if_each_has_its_own():
     assert _folders_of_classes(SimpleNamespace()) is None
 
 
-def test_an_unreadable_file_is_counted_or_raises(videos, finetuned, tmp_path):
-    (tmp_path / "broken.mp4").write_bytes(b"not a video")
-    lines = (videos / "test_split1.txt").read_text() + f"{tmp_path / 'broken.mp4'} 0\n"
-    (tmp_path / "list.txt").write_text(lines)
-    ann = {"test_dataloader__dataset__ann_file": tmp_path / "list.txt"}
-    with pytest.raises(Exception, match=r"broken\.mp4"):
-        run_test(videos, finetuned, tmp_path, **ann)
-    results = run_test(
-        videos, finetuned, tmp_path, test_dataloader__dataset__on_error="skip", **ann
-    )
-    assert (results["protocol"]["videos"], results["protocol"]["failures"]) == (5, 1)
-    assert "broken.mp4" in results["failures"][0][0]
-
-
 # -- invalid input -----------------------------------------------------------------------------
 
 

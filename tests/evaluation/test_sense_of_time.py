@@ -226,7 +226,6 @@ def test_factors_of_the_toy_actions():
     [
         (["a_b", "c"], "{appearance}_{motion}", "the class 'c' has not the form"),
         (["a_b", "a_c"], "{appearance}_{motion}", "all classes have the same appearance"),
-        (["a_b"], "a_b", "different factors in braces"),
         (["a_b"], "{x}_{x}", "different factors in braces"),
     ],
 )

@@ -1,9 +1,8 @@
 """Accuracy from a few labelled samples of each class: nearest class mean and linear classifier.
 
-The protocol: of the labelled samples, ``shots`` of every class are drawn, classifiers are
-fitted on these alone, and all queries are classified; this is repeated for several draws. Nothing
-is tuned, since so few labels leave none for validation. Class means as in prototypical networks
-(Snell et al. 2017), repeated draws of labelled samples as in low-shot SVMs (Goyal et al. 2019).
+Of the labelled samples ``shots`` of every class are drawn several times, and classifiers are fitted
+on these alone. Nothing is tuned, since so few labels leave none for validation. Class means as in
+prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al. 2019).
 """
 
 from __future__ import annotations
@@ -69,10 +68,8 @@ def few_shot_hits(
     each class are drawn ``draws`` times, draw i by the seed ``seed + i``; the global random state
     is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)`` fits.
     The result is (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
-
-    Raises:
-        ValueError: features or labels that cannot be used, one class only, a class with fewer
-            samples than shots.
+    Raises ValueError: features or labels that cannot be used, one class only, a class with fewer
+    samples than shots.
     """
     check_features(queries, "queries")
     check_features(gallery, "gallery")

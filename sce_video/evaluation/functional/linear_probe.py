@@ -143,9 +143,7 @@ def fit_linear_probe(
     Features are (N, C), labels (N,) integers from 0 of two classes or more. ``val_fraction`` of the
     samples, or of the ``groups`` (N,) as a whole, are held out by ``seed`` to select one of
     ``l2_grid``; ``on_fit`` is called after each of the :func:`num_fits`.
-
-    Raises:
-        ValueError: features, labels or a grid that cannot be used, fewer than two classes.
+    Raises ValueError: features, labels or a grid that cannot be used, fewer than two classes.
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")

@@ -239,11 +239,7 @@ def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
 
 
 def load_outcomes(path: str | Path) -> Outcomes:
-    """Read a file of :func:`save_outcomes`; nothing is unpickled.
-
-    Raises:
-        FileNotFoundError, ValueError: no such file; another kind, damaged, or sizes that differ.
-    """
+    """Read a file of :func:`save_outcomes`; FileNotFoundError or ValueError if it is none."""
     required = ("paths", "labels", "names", "outcomes", "by_class")
     arrays, _ = read_npz(path, "a file of outcomes", required)
     values = as_matrix(path, arrays["outcomes"], "outcomes")

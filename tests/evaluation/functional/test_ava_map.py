@@ -217,13 +217,6 @@ def test_resampled_means_agree_with_a_loop(seed):
     assert evaluate_ava(ground_truth, detections, actions).interval is None
 
 
-def test_one_video_has_no_interval():
-    ground_truth = {("film", 902): truth((at(0), [1])), ("film", 903): truth((at(0), [1]))}
-    assert evaluate_ava(ground_truth, {}, ACTIONS, resamples=9).interval is None
-    nobody = {("a", 902): truth(), ("b", 902): truth()}
-    assert evaluate_ava(nobody, {}, ACTIONS, resamples=9).interval is None
-
-
 class _OneProcess:
     """Replaces the 32 processes that mmaction2's evaluation starts."""
 
