@@ -44,14 +44,11 @@ def fold_spatial_convolutions(module: nn.Module) -> int:
 
 
 def compile_backbones(model: nn.Module, options: Any) -> int:
-    """Compile every module named ``backbone``, in place; returns their number.
-
-    Args:
-        model: The bare model.
-        options: True, or a dict of torch.compile's arguments.
+    """Compile every module named ``backbone`` of a bare model, in place; returns their number.
 
     Raises:
-        ValueError: another value, or arguments that torch.compile refuses.
+        ValueError: ``options`` is not True or a dict of torch.compile's arguments, or it refuses
+            them.
     """
     if options is not True and not isinstance(options, dict):
         raise ValueError(
@@ -107,15 +104,13 @@ class _LeavesBf16(nn.Module):
 
 
 class SmallConv3d(_LeavesBf16, nn.Conv3d):
-    """A ``Conv3d`` that is right for small inputs in bf16, too."""
+    """A ``Conv3d`` that is right for small inputs in bf16, too; the same for the others."""
 
 
-class SmallConv2d(_LeavesBf16, nn.Conv2d):
-    """The same of ``Conv2d``."""
+class SmallConv2d(_LeavesBf16, nn.Conv2d): ...
 
 
-class SmallFoldedConv3d(_LeavesBf16, FoldedConv3d):
-    """The same of ``FoldedConv3d``."""
+class SmallFoldedConv3d(_LeavesBf16, FoldedConv3d): ...
 
 
 _CLASSES: dict[type, type] = {

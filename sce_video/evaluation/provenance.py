@@ -10,9 +10,14 @@ from typing import Any
 import torch
 from mmengine.runner import Runner
 
-from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
+from sce_video.engine.checkpoint import (
+    describe_checkpoint_file,
+    describe_network,
+    describe_samples,
+    file_sha256,
+    selected_on,
+)
 from sce_video.engine.config.snapshot import resolved_config
-from sce_video.engine.training_record import describe_network, describe_samples, selected_on
 from sce_video.published.sets import TRANSFER
 from sce_video.version import __version__
 

@@ -93,6 +93,7 @@ def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
         baseline = same[0] if same and result not in baselines else None
         claimed = reasons if result.benchmark else ()
         rows.append(OwnResult(result, describe_weights(result), baseline, claimed))
+    # Stable: random weights first, the others in the order of their files.
     rows.sort(key=lambda row: not row.random)
     # All metrics but those that few classes make trivial.
     classes = count_of(nested(results[0].protocol, "test", "num_classes"))
@@ -114,7 +115,7 @@ def _test_set(result: Result) -> tuple[Any, ...]:
     """What results must share to be compared with each other."""
     protocol, test = result.protocol, nested(result.protocol, "test")
     if not isinstance(test, dict):
-        return (result.name,)
+        return (result.name,)  # nothing is known to compare it by: a group of its own
     keys = ("data_root", "ann_file", "ann_sha256")
     return (
         protocol.get("kind"),
@@ -165,6 +166,7 @@ def describe_weights(result: Result) -> str:
     if nested(checkpoint, "path") is None:
         source = str(nested(checkpoint, "source") or "unknown weights")
         return _RANDOM[0] if source.startswith("random") else source
+    # The test of a classifier has two trainings behind it: its own, and the pretraining.
     origin, suffix = checkpoint, ""
     if protocol.get("kind") in ("recognition", "detection"):
         origin = protocol.get("pretrained")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from sce_video.published.paper_results import (
     IMAGE_RESULTS,
@@ -66,8 +66,7 @@ class Cell:
     measurements: tuple[Measurement, ...]
 
 
-@dataclass(frozen=True)
-class OtherResult:
+class OtherResult(NamedTuple):
     """A result that cannot be compared with any number of the paper, and why."""
 
     result: Result
@@ -104,7 +103,7 @@ class Report:
 
     def own(self) -> tuple[TestSetResults, ...]:
         """The other results by test set."""
-        return group_results([(other.result, other.reasons) for other in self.others])
+        return group_results(self.others)
 
     def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
         """Number of cells by status; a cell counts with its best measurement.
@@ -138,6 +137,7 @@ def assign_results(collection: Collection) -> Report:
         reasons: list[str] = []
         assigned = False
         for index, group in enumerate(groups):
+            # A split of a mean may have a number of its own in another table.
             for candidate in (result, *result.parts):
                 found = _measure(candidate, group, standalone=candidate is result)
                 if isinstance(found, Measurement):
@@ -161,6 +161,7 @@ def _with_mean(cell: Cell, cells: Sequence[Cell]) -> Cell:
         return cell
     table = cell.papers[0].table
     parts = [c for c in cells if c.papers[0].table == table and c is not cell]
+    # Reversed: of several results of one checkpoint the first counts.
     by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
     common = [w for w in by_weights[0] if w and all(w in found for found in by_weights)]
     means = []

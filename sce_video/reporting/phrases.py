@@ -152,6 +152,7 @@ def describe_evaluation(result: Result) -> str:
     """How a result was measured, in one line; for a mean, what the splits share and each split."""
     if not result.parts:
         return ", ".join(_evaluation_words(result))
+    # What the splits share is said once.
     words = [_evaluation_words(part) for part in result.parts]
     shared = [word for word in words[0] if all(word in others for others in words)]
     lines = [", ".join(shared)] if shared else []

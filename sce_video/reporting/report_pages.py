@@ -166,6 +166,7 @@ def render_html(report: Report) -> str:
     videos, images = report.with_videos, report.with_images
     shown = (*(report.cells if videos else ()), *(report.images if images else ()))
     counts = report.status_counts(shown)
+    # The page has everything, folded where a half of the paper has no result.
     missing, ablations = _missing(report)
     missing_on_images = missing_images(report)
 
@@ -249,7 +250,7 @@ def write_report(path: str | os.PathLike[str], text: str) -> None:
         ValueError: The file exists and is not a report written by this function.
     """
     path = Path(path)
-    if path.exists():
+    if path.exists():  # a file of the user's own may have that name
         with open(path, encoding="utf-8", errors="replace") as file:
             if TITLE not in file.read(500):
                 raise ValueError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -38,7 +37,6 @@ class Result:
         protocol: What the file states about the evaluation.
         split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
-        deviations: Inconsistencies between the files of a mean.
         intervals: 95 % confidence intervals by metric, of the files that state them.
     """
 
@@ -47,7 +45,6 @@ class Result:
     protocol: dict[str, Any]
     split: int | str | None = None
     parts: tuple[Result, ...] = ()
-    deviations: tuple[str, ...] = ()
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -83,11 +80,7 @@ class Collection:
 def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     """Read all results below folders, and those of files given directly.
 
-    Results of the three splits of one recipe that lie in three sibling folders, or that a
-    ``splits.json`` lists, are joined to their mean.
-
-    Args:
-        sources: Folders and JSON files.
+    Results of the three splits that a ``splits.json`` lists are joined to their mean.
 
     Raises:
         FileNotFoundError: One of them does not exist.
@@ -98,7 +91,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
-        if real in seen:
+        if real in seen:  # given twice, or linked
             continue
         seen.add(real)
         try:
@@ -109,6 +102,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
                 single[real] = parse_result(name, content)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
+    # After all files are read: those of the splits are among them.
     for real, (name, content) in summaries.items():
         try:
             collection.results.extend(_join_summary(name, real, content, single))
@@ -118,8 +112,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
         except ValueError as error:
             collection.skipped.append((name, str(error)))
     used = {part.name for result in collection.results for part in (*result.parts, result)}
-    unused = [result for result in single.values() if result.name not in used]
-    collection.results.extend(_join_siblings(unused))
+    collection.results.extend(r for r in single.values() if r.name not in used)
     collection.results.sort(key=lambda result: result.name)
     collection.skipped.sort()
     return collection
@@ -223,74 +216,26 @@ def _join_summary(
 ) -> list[Result]:
     """The mean over the splits that a ``splits.json`` lists; fewer than three stay single results.
 
-    A split's own results file, where it still exists, takes precedence over the copied numbers.
+    Each is the results file of the split, at the stated path or relative to the ``splits.json``.
     """
-    listed, protocol = content.get("splits"), content.get("protocol")
+    listed = content.get("splits")
     if not isinstance(listed, dict) or not listed:
         raise ValueError("lists no splits")
-    shared = protocol if isinstance(protocol, dict) else {}
     parts: list[Result] = []
-    deviations: list[str] = []
     for key, entry in sorted(listed.items()):
         if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
             raise ValueError(f"split {key!r:.40} is not a number with results")
-        copied = _numbers(entry.get("metrics"))
-        part = _part_file(path, entry.get("results"), single)
-        if part is None:
-            if not copied:
-                raise ValueError(f"split {key} has no metrics")
-            # Its own file is gone: what the summary keeps of it.
-            own = {"benchmark": shared, **shared, "split": int(key), "videos": entry.get("videos")}
-            own.pop("failures", None)  # a sum over the splits; its own show in its videos
-            checkpoints = shared.get("checkpoint")
-            if isinstance(checkpoints, list):
-                own["checkpoint"] = dict(enumerate(checkpoints)).get(len(parts))
-            part = Result(f"{name} (split {key})", copied, own, int(key))
-        elif any(part.metrics.get(n) != value for n, value in copied.items()):
-            deviations.append(f"split {key} was measured again after {os.path.basename(name)}")
+        stated = str(entry.get("results"))
+        candidates = [stated, os.path.join(os.path.dirname(path), stated)]
+        files = [file for file in candidates if os.path.isfile(file)]
+        if not files:
+            raise ValueError(f"split {key} has no results at {stated:.200}")
+        part = single.get(os.path.realpath(files[0]))
+        part = part or parse_result(_displayed(files[0]), _read(files[0]))
         parts.append(replace(part, split=int(key)))
-    complete = [part.split for part in parts] == [1, 2, 3]
-    return [_mean(name, parts, deviations)] if complete else parts
-
-
-def _part_file(path: str, stated: Any, single: dict[str, Result]) -> Result | None:
-    """The results file of a split: at the stated path, or relative to the ``splits.json``."""
-    for base in ("", os.path.dirname(path)) if isinstance(stated, str) else ():
-        candidate = os.path.join(base, stated)
-        real = os.path.realpath(candidate)
-        if real in single:
-            return single[real]
-        if os.path.isfile(candidate):
-            try:
-                return parse_result(_displayed(candidate), _read(candidate))
-            except ValueError:
-                return None
-    return None
-
-
-def _join_siblings(results: Sequence[Result]) -> list[Result]:
-    """Join splits 1, 2 and 3 of one benchmark that lie in three folders with the same parent."""
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        folder, file = os.path.split(result.name)
-        parent = os.path.dirname(folder)
-        best = nested(result.protocol, "checkpoint", "selected") is not None
-        name = f"{parent or '.'}, {file}" if best else parent or "."
-        benchmark = json.dumps(result.benchmark, sort_keys=True, default=str)
-        groups.setdefault(f"{name}\n{benchmark}", []).append(result)
-    joined = []
-    for key, group in groups.items():
-        splits = sorted(str(result.split) for result in group)
-        if group[0].benchmark.get("dataset") in WITH_SPLITS and splits == ["1", "2", "3"]:
-            ordered = sorted(group, key=lambda result: str(result.split))
-            joined.append(_mean(key.split("\n")[0], ordered, ()))
-        else:
-            joined.extend(group)
-    return joined
-
-
-def _mean(name: str, parts: Sequence[Result], deviations: Sequence[str]) -> Result:
-    """The mean over the three splits, of the metrics that all of them have."""
+    if [part.split for part in parts] != [1, 2, 3]:
+        return parts
+    # The mean over the three splits, of the metrics that all of them have.
     common = [n for n in parts[0].metrics if all(n in part.metrics for part in parts)]
     metrics = {n: fmean(part.metrics[n] for part in parts) for n in common}
-    return Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts), tuple(deviations))
+    return [Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts))]

@@ -219,8 +219,9 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
     for axis, column in zip(axes, table.columns, strict=True):
         _draw_column(axis, table, column)
     axes[0].set_yticks(range(len(table.rows)), [name for name, _, _ in table.rows])
-    axes[0].invert_yaxis()
+    axes[0].invert_yaxis()  # the first point on top, as in the table
     figure.suptitle(table.title, fontsize=11)
+    # One legend for all columns, each kind of mark once.
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()

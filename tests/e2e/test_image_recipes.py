@@ -79,32 +79,3 @@ def test_baselines_on_cifar10(repo, tmp_path, method):
     assert all(math.isfinite(loss) for loss in logged(shown, "loss"))
     assert [line["epoch"] for line in evaluated] == [0, 2]
     assert all(0 <= line["knn_top1"] <= 1 and line["videos"] == 20 for line in evaluated)
-
-
-def test_a_pretraining_is_tested_by_its_own_recipe(repo, tmp_path):
-    """kNN (k 200) and a linear probe of STL10's test images, by its labelled training images."""
-    root = image_trees.make_stl10(tmp_path / "stl10", per_class=2, unlabeled=32)
-    parts = ("train_dataloader", "test_dataloader", "test_cfg.gallery_dataloader")
-    hook = "default_hooks.online_evaluation"
-    options = [
-        option
-        for part in (*parts, f"{hook}.gallery", f"{hook}.queries")
-        for option in (
-            f"{part}.dataset.data_root={root}",
-            f"{part}.dataset.check_counts=False",
-            f"{part}.num_workers=0",
-        )
-    ]
-    small = ["train_dataloader.persistent_workers=False", "train_dataloader.batch_size=16"]
-    options = [*options, *small, "model.queue_size=32", "model.shuffle_bn_splits=2"]
-    recipe = "sce/sce_r18_1xb256-96-200e_stl10"
-    shown, _, _ = train(repo, recipe, tmp_path / "run", *options)
-    assert "32 images without labels" in shown
-    done = run_tool(
-        *("test.py", repo / f"configs/{recipe}.py", tmp_path / "run/epoch_2.pth"),
-        *("--work-dir", tmp_path / "test", "--out", tmp_path / "results.json"),
-        *("--cfg-options", *SMALL, *options),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    metrics = json.loads((tmp_path / "results.json").read_text())["metrics"]
-    assert {"knn_top1", "linear_top1", "feature_std"} <= set(metrics)

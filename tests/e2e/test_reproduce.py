@@ -27,7 +27,7 @@ from sce_video.evaluation import load_features
 
 pytestmark = pytest.mark.slow
 
-EPOCHS = 2
+EPOCHS = 1
 CLASSES = 4  # of every generated data set
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.host_waits import host_waits
-from helpers.training import make_videos, train
+from helpers.training import train
 from mmengine.hooks import Hook
 
 from sce_video.engine.config.load import load_config
@@ -50,11 +50,6 @@ class CountWaits(Hook):
     def after_train_iter(self, runner, *_, **__):
         self._context.__exit__(None, None, None)
         self.found.append(dict(self._counts))
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))
 
 
 def config(repo: Path, videos: Path, work_dir: Path, name: str, **changes):

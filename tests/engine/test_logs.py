@@ -6,18 +6,10 @@ import os
 import time
 
 import pytest
-from helpers.training import REPO, make_videos, small_config, train
+from helpers.training import small_config, train
 
-from sce_video.commands import pretrain as pretrain_command
-from sce_video.commands import train as train_command
 from sce_video.engine.logs import add_trackers, local_store
 from sce_video.pages.curves import read_scalars
-from sce_video.runs.launch import training_config
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))
 
 
 def tracked(videos, folder, name):
@@ -64,16 +56,3 @@ def test_a_tracker_that_is_not_there(monkeypatch, videos, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="--track wandb needs a package: pip install wandb"):
         add_trackers(cfg, ["wandb"])
-
-
-def test_the_option_of_the_commands(tmp_path):
-    pytest.importorskip("wandb")
-    pytest.importorskip("mlflow")
-    config = REPO / "configs/quickstart/sce_toy_actions.py"
-    args = train_command.parse_args([str(config), "--track", "wandb", "--track", "mlflow"])
-    cfg = training_config(config, work_dir=tmp_path, track=args.track)
-    kinds = [backend["type"] for backend in cfg.visualizer.vis_backends]
-    assert kinds == ["TensorboardVisBackend", "WandbVisBackend", "MLflowVisBackend"]
-    assert cfg.visualizer.vis_backends[1].run_dir == str(tmp_path)
-    args, _ = pretrain_command.parse_args(["videos", "--out", "run", "--track", "mlflow"])
-    assert args.track == ["mlflow"]

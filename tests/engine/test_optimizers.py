@@ -176,12 +176,9 @@ def test_state_is_saved_and_loaded_bit_by_bit(tmp_path):
     ("settings", "message"),
     [
         (dict(lr=-1.0), "lr must .* got -1.0"),
-        (dict(lr=float("nan")), "lr must .* got nan"),
         (dict(lr=1.0, momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),
-        (dict(lr=1.0, momentum=-0.1), "got -0.1"),
         (dict(lr=1.0, weight_decay=-1e-6), "weight_decay must .* got -1e-06"),
         (dict(lr=1.0, trust_coefficient=0.0), "trust_coefficient must be above 0"),
-        (dict(lr=1.0, trust_coefficient=-1.0), "trust_coefficient must .* got -1.0"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

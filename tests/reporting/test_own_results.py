@@ -124,15 +124,3 @@ def test_training_from_random_weights_is_the_baseline_of_finetuning():
 )
 def test_what_was_evaluated(checkpoint, words):
     assert words in describe_weights(representation("a.json", checkpoint))
-
-
-def test_a_published_set_with_unknown_pretraining_says_what_is_unknown():
-    why = "a.pth has no record of its training"
-    content = results(
-        {"top1": 0.9}, "finetune", "hmdb51", split=1, benchmark={"pretrained_on": "unknown"},
-        changes={"benchmark_problems": {"pretrained_on": why}},
-    )  # fmt: skip
-    built = assign_results(Collection([parse_result("a.json", content)]))
-    assert not any(cell.measurements for cell in built.cells)
-    for text in (render_markdown(built).replace("\\", ""), render_html(built)):
-        assert f"pretraining data: {why}" in text and "HMDB51, finetuned, split 1" in text

@@ -141,21 +141,6 @@ def test_what_differs_from_the_published_number_is_named(result, metric, publish
     assert found.startswith(remark)
 
 
-def test_a_mean_of_splits_is_not_a_number_of_split_1(tmp_path):
-    """Of the pretraining on Kinetics-200 the paper has split 1 only."""
-    for split in (1, 2, 3):
-        stated = {"pretraining": "sce_baseline"}
-        content = results(
-            {"top1": 0.86}, "finetune", "ucf101", source=K200, split=split, benchmark=stated
-        )
-        (tmp_path / f"split{split}").mkdir()
-        write_json(tmp_path / f"split{split}/results.json", content)
-    (mean,) = collect_results([tmp_path]).results
-    wanted = "of mean of 3 splits, the published number is of split 1"
-    assert deviations_of(mean, "top1", 86.3) == [wanted]
-    assert deviations_of(mean.parts[0], "top1", 86.3) == []
-
-
 def test_the_data_file_has_all_values_and_is_no_result(tmp_path):
     rows = [("a", "n", {"K200": Measured((64.0, 65.0), 2, 64.8, "", ("first",))})]
     write_json(tmp_path / "s.json", as_data(table(rows, ("A note.",))))

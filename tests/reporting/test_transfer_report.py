@@ -48,14 +48,6 @@ def test_the_mean_is_that_of_all_eleven_sets_of_one_checkpoint():
     assert len(measured(report_of(*contents))) == 11, "of two checkpoints"
 
 
-def test_deviations_of_one_set_are_those_of_the_mean():
-    contents = [many_shot(name) for name in MANY_SHOT]
-    contents[3]["protocol"]["validation"] = {}
-    report = report_of(*contents)
-    (mean,) = (c.measurements for c in report.images if c.papers[0].dataset == "many_shot_mean")
-    assert mean[0].deviations == ("C given, the paper's chosen among 45",)
-
-
 def test_low_shot_fills_a_cell_for_each_number_of_images():
     metrics = {"low_shot_map_16": 0.79, "low_shot_map_full": 0.88, "low_shot_map_1": 0.5}
     found = measured(report_of(transferred("low_shot_svm", "voc2007", metrics)))

@@ -58,10 +58,7 @@ def test_the_chance_level_of_a_recipe(name):
 @pytest.mark.parametrize(
     "model",
     [
-        None,
-        {},
-        {"type": "NoSuchMethod"},
-        {"type": "Recognizer3D"},
+        *(None, {"type": "NoSuchMethod"}, {"type": "Recognizer3D"}),
         {"type": "SCE", "projector": {"type": "Visualizer"}},
         {"type": "SCE", "queue_size": "many"},
     ],

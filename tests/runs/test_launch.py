@@ -7,35 +7,12 @@ from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
-    TooManyBadFilesError,
     VideoDataset,
     VideoDecodeError,
-    WorkerCrashError,
 )
-from sce_video.datasets.loading.batches import SharedMemoryError
-from sce_video.datasets.readers.errors import VideoTimeoutError
 from sce_video.engine import TrainingStepError
 from sce_video.models import SCE
 from sce_video.utils.command import explain
-from sce_video.utils.distributed import OtherRankError
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("tau must be positive"),
-        PermissionError(13, "Permission denied", "/readonly"),
-        VideoTimeoutError("a.mp4", "timed out"),
-        WorkerCrashError("a loader worker crashed"),
-        SharedMemoryError("no shared memory"),
-        TooManyBadFilesError("3 of 10 files cannot be decoded"),
-        OtherRankError("embedding failed on rank 1: ValueError: no"),
-    ],
-)
-def test_wrong_values_and_paths_are_one_line(error):
-    message = explain(error)
-    assert message == str(error) and "\n" not in message
-    assert explain(RuntimeError("VideoDecodeError: a")) is None
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError])

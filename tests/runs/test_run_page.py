@@ -18,7 +18,6 @@ from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.work_dir import is_locked, locked_folder
 from sce_video.evaluation.features import load_features
 from sce_video.runs import page as run_page
-from sce_video.runs.compare import write_comparison
 from sce_video.runs.folder import read_run
 from sce_video.runs.page import PageOptions, train_with_page, write_run_page
 from sce_video.utils.run_files import HISTORY, PAGE, PAGE_FEATURES, append_row
@@ -131,9 +130,7 @@ def test_half_written_and_damaged_logs(run):
     record = read_run(run)
     rows = [row for row in map(json.loads, lines) if row["kind"] == "train"]
     assert [row["iter"] for row in record.scalars] == [row["iter"] for row in rows]
-    (note,) = record.notes
-    assert "2 lines of the log are damaged" in note and "line 1 is not JSON" in note
-    assert "2 lines of the log" in page_of(run, videos=0)
+    assert "2 lines of the log are damaged" in record.notes[0]
 
 
 def test_features_of_a_file(run, tmp_path):
@@ -147,11 +144,8 @@ def test_features_of_a_file(run, tmp_path):
 
 
 def test_a_running_training_is_shown_as_running(run):
-    assert not is_locked(run)
     with locked_folder(run):
-        assert is_locked(run)
-        html = page_of(run, videos=0)
-    assert '<span class="state running">' in html and "still running" in html
+        assert '<span class="state running">' in page_of(run, videos=0)
     assert not is_locked(run)
 
 
@@ -164,10 +158,8 @@ def test_the_commands(run, tmp_path, capsys):
     assert (run / "report.md").is_file() and "25.00 %" in (run / PAGE).read_text()
     other = shutil.copytree(run, tmp_path / "other")
     out = tmp_path / "c.html"
-    assert main(["compare", str(run), str(other), "--out", str(out)]) == 0
-    assert "The configs of these runs are the same" in out.read_text()
     change_config(other, "tau_m=0.05", "tau_m=0.07")
-    write_comparison([run, other], out)
+    assert main(["compare", str(run), str(other), "--out", str(out)]) == 0
     html = out.read_text()
     assert "model.tau_m" in html and "model.queue_size" not in html
     capsys.readouterr()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -226,19 +225,6 @@ def test_an_error_of_the_runner_itself_ends_the_others_at_once(sweep, monkeypatc
         sweep.run([waiting], [sweep.step("a")], jobs=2)
     assert (sweep.out / "pretrain/x/signals").read_text().split() == ["15"]
     assert step_state(sweep.out, waiting) == "interrupted"
-
-
-def test_two_runs_in_one_folder_do_every_step_once(sweep):
-    chains = [[sweep.step("a"), sweep.step("b")], [sweep.step("c")]]
-    context = multiprocessing.get_context("fork")
-    runs = [context.Process(target=sweep.run, args=chains) for _ in range(2)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join(60)
-    assert [run.exitcode for run in runs] == [0, 0]
-    assert sorted(sweep.calls()) == ["a", "b", "c"]
-    assert all(step_state(sweep.out, step) == "done" for chain in chains for step in chain)
 
 
 def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):

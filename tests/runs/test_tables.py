@@ -12,10 +12,9 @@ import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 
 from sce_video.commands import embed, evaluate, pretrain
-from sce_video.commands.predict import find_videos
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.inference.embed import EmbedOptions, embed_files
+from sce_video.inference.embed import embed_files
 from sce_video.inference.model import load_model
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
@@ -77,20 +76,6 @@ def test_metrics_and_features_are_the_same(runs, sources, tmp_path, monkeypatch)
     assert np.array_equal(features[0]["labels"], features[1]["labels"])
 
 
-def test_rows_are_embedded_by_their_paths(runs, sources):
-    model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    files, rows = find_videos([sources["folder"]]), find_videos([sources["table"]])
-    assert [r.removeprefix(sources["table"]) for r in rows] == [
-        f.removeprefix(sources["folder"]) for f in files
-    ]
-    options = EmbedOptions(num_clips=2)
-    first, second = (
-        embed_files(model, paths, options) for paths in (files, [*rows, f"{rows[0]}x"])
-    )
-    assert np.array_equal(first.features, second.features)
-    assert second.failures == [(f"{rows[0]}x", "the table has no such row, or its import failed")]
-
-
 def test_facts_and_findings_are_those_of_the_folder(sources):
     found = {kind: examine_folder(videos) for kind, videos in sources.items()}
     expected = vars(found["folder"]) | {"folder": sources["table"]}
@@ -99,19 +84,16 @@ def test_facts_and_findings_are_those_of_the_folder(sources):
     assert [finding.level for finding in check_video_files(found["table"])] == ["ok"]
 
 
-def test_a_table_and_its_list_in_an_object_store(runs, sources, bucket, monkeypatch):
+def test_a_table_in_an_object_store(runs, sources, bucket, monkeypatch):
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     for path in Path(sources["table"]).rglob("*"):
         if path.is_file():
             name = path.relative_to(Path(sources["table"]).parent)
             bucket.put(str(name), path.read_bytes())
-    table, listed = bucket.url("videos.lance"), bucket.put("lists/v.txt", b"b/1.mp4 1\na/0.mp4 0\n")
-    dataset = LanceVideoDataset(table, listed, [], class_file=bucket.put("c.txt", b"x\ny\n"))
-    assert [dataset.path(i) for i in range(2)] == [f"{table}/b/1.mp4", f"{table}/a/0.mp4"]
-    assert dataset.metainfo["classes"] == ("x", "y")
+    table = bucket.url("videos.lance")
     model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    file = bucket.put("a.mp4", Path(sources["folder"], "a/0.mp4").read_bytes())
-    first, second = embed_files(model, [f"{table}/a/0.mp4", file]).features
+    paths = [f"{table}/a/0.mp4", f"{sources['folder']}/a/0.mp4"]
+    first, second = embed_files(model, paths).features
     assert np.array_equal(first, second)
     facts = examine_folder(table)
     assert facts.folder == table and (facts.num_videos, facts.key_distance) == (6, 1)
