@@ -1,8 +1,7 @@
 """Extract the features of a data set into a file, in processes on one machine or many, with resume.
 
-A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch; its
-records are kept beside the file until it is written. The rows of a batch are those of ``rows.py``,
-the file is that of ``features.py``.
+A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch, to
+records beside the file. Rows of a batch are those of ``rows.py``, the file that of ``features.py``.
 """
 
 from __future__ import annotations

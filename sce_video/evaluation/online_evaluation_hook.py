@@ -57,9 +57,6 @@ class OnlineEvaluationHook(Hook):
         out: JSON-lines file, relative to the work dir. A resumed run keeps the lines up to the
             epoch at which it resumes; a new run renames an older file.
         evaluate_at_start: Also evaluate the untrained network, as epoch 0.
-
-    Raises:
-        ValueError: both ``queries`` and ``group_pattern``, a metric that is not of features.
     """
 
     priority = "LOW"

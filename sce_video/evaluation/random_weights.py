@@ -7,8 +7,8 @@ video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.0
 A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
 above 0. It is *no better* where it does not and the difference is below 5 points; without classes
 the effective rank must not be a tenth higher, too, since random weights often find the other clip
-of a scene by its colours. Everything else is undecided: few videos, a difference within chance that
-may be a real one, or classes or scenes that random weights tell apart nearly always.
+of a scene by its colours. Everything else is undecided: few videos, a difference within chance, or
+classes or scenes that random weights tell apart nearly always.
 """
 
 from __future__ import annotations

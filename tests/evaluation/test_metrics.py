@@ -232,12 +232,3 @@ def test_metrics_are_the_means_of_their_outcomes(metrics, rows, gallery, tmp_pat
     low, high = intervals[first]
     shown = f"[{100 * low:.2f}, {100 * high:.2f}]"
     assert shown in format_metric_lines(found, "title", intervals)
-
-
-def test_clips_of_one_video_have_no_interval():
-    rows = dataclasses.replace(rows_of(2), paths=["one.mp4"] * 21)
-    metric = TopKAccuracy((1,))
-    found = compute_metrics([metric], rows)
-    intervals = outcomes_of([metric], rows).intervals()
-    assert intervals == {"top1": None}
-    assert "no interval: one video" in format_metric_lines(found, "title", intervals)

@@ -10,8 +10,7 @@ metrics}.py). For each action:
   unmatched box by 0.5 or more.
 - The detections of all key frames, sorted by descending score, give a precision-recall curve. The
   average precision is the area under the precision made monotone from the right.
-- An action without ground truth has no average precision (NaN) and is left out of the mean; an
-  action with ground truth and without detections has 0.
+- An action without ground truth has no average precision (NaN) and is left out of the mean.
 - Detections without width or height, or at key frames that the ground truth does not list, are
   ignored. A key frame listed without boxes counts: each of its detections is a false positive.
 

@@ -68,9 +68,9 @@ def fit_logistic(
         raise ValueError(f"l2 must be positive, got {l2}")
     first = start or (x.new_zeros((x.shape[1], num_classes)), x.new_zeros(num_classes))
     weight, bias = (t.clone().requires_grad_() for t in first)
-    options: dict[str, Any] = {"history_size": 20, "line_search_fn": "strong_wolfe"}
-    tolerances = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, **tolerances, **options)
+    options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
+    options |= {"history_size": 20, "line_search_fn": "strong_wolfe", "max_iter": max_iter}
+    optimizer = torch.optim.LBFGS([weight, bias], **options)
 
     def closure() -> Tensor:
         optimizer.zero_grad()

@@ -1,7 +1,6 @@
 """Exact nearest neighbours by cosine similarity, in blocks: kNN scores, and rankings of a gallery.
 
-Besides the features themselves, memory is bounded by the block sizes: features are neither copied
-nor normalised as a whole. A memory-mapped gallery may therefore be larger than the memory.
+Features are neither copied nor normalised as a whole, so a gallery may be larger than the memory.
 """
 
 from __future__ import annotations

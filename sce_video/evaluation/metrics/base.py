@@ -7,8 +7,7 @@ A custom metric is one class in one file::
         def compute(self, rows, gallery=None):
             return {"confidence": float(rows.scores.max(dim=1).values.mean())}
 
-named in a config by ``custom_imports = dict(imports=["my_metrics"])`` and
-``test_evaluator = [dict(type="TopKAccuracy"), dict(type="Confidence")]``.
+named by ``custom_imports = dict(imports=["my_metrics"])`` and ``dict(type="Confidence")``.
 """
 
 from __future__ import annotations
