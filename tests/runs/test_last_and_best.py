@@ -96,19 +96,6 @@ def test_a_best_checkpoint_alone_does_not_replace_the_result(root, kept_best, tm
     assert json.loads(named.read_text())["protocol"]["chosen_on_test"] is True
 
 
-def test_an_epoch_chosen_on_other_images_is_not_called_chosen_on_the_test_set(root, tmp_path):
-    """CIFAR's splits share a folder and have no lists: their names tell them apart."""
-    options = [*KEEP_BEST, "train_cfg.max_epochs=1", "val_dataloader.dataset.split=train"]
-    train(root, tmp_path, *options)
-    cfg = launch.testing_config(
-        RECIPE, str(tmp_path / "best_top1_epoch_1.pth"), work_dir=tmp_path, cfg_options=small(root)
-    )
-    launch.test(cfg)
-    protocol = json.loads((tmp_path / "best.json").read_text())["protocol"]
-    assert protocol["chosen_on_test"] is False
-    assert selection_of(protocol) == "best epoch on a validation list, not the last"
-
-
 def test_selected_on():
     """By the hash of the list where there is one, else by folder and split."""
     first = {"data_root": "a", "ann_sha256": "1"}
