@@ -60,9 +60,7 @@ def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
     r"""The group of every path, for leave-one-group-out evaluation.
 
     The pattern is a regular expression with one group, searched in the path: ``r"person(\d+)"``.
-
-    Returns:
-        Group numbers (N,) int64, and the names of the groups in the order of their numbers.
+    Gives group numbers (N,) int64, and the names of the groups in the order of their numbers.
 
     Raises:
         ValueError: the pattern does not have exactly one group, a path does not match, or there are

@@ -34,7 +34,7 @@ def bootstrap_intervals(
             classes that occur in a draw.
         confidence: Between 0 and 1.
         resamples: Number of draws, the same ones for all columns.
-        seed: Of the draws; the global random state is neither used nor changed.
+        seed: Of the draws.
 
     Returns:
         (M, 2) lower and upper ends; None for fewer than two units, of which there is no interval.
@@ -129,8 +129,7 @@ def paired_p_value(differences: np.ndarray) -> float:
     Under it each difference is as likely as its negative. Where all differences that are not 0
     have one size, as for accuracies, this is McNemar's exact test (McNemar 1947): the binomial
     distribution of the videos that only one of the two classifies rightly. Otherwise the signs are
-    flipped at random (Fisher's permutation test), and the observed signs count as one flip. The
-    ``differences`` are those of :func:`paired_differences`.
+    flipped at random (Fisher's permutation test), and the observed signs count as one flip.
     """
     changed = differences[differences != 0]
     if len(changed) == 0:

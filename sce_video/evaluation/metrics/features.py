@@ -175,8 +175,7 @@ class KNN(RowMetric):
         elif rows.groups is None:
             raise ValueError("kNN needs either a gallery or groups: give one of them")
         else:
-            own = rows.groups.to(self.device)
-            groups = own, own
+            groups = (rows.groups.to(self.device),) * 2
         # Groups: the rows are their own gallery, without those of the same group.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1

@@ -93,8 +93,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, tuple[list
     In the template, "{appearance}_{motion}", a word in braces is a factor, of one character or
     more, as few as possible; all else is text.
 
-    Returns:
-        Factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
+    Gives factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
 
     Raises:
         ValueError: a template without factors, a name of another form, or a factor of one value.
@@ -179,9 +178,8 @@ class SenseOfTime(RowMetric):
         self.alterations = tuple(alterations)
         check_alterations(self.alterations)
         if k < 1 or temperature <= 0:
-            raise ValueError(
-                f"k must be at least 1 and temperature positive, got {k}, {temperature}"
-            )
+            given = f"{k}, {temperature}"
+            raise ValueError(f"k must be at least 1 and temperature positive, got {given}")
         self.measures = tuple(measures)
         if not measures or not set(measures) <= set(MEASURES):
             raise ValueError(f"measures must be some of {', '.join(MEASURES)}, got {self.measures}")

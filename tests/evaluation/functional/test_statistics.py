@@ -120,19 +120,3 @@ def test_one_video_has_no_interval_and_the_state_of_numpy_is_left_alone():
     assert bootstrap_intervals(np.ones((3, 1)), np.array(["a", "a", "a"])) is None
     assert bootstrap_intervals(np.ones((2, 1))).tolist() == [[1.0, 1.0]]
     assert (np.random.get_state()[1] == before).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((np.ones(3),), "got shape"),
-        ((np.array([[1.0], [np.nan]]),), "row 1"),
-        ((np.ones((3, 1)), np.arange(2)), "units of shape"),
-    ],
-)
-def test_invalid_input_of_intervals(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        bootstrap_intervals(*arguments)
-    for wrong in ({"confidence": 95}, {"resamples": 0}):
-        with pytest.raises(ValueError, match=str(*wrong.values())):
-            bootstrap_intervals(np.ones((2, 1)), **wrong)
