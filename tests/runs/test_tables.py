@@ -11,11 +11,12 @@ import pytest
 import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 
-from sce_video.commands import embed, evaluate, pretrain
+from sce_video.commands import embed, pretrain
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.inference.embed import embed_files
 from sce_video.inference.model import load_model
+from sce_video.runs import launch
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.pretrain import _decode
@@ -39,12 +40,12 @@ def runs(sources, tmp_path_factory):
     """A run on each; not to be changed."""
     root = tmp_path_factory.mktemp("runs")
     options = [text for name, value in SETTINGS.items() for text in (f"--{name}", str(value))]
-    before, sys.argv = sys.argv, ["sce-video"]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["sce-video"])
+        patch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+        patch.setattr("sce_video.runs.page._compare_or_warn", lambda *_: None)
         for kind, videos in sources.items():
             assert pretrain.main([videos, "--out", str(root / kind), *options]) == 0
-    finally:
-        sys.argv = before
     return root
 
 
@@ -63,15 +64,14 @@ def test_metrics_and_features_are_the_same(runs, sources, tmp_path, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     metrics, features = [], []
     for kind, videos in sources.items():
-        out = tmp_path / f"{kind}.json"
-        given = ["--test", videos, "--gallery", sources["folder"], "--out", str(out)]
-        assert evaluate.main([str(runs / "folder"), *given]) == 0
-        metrics.append(json.loads(out.read_text()))
+        out = str(tmp_path / f"{kind}.json")
+        given = {"gallery": sources["folder"], "protocols": ["knn"], "out": out}
+        metrics.append(launch.evaluate(runs / "folder", videos, **given))
         file = tmp_path / f"{kind}.npz"
         assert embed.main([videos, "--checkpoint", str(runs / "folder"), "--out", str(file)]) == 0
         features.append(np.load(file, allow_pickle=False))
-    assert metrics[0]["metrics"] == metrics[1]["metrics"]
-    assert metrics[1]["protocol"]["test"]["type"] == "LanceVideoDataset"
+    assert metrics[0] == metrics[1]
+    assert json.loads(Path(out).read_text())["protocol"]["test"]["type"] == "LanceVideoDataset"
     assert np.array_equal(features[0]["features"], features[1]["features"])
     assert np.array_equal(features[0]["labels"], features[1]["labels"])
 
