@@ -1,4 +1,4 @@
-"""Accuracies; paired tests: scipy's tests, all sign flips, Holm's correction; bootstrap intervals."""
+"""Accuracies, bootstrap intervals, paired tests (scipy's, all sign flips), Holm's correction."""
 
 from __future__ import annotations
 
