@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from dataclasses import asdict
@@ -37,7 +38,6 @@ from sce_video.engine.checkpoint import (
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
 from sce_video.engine.config.check import DEFAULT_HOOKS
-from sce_video.engine.config.load import FormattedOnce
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.hooks.screen import keep_details_off_the_screen
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
@@ -46,6 +46,18 @@ from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, write_text
 from sce_video.utils.run_files import RANDOM
+
+
+class _FormattedOnce(Config):
+    """mmengine's config, whose text, asked for five times a run, is kept until it changes."""
+
+    @property
+    def pretty_text(self) -> str:
+        content, known = repr(self._cfg_dict), self.__dict__.get("_formatted", ("", ""))
+        if known[0] != content:
+            known = content, super().pretty_text
+            self.__dict__["_formatted"] = known
+        return known[1]
 
 
 @RUNNERS.register_module()
@@ -67,7 +79,10 @@ class VideoRunner(Runner):
     @classmethod
     def from_cfg(cls, cfg: dict | Config | ConfigDict) -> Runner:
         """As mmengine's; the config is formatted once, not for each log."""
-        return super().from_cfg(FormattedOnce.of(cfg) if isinstance(cfg, Config) else cfg)
+        if isinstance(cfg, Config):
+            cfg = copy.copy(cfg)
+            object.__setattr__(cfg, "__class__", _FormattedOnce)  # Config sets its values instead
+        return super().from_cfg(cfg)
 
     @staticmethod
     def build_dataloader(

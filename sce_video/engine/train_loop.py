@@ -349,10 +349,15 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
             with report_worker_crashes(self.dataloader):
                 device = next(unwrap_model(self.runner.model).parameters()).device
+                accumulation = self.runner.optim_wrapper._accumulative_counts
+                alone = get_world_size() == 1 or device.type == "cpu"
                 batches = copied_ahead(islice(self.dataloader, left), device)
                 for idx, data_batch in enumerate(batches, start=seen):
                     self.run_iter(idx, data_batch)
-                    self._stop_after_step(device)
+                    steps, micro_batches = divmod(self._iter, accumulation)
+                    agree = alone or steps % _STEPS_PER_AGREEMENT == 0
+                    if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
+                        self._stop_if_asked()
                     if self._iter >= self.max_iters:  # may have changed within the epoch
                         break
         self.runner.call_hook("after_train_epoch")
@@ -375,13 +380,6 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             raise TrainingStepError(
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"
             ) from error
-
-    def _stop_after_step(self, device: torch.device) -> None:
-        """Stop if asked at the end of an optimiser step; on several GPUs only of some."""
-        steps, micro_batches = divmod(self._iter, self.runner.optim_wrapper._accumulative_counts)
-        agree = get_world_size() == 1 or device.type == "cpu" or steps % _STEPS_PER_AGREEMENT == 0
-        if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
-            self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
         """Raise _Stopped on all ranks if one of them has received a signal, or has failed."""

@@ -3,9 +3,13 @@
 # ruff: noqa: F401 - the public names of the room, and what a config may name by its type
 from sce_video.evaluation.extraction import FeatureExtractionLoop
 from sce_video.evaluation.features import extract_features, load_features, save_features
-from sce_video.evaluation.functional.accuracy import group_ids, mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.neighbours import knn_scores, nearest_neighbours
+from sce_video.evaluation.functional.statistics import (
+    group_ids,
+    mean_class_accuracy,
+    top_k_accuracy,
+)
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_each_group
 from sce_video.evaluation.metrics.classification import AVAMeanAP, MeanClassAccuracy, TopKAccuracy

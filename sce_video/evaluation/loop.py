@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.evaluation.features import save_features
-from sce_video.evaluation.functional.accuracy import group_ids, top_k_accuracy
+from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,

@@ -19,7 +19,7 @@ from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.train_loop import outliving_workers
 from sce_video.evaluation.features import extract_features
-from sce_video.evaluation.functional.accuracy import group_ids
+from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics
 from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled
 from sce_video.registry import HOOKS, METRICS

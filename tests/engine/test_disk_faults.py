@@ -11,7 +11,6 @@ import pytest
 import torch
 from helpers.disk_faults import contents, damage, file_size_limit
 from helpers.training import Recorder, make_videos, small_config, train
-from mmengine.hooks import Hook
 
 from sce_video.engine import CheckpointHook
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file, save_checkpoint_file
@@ -26,15 +25,17 @@ def videos(tmp_path_factory):
     return make_videos(tmp_path_factory.mktemp("videos"), count=8)  # two iterations an epoch
 
 
-class FullFrom(Hook):
+class FullFrom(Recorder):
     """Sets a limit of file sizes from the end of an iteration on."""
 
     priority = "HIGHEST"
 
-    def __init__(self, iteration: int, size: int = LIMIT) -> None:
+    def __init__(self, iteration: int, size: int) -> None:
+        super().__init__()
         self.iteration, self.limit = iteration, file_size_limit(size)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        super().after_train_iter(runner, batch_idx, data_batch, outputs)
         if runner.iter + 1 == self.iteration:
             self.limit.__enter__()
 
@@ -42,15 +43,8 @@ class FullFrom(Hook):
 def train_until_full(cfg, iteration, size=LIMIT):
     """Train, with a full disk from an iteration on; the runner's error is raised."""
     hook = FullFrom(iteration, size)
-
-    class Recording(Recorder):
-        priority = "HIGHEST"
-
-        def before_run(self, runner):
-            runner.register_hook(hook)
-
     try:
-        return train(cfg, recorder=Recording())
+        return train(cfg, recorder=hook)
     finally:
         hook.limit.__exit__(None, None, None)
 

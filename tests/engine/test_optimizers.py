@@ -113,24 +113,6 @@ def test_equals_the_plain_loop_of_slowfast(nesterov):
     assert torch.equal(moved[-1].detach(), torch.ones(2, 2, dtype=torch.float64))
 
 
-def _one(value, grad, **settings):
-    param = nn.Parameter(torch.tensor(value))
-    param.grad = torch.tensor(grad)
-    optimizer = LARS([param], **settings)
-    optimizer.step()
-    return param.detach(), optimizer
-
-
-def test_a_zero_parameter_or_update_has_ratio_one():
-    param, _ = _one([[0.0, 0.0]], [[1.0, 2.0]], lr=0.5, weight_decay=0.1)
-    torch.testing.assert_close(param, torch.tensor([[-0.5, -1.0]]))
-    param, _ = _one([[1.0, 2.0]], [[0.0, 0.0]], lr=0.5)
-    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
-    # The decayed update vanishes although the gradient does not.
-    param, _ = _one([[1.0, 2.0]], [[-0.5, -1.0]], lr=0.5, weight_decay=0.5)
-    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_low_precision_norms_are_fp32(dtype):
     # Both norms, 3e5 and 9e6, are beyond the 65504 of fp16.

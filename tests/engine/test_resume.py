@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 import pytest
 import torch
-from helpers.training import Recorder, small_config, train
+from helpers.training import small_config, train
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 
@@ -57,36 +55,6 @@ def test_same_losses_weights_queue_and_optimizer(
         )
     history = first["message_hub"]["log_scalars"]["train/loss"]["values"]
     assert torch.equal(history, second["message_hub"]["log_scalars"]["train/loss"]["values"])
-
-
-@pytest.mark.slow
-def test_resumes_after_a_signal(videos, tmp_path, uninterrupted):
-    """Stopped by SIGINT, with only the checkpoint written then; the rest as uninterrupted."""
-    _, whole, records = uninterrupted
-    stop_after, options = 5, {**WORKERS, "default_hooks__checkpoint__by_epoch": True}
-    options["default_hooks__checkpoint__interval"] = 10
-
-    class Interrupted(Recorder):
-        def before_train_iter(self, runner, batch_idx, data_batch=None):
-            if runner.iter + 1 == stop_after:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        cfg = small_config(videos, tmp_path, **options)
-        stopped, before = train(cfg, recorder=Interrupted())
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert stopped.train_loop.stopped_by == signal.SIGINT
-    assert [path.name for path in tmp_path.glob("*.pth")] == [f"iter_{stop_after}.pth"]
-    cfg = small_config(videos, tmp_path, **options)
-    cfg.resume = True
-    resumed, after = train(cfg)
-    assert resumed.train_loop.stopped_by is None
-    assert before.rows + after.rows == records.rows
-    assert before.indices + after.indices == records.indices
-    assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
 
 
 def test_a_seed_drawn_at_random_is_kept(videos, tmp_path):

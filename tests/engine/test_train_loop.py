@@ -64,10 +64,6 @@ class Signalled(training.Recorder):
             os.kill(os.getpid(), number)
 
 
-def signalled(cfg, at):
-    return train(cfg, recorder=Signalled(at))
-
-
 def by_epoch(videos, work_dir, **changes):
     """Checkpoints at the end only, and those of a stop."""
     return small_config(
@@ -86,13 +82,13 @@ def names(folder) -> list[str]:
 def test_a_step_is_completed(videos, tmp_path):
     """A signal in the first of three micro-batches; resumed, the run equals the uninterrupted."""
     options = dict(train_dataloader__batch_size=2, optim_wrapper__accumulative_counts=3)
-    options["train_cfg__max_epochs"] = 2
+    options |= dict(train_cfg__max_epochs=2, train_dataloader__num_workers=1)
     whole, uninterrupted = train(by_epoch(videos, tmp_path / "whole", **options))
     cfg = by_epoch(videos, tmp_path / "broken", **options)
     before_handlers = handlers()
-    stopped, before = signalled(cfg, {6: [signal.SIGTERM, signal.SIGTERM]})
+    stopped, before = train(cfg, recorder=Signalled({6: [signal.SIGINT, signal.SIGTERM]}))
     assert handlers() == before_handlers
-    assert stopped.train_loop.stopped_by == signal.SIGTERM
+    assert stopped.train_loop.stopped_by == signal.SIGINT
     assert stopped.iter == 9 and names(tmp_path / "broken") == ["iter_9.pth"]
     cfg.resume = True
     resumed, after = train(cfg)
@@ -105,7 +101,8 @@ def test_too_many_bad_files_leave_a_checkpoint(tmp_path):
     """Resumed with a larger share, the run equals one that had it from the beginning."""
     videos = make_videos(tmp_path / "videos")
     next(videos.rglob("*.mp4")).write_bytes(b"no video")
-    runs = {name: by_epoch(videos, tmp_path / name) for name in ("whole", "broken")}
+    short = dict(train_cfg__max_epochs=2)
+    runs = {name: by_epoch(videos, tmp_path / name, **short) for name in ("whole", "broken")}
     hook = runs["broken"].default_hooks.bad_files
     hook.max_bad_share = 0.01
     before = training.Recorder()

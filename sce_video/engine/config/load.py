@@ -233,26 +233,6 @@ def _check_kind(old: Any, new: Any, full_key: str) -> None:
         raise ValueError(f"{full_key} {message}")
 
 
-class FormattedOnce(Config):
-    """mmengine's config; :attr:`pretty_text` is kept until the content changes."""
-
-    @classmethod
-    def of(cls, cfg: Config) -> FormattedOnce:
-        """A config that shares all values with another one."""
-        found = cls.__new__(cls)
-        found.__dict__.update(cfg.__dict__)
-        return found
-
-    @property
-    def pretty_text(self) -> str:
-        """Python source of the config."""
-        content, known = repr(self._cfg_dict), self.__dict__.get("_formatted", ("", ""))
-        if known[0] != content:
-            known = content, super().pretty_text
-            self.__dict__["_formatted"] = known  # Config sets attributes in its values
-        return known[1]
-
-
 def recipe_config(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The resolved config of a shipped recipe, with the batch of all processes in its name.
 

@@ -255,8 +255,9 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
                 raise _NotDataError(f"line {statement.lineno}: {kind} instead of name = value")
             try:
                 found[targets[0].id] = ast.literal_eval(statement.value)
-            except ValueError as error:
-                raise _NotDataError(str(error)) from None
+            except ValueError:
+                where = f"line {statement.lineno}: the value of {targets[0].id}"
+                raise _NotDataError(f"{where} is not a literal") from None
     except _NotDataError as error:
         raise ValueError(
             f"the config text of {name} is not plain data and is not executed ({error}): give "

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers, top_k_accuracy
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.evaluation.functional.statistics import check_class_numbers, top_k_accuracy
 
 #: Weight decays tried by default, on standardised features and the mean cross-entropy.
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers
+from sce_video.evaluation.functional.statistics import check_class_numbers
 
 #: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192

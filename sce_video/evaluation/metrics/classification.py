@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sce_video.datasets import read_key_frames
 from sce_video.datasets.ava import read_actions
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.functional.ava import RESAMPLES, evaluate_ava, write_result_csv
+from sce_video.evaluation.functional.statistics import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import pair_accuracy, top_k_hits
 from sce_video.evaluation.functional.linear_probe import FittedProbe, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import knn_scores, rank
+from sce_video.evaluation.functional.statistics import pair_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     fit_progress,
@@ -153,7 +153,7 @@ class SenseOfTime(RowMetric):
             are no pairs and factors.
         pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear
             probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair to
-            results.json. See :func:`~sce_video.evaluation.functional.accuracy.pair_accuracy`.
+            results.json. See :func:`~sce_video.evaluation.functional.statistics.pair_accuracy`.
         factors: Form of the class names, "{appearance}_{motion}"; adds ``time_appearance_CLIPS``
             and ``time_motion_CLIPS``, the accuracy of linear probes fitted to each alone.
         k: Neighbours of kNN, whose weights have the ``temperature``.
