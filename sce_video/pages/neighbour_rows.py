@@ -79,8 +79,7 @@ def neighbour_table(
         queries.features[asked],
         among.features,
         k,
-        query_groups=asked if gallery is None else None,
-        gallery_groups=torch.arange(len(queries)) if gallery is None else None,
+        groups=(asked, torch.arange(len(queries))) if gallery is None else None,
     )
     return [
         Neighbour(
