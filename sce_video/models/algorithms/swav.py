@@ -20,17 +20,10 @@ from sce_video.registry import MODELS
 
 
 class Prototypes(nn.Module):
-    """K trained vectors of size D, l2-normalised.
+    """K trained vectors (K, D), l2-normalised.
 
     :meth:`normalise` belongs after each optimiser step: then they are unit vectors in every forward
     pass, and their gradient is that of facebookresearch/swav, not projected on the sphere.
-
-    Args:
-        dim: D.
-        count: K, at least 2.
-
-    Raises:
-        ValueError: ``count`` is below 2.
     """
 
     def __init__(self, dim: int, count: int) -> None:
@@ -73,7 +66,7 @@ class SwAV(SelfSupervisedModel):
     balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
     assignment (section 3.1). There is no target network.
 
-    Shared arguments: see ``SelfSupervisedModel``.
+    Other arguments: see ``SelfSupervisedModel``.
 
     Args:
         num_prototypes: K.
@@ -85,9 +78,6 @@ class SwAV(SelfSupervisedModel):
         target_views: Indices of the views that are assigned.
 
     Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
-
-    Raises:
-        ValueError: a setting out of its range.
     """
 
     def __init__(
@@ -106,7 +96,7 @@ class SwAV(SelfSupervisedModel):
     ) -> None:
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         check_target_views(target_views)
-        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        self.build_heads(projector)
         self.prototypes = Prototypes(self.projector.out_channels, num_prototypes)
         self.tau = tau
         self.epsilon = epsilon
@@ -181,6 +171,5 @@ class SwAV(SelfSupervisedModel):
     def after_optimizer_step(self) -> None:
         """Normalise the prototypes, enqueue the embeddings of this step, count it."""
         self.prototypes.normalise()
-        if self.queue is not None:
-            self.queue.commit()
+        super().after_optimizer_step()
         self.steps.advance()
