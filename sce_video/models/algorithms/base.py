@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from sce_video.models.backbones.common import represent
-from sce_video.models.losses import check_temperature, feature_std, logged_rank
-from sce_video.models.losses.siamese import full_precision
+from sce_video.models.losses.collapse import feature_std, logged_rank
+from sce_video.models.losses.siamese import check_temperature, full_precision
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
@@ -112,10 +112,10 @@ class SelfSupervisedModel(BaseModel):
     def encode_keys(
         self, views: Sequence[Tensor]
     ) -> tuple[dict[int, Tensor], dict[int, list[int]]]:
-        """Unit embeddings (N, D) of the target views, and the keys that each query is compared with.
+        """Unit embeddings (N, D) of the target views, and the keys of each query view, by index.
 
-        Both by the index of the view; keys have no gradient. All of them come before the first
-        query: Shuffle-BN gathers over ranks, which must call it in the same order.
+        Keys have no gradient. All of them come before the first query: Shuffle-BN gathers over
+        ranks, which must call it in the same order.
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         return {j: unit_vectors(self.target(views[j])) for j in targets}, keys_of
@@ -161,15 +161,10 @@ class SelfSupervisedModel(BaseModel):
                 check_temperature(name, getattr(self, name))
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warnings about data that do not suit the method; called once before training.
+        """Warnings about data that do not suit the method; ValueError: it cannot be trained.
 
-        Args:
-            num_samples: Samples of the training set.
-            batch_size: Samples of an optimiser step, all ranks and micro-batches together.
-            num_views: V, views of a sample; None if not known before the first sample.
-
-        Raises:
-            ValueError: the method cannot be trained with such samples.
+        Called once before training with the samples of the training set and of an optimiser step
+        (all ranks and micro-batches), and V, None if not known before the first sample.
         """
         if not hasattr(self, "target"):
             return []
@@ -221,13 +216,9 @@ class SelfSupervisedModel(BaseModel):
         )
 
     def parse_losses(self, losses: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value to minimise, and all values to log.
+        """The value to minimise, the entry called ``loss``, and all values to log.
 
-        Unlike mmengine's, which adds up every entry with "loss" in its name, this minimises the
-        entry called ``loss`` and nothing else.
-
-        Raises:
-            ValueError: there is no ``loss``, or an entry is not a tensor of one element.
+        mmengine's would add up every entry with "loss" in its name.
         """
         method = f"{type(self).__name__}.loss() must return"
         if "loss" not in losses:
@@ -245,10 +236,9 @@ class SelfSupervisedModel(BaseModel):
     def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Any]:
         """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
 
-        They fall towards 0 when the representation collapses; see
-        :mod:`sce_video.models.losses.collapse`. A collapse of the projector's embeddings z (N, D),
-        spread ``z_std``, comes first, and behind a head of several layers it can stay alone: equal
-        embeddings pass no gradient on to the backbone.
+        They fall towards 0 when the representation collapses. A collapse of the projector's
+        embeddings z (N, D), spread ``z_std``, comes first, and behind a head of several layers it
+        can stay alone: equal embeddings pass no gradient on to the backbone.
         """
         h = h.float()
         found = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
@@ -337,5 +327,5 @@ def unit_vectors(x: Tensor) -> Tensor:
 
 
 def mean_cosines(query: Tensor, keys: Sequence[Tensor]) -> Tensor:
-    """Mean cosine similarity of unit queries (N, D) and each of P keys (N, D): (P,), to be logged."""
+    """Mean cosine of unit queries (N, D) and each of P keys (N, D): (P,), without gradient."""
     return torch.stack([(query.detach() * key).sum(dim=1).mean() for key in keys])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
-from sce_video.models.losses import (
+from sce_video.models.losses.sce import (
     SCETerms,
     check_sce,
     sce_chance_level,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import average_pool
+from sce_video.models.backbones.common import average_pool, check_view
 from sce_video.registry import MODELS
 
 POSITIONS = ("sincos", "learned")
@@ -26,13 +26,8 @@ class TubeletEmbedding(nn.Module):
         self.proj = nn.Conv3d(3, embed_dims, self.size, stride=self.size)
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p); the last frame fills the last tubelet.
-
-        Raises:
-            ValueError: no view (N, 3, T, H, W), or one that patches of p pixels do not divide.
-        """
-        if view.ndim != 5:
-            raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
+        """(N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p); the last frame fills the last tubelet."""
+        check_view(view)
         (T, H, W), (t, p, _) = view.shape[2:], self.size
         if H % p or W % p:
             raise ValueError(
@@ -76,10 +71,7 @@ class MLPBlock(nn.Module):
 class TransformerBlock(nn.Module):
     """Pre-norm attention and MLP, each with a shortcut.
 
-    Args:
-        embed_dims: C, size of a token.
-        num_heads: Heads of the attention.
-        drop_path: Probability that a sample skips the attention, and that it skips the MLP.
+    ``drop_path`` is the probability that a sample skips the attention, and that it skips the MLP.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, drop_path: float) -> None:
@@ -128,8 +120,8 @@ class VisionTransformer3d(BaseModule):
 
     Args:
         depth: Number of blocks.
-        embed_dims: C, size of a token and of the representation; a multiple of 4.
-        num_heads: Heads of the attention; they divide ``embed_dims``.
+        embed_dims: C, size of a token and of the representation; a multiple of 4 and of
+            ``num_heads``.
         patch_size: Pixels of a tubelet in height and width; must divide the crops.
         tubelet_size: Frames of a tubelet.
         grid_size: Tubelets (T', H', W') of the clips that the position embedding belongs to;
@@ -140,11 +132,7 @@ class VisionTransformer3d(BaseModule):
         frozen_stages: -1 trains everything; 0 freezes the embeddings (for training that is
             unstable: MoCo v3, arXiv 2104.02057, section 4), s also s quarters of the blocks, 4
             everything. A frozen part takes no gradient and stays in evaluation mode.
-        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
-            checkpoint=..., prefix="backbone.")``.
-
-    Raises:
-        ValueError: a value out of its range.
+        init_cfg: mmengine's initialisation config.
     """
 
     def __init__(
@@ -165,7 +153,20 @@ class VisionTransformer3d(BaseModule):
         for name, value in {**sizes, "tubelet_size": tubelet_size}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        _check_arguments(embed_dims, num_heads, grid_size, position, drop_path_rate, frozen_stages)
+        if embed_dims < 4 or embed_dims % 4 or embed_dims % num_heads:
+            raise ValueError(
+                f"embed_dims must be a multiple of 4 and of num_heads={num_heads}, got {embed_dims}"
+            )
+        if len(grid_size) != 3 or min(grid_size) < 1:
+            raise ValueError(
+                f"grid_size must be three numbers (T', H', W') from 1, got {grid_size}"
+            )
+        if position not in POSITIONS:
+            raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
+        if not 0.0 <= drop_path_rate < 1.0:
+            raise ValueError(f"drop_path_rate must be from 0 to below 1, got {drop_path_rate}")
+        if not -1 <= frozen_stages <= 4:
+            raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
         self.grid_size = tuple(grid_size)
         self.position = position
         self.frozen_stages = frozen_stages
@@ -216,8 +217,7 @@ class VisionTransformer3d(BaseModule):
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to normalised tokens (N, C, ceil(T/t), H/p, W/p).
 
-        Raises:
-            ValueError: no view (N, 3, T, H, W), or one that patches of p pixels do not divide.
+        A view that patches of p pixels do not divide is a ValueError.
         """
         x = self.patch_embed(view)
         grid = x.shape[2:]
@@ -275,26 +275,3 @@ def sine_cosine(positions: Tensor, dims: int) -> Tensor:
     i = torch.arange(dims // 2, device=positions.device, dtype=torch.float32)
     angles = positions[:, None] * 10000.0 ** (-2.0 * i / dims)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
-def _check_arguments(
-    embed_dims: int,
-    num_heads: int,
-    grid_size: Sequence[int],
-    position: str,
-    drop_path_rate: float,
-    frozen_stages: int,
-) -> None:
-    """Raise ValueError for values out of their range."""
-    if embed_dims < 4 or embed_dims % 4 or embed_dims % num_heads:
-        raise ValueError(
-            f"embed_dims must be a multiple of 4 and of num_heads={num_heads}, got {embed_dims}"
-        )
-    if len(grid_size) != 3 or min(grid_size) < 1:
-        raise ValueError(f"grid_size must be three numbers (T', H', W') from 1, got {grid_size}")
-    if position not in POSITIONS:
-        raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
-    if not 0.0 <= drop_path_rate < 1.0:
-        raise ValueError(f"drop_path_rate must be from 0 to below 1, got {drop_path_rate}")
-    if not -1 <= frozen_stages <= 4:
-        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
