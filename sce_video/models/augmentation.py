@@ -165,23 +165,16 @@ class ViewAugmentation:
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """Random parameters of one view of N samples, drawn whether or not they are applied.
+    """Random parameters of one view of N samples, drawn whether or not they are applied."""
 
-    Attributes:
-        jitter, grey, blur, solarise, flip: bool (N,), whether the operation is applied.
-        factors: float32 (N, 4), brightness, contrast, saturation, hue shift.
-        order: int (N, 4), columns of ``factors`` in order of application.
-        sigma: float32 (N,), of the blur, in pixels.
-    """
-
-    jitter: np.ndarray
+    jitter: np.ndarray  # bool (N,), whether the operation is applied; so the next four
     grey: np.ndarray
     blur: np.ndarray
     solarise: np.ndarray
     flip: np.ndarray
-    factors: np.ndarray
-    order: np.ndarray
-    sigma: np.ndarray
+    factors: np.ndarray  # float32 (N, 4), brightness, contrast, saturation, hue shift
+    order: np.ndarray  # int (N, 4), columns of ``factors`` in order of application
+    sigma: np.ndarray  # float32 (N,), of the blur, in pixels
 
     def __len__(self) -> int:
         return len(self.jitter)

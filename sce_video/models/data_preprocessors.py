@@ -150,7 +150,6 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
 
 
 def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:
-    """One number or three as a tensor (1, 1 or 3, 1, 1, 1)."""
     tensor = torch.tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1, 1)
     if tensor.shape[1] not in (1, 3):
         raise ValueError(f"{name} must be one number or three, got {value}")

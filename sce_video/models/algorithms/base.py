@@ -161,7 +161,7 @@ class SelfSupervisedModel(BaseModel):
                 check_temperature(name, getattr(self, name))
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warnings about data that do not suit the method; ValueError: it cannot be trained.
+        """Warnings about data that do not suit the method; ValueError if it cannot be trained.
 
         Called once before training with the samples of the training set and of an optimiser step
         (all ranks and micro-batches), and V, None if not known before the first sample.

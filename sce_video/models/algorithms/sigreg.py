@@ -44,9 +44,9 @@ class LeJEPA(SelfSupervisedModel):
         prediction = mean over views, samples and dimensions of (z_v - c)^2
         loss       = (1 - lambda) * prediction + lambda * mean over views of SIGReg(z_v)
 
-    There is no target network, no stop-gradient, no predictor and no queue. SIGReg
-    (:mod:`sce_video.models.losses.sigreg`) is 0 for embeddings distributed as N(0, I); it sees the
-    samples of all ranks, but of one micro-batch when gradients are accumulated.
+    There is no target network, no stop-gradient, no predictor and no queue. SIGReg is 0 for
+    embeddings distributed as N(0, I); it sees the samples of all ranks, but of one micro-batch when
+    gradients are accumulated.
 
     Other arguments: see ``SelfSupervisedModel``.
 

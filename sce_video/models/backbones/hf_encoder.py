@@ -120,14 +120,11 @@ def architecture_of(config: Any) -> dict[str, Any]:
 
 
 def config_of(architecture: dict[str, Any]) -> Any:
-    """The ``PreTrainedConfig`` of plain data; the inverse of :func:`architecture_of`.
+    """The ``PreTrainedConfig`` of untrusted plain data; the inverse of :func:`architecture_of`.
 
-    The data may be a stranger's. transformers gets the sizes alone: the fields that the config
-    class of the family, or of its text and vision parts, adds to those of every model. What other
-    entries could make it load, download or import is refused.
-
-    Raises:
-        ValueError: the family or a value is not valid, or an entry is refused.
+    transformers gets the sizes alone: the fields that the config class of the family, or of its
+    text and vision parts, adds to those of every model. What other entries could make it load,
+    download or import is a ValueError.
     """
     family = family_of(architecture.get("model_type"))
     kind = getattr(transformers(), family.model).config_class

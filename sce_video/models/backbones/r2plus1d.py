@@ -69,7 +69,6 @@ class R2Plus1d(ResNetBase):
         depth: 18, or 34 by the same rule with the usual block counts.
         base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many. The
             spatial convolution of the stem has 45/64 of it.
-        in_channels: Channels of the frames.
         zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
             identity (arXiv 1706.02677, section 5.1). False as in torchvision.
 

@@ -35,7 +35,6 @@ class ResNet2d(ResNetBase):
         depth: 18, 34, 50 or 101; in the last two the 3x3 has the stride ("v1.5").
         base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many (times 4
             again at depth 50 and 101).
-        in_channels: Channels of the frames.
         stem: "imagenet": 7x7 convolution of stride 2 and 3x3 max-pooling of stride 2. "small": 3x3
             convolution of stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64) and
             STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9). It

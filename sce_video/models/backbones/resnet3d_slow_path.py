@@ -41,7 +41,6 @@ class ResNet3dSlowPath(ResNetBase):
         depth: 18, 34, 50 or 101.
         base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many (times 4
             again at depth 50 and 101).
-        in_channels: Channels of the frames.
         last_stage_stride: Spatial stride of res5: 2, or 1 for action localisation.
         last_stage_dilation: Spatial dilation of res5's 3x3 convolutions: 1, or 2 with stride 1.
         zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the

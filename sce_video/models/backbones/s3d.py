@@ -119,7 +119,6 @@ class S3D(StagedBackbone):
 
     Args:
         base_channels: Channels of the stem, 64; all other widths change in proportion.
-        in_channels: Channels of the frames.
         gating: Build S3D-G.
 
     Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`; stages are the four

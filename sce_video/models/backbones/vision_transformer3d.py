@@ -104,16 +104,9 @@ class VisionTransformer3d(BaseModule):
     Every tubelet of ``tubelet_size`` frames and ``patch_size`` x ``patch_size`` pixels is a token;
     all tokens attend to each other (arXiv 2103.15691, model 1). A clip whose number of frames the
     tubelets do not divide is continued with its last frame, so an image is a clip of one frame.
-    The names of the parameters are timm's. Usual sizes, with the parameters of tubelets of 2 frames
-    and 16x16 pixels:
-
-    ===== ===== ========== ========= ==========
-    size  depth embed_dims num_heads parameters
-    ===== ===== ========== ========= ==========
-    tiny  12    192        3          5,633,856
-    small 12    384        6         21,884,544
-    base  12    768        12        86,236,416
-    ===== ===== ========== ========= ==========
+    The names of the parameters are timm's. Of depth 12 are tiny (192 dimensions, 3 heads; 5,633,856
+    parameters with tubelets of 2 frames and 16x16 pixels), small (384, 6; 21,884,544) and base
+    (768, 12; 86,236,416).
 
     The position embedding is the sum of one in time and one in space. It belongs to a clip of
     ``grid_size`` tubelets; clips of other sizes or numbers of frames get its interpolation.

@@ -22,9 +22,6 @@ def feature_std(h: Tensor) -> Tensor:
     averaged over dimensions, times ``sqrt(C)``. Random directions give 1, a batch of equal
     directions gives 0. Chen & He 2021 (SimSiam, arXiv 2011.10566, figure 2) plot it without the
     factor ``sqrt(C)``.
-
-    Raises:
-        ValueError: ``h`` is not (N, C) or is empty.
     """
     _check(h)
     unit = F.normalize(h.detach().float(), dim=1)
@@ -40,9 +37,6 @@ def effective_rank(h: Tensor) -> Tensor:
     singular values. A batch of equal rows gives 0; a float32 scalar, NaN when h is not finite.
     Computed in float64 from the smaller of the two Gram matrices; singular values below 1e-6 of the
     matrix' norm count as zero, so that rounding noise of a collapsed network is not a high rank.
-
-    Raises:
-        ValueError: ``h`` is not (N, C) or is empty.
     """
     return _rank_of(_gram_and_norm(h)).to(h.device)
 

@@ -67,9 +67,6 @@ def sce_loss(
         tau_m: Temperature of the relations, smaller than ``tau`` in the paper.
         mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
             the pseudo-code of appendix A: the positive is in the softmax with logit 0.
-
-    Raises:
-        ValueError: shapes that do not match, a lambda_ outside 0..1 or a temperature not above 0.
     """
     return sce_terms(
         query, key, queue, lambda_=lambda_, tau=tau, tau_m=tau_m, mask_positive=mask_positive

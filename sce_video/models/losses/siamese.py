@@ -90,16 +90,9 @@ def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) 
     One direction: MoCo v3 adds up that of both views as the query. The factor 2 tau keeps the size
     of the gradient when tau changes (facebookresearch/moco-v3, moco/builder.py).
 
-    Args:
-        query: Predictions of the online branch, (N, D), l2-normalised.
-        keys: Embeddings of the target branch of all ranks, (M, D), l2-normalised; no gradient flows
-            into them.
-        positives: Row of each query's own key in ``keys``, (N,), int64.
-        tau: Temperature.
-
-    Raises:
-        ValueError: shapes that do not match, positives that are not rows of ``keys``, or a
-            temperature not above 0.
+    ``query`` (N, D) are predictions of the online branch, ``keys`` (M, D) embeddings of the target
+    branch of all ranks, both l2-normalised; no gradient flows into keys. ``positives`` (N,) int64
+    are the rows of each query's own key in ``keys``.
     """
     if query.ndim != 2 or keys.ndim != 2 or query.shape[1] != keys.shape[1]:
         raise ValueError(

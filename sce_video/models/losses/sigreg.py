@@ -39,9 +39,6 @@ def sigreg_loss(
         t_max: The integral is taken from -t_max to t_max.
         num_points: Points of the trapezoidal rule over this range. The paper has 17 over [-5, 5];
             the public example (rbalestr-lab/lejepa, MINIMAL.md) ``t_max=3, num_points=33``.
-
-    Raises:
-        ValueError: shapes that do not match or are empty, or a number out of its range.
     """
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(f"embeddings must be (N, D) with N, D >= 1, got {tuple(embeddings.shape)}")

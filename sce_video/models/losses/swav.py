@@ -32,9 +32,6 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
 
     ``scores`` (B, K) are those of this rank, and B may differ between ranks; ``epsilon`` weighs the
     entropy, smaller gives codes nearer to one-hot. Codes are in at least fp32, rows sum to 1.
-
-    Raises:
-        ValueError: scores not (B, K) or empty, epsilon not above 0, or iterations below 1.
     """
     if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
@@ -63,9 +60,6 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
         codes: V entries: codes (B, K) of the assigned views, :func:`sinkhorn` of their scores, and
             None for views that only predict. No gradient flows into them.
         tau: Temperature of the predictions, ``softmax(scores / tau)``.
-
-    Raises:
-        ValueError: fewer than two views, codes that do not match, or tau not above 0.
     """
     if len(scores) < 2 or len(codes) != len(scores):
         raise ValueError(

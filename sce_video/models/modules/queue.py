@@ -41,8 +41,8 @@ class KeyQueue(nn.Module):
     def stage(self, keys: Tensor) -> None:
         """Gather the keys (N, D) of all ranks and keep them until :meth:`commit`.
 
-        The gathered keys have the order of the global batch, so the queue does not depend on the
-        number of ranks. Every rank must stage the same number of keys.
+        They have the order of the global batch, so the queue does not depend on the number of
+        ranks, which must stage the same number of keys.
         """
         self._staged.append(gather_samples(keys.detach().to(self.keys.dtype)))
 

@@ -51,10 +51,6 @@ def roi_align(
 
     Returns:
         (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result with zero gradient.
-
-    Raises:
-        ValueError: wrong shapes or types, a batch index out of range, a box that is not finite, or
-            a backend that is unknown or does not import.
     """
     pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
     if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):

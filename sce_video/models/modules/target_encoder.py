@@ -19,10 +19,9 @@ class StepGenerator(nn.Module):
     The numbers are equal on all ranks and for all micro-batches of a step, a resumed run continues
     with the same ones, and no global random generator is used.
 
-    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
     """
 
-    step: Tensor
+    step: Tensor  # in the checkpoint: () int64, optimiser steps so far
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Which view is a query for which key: the pairing of siamese methods, apart from their losses.
+"""Which view is a query for which key: the pairing of siamese methods.
 
-Everywhere ``target_views`` are the indices of the views that the target encodes, the keys, or None
-for :func:`default_target_views`; ``symmetric`` says whether target views are queries, too.
+``target_views`` are the indices of the views that the target encodes, the keys, or None for
+:func:`default_target_views`; ``symmetric`` says whether target views are queries, too.
 """
 
 from __future__ import annotations
