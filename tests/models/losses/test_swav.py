@@ -43,8 +43,8 @@ def cosines(seed, *shape):
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5])
-@pytest.mark.parametrize("iterations", [1, 3, 10])
-@pytest.mark.parametrize("shape", [(6, 4), (3, 7), (1, 3), (4, 1)])
+@pytest.mark.parametrize("iterations", [1, 3])
+@pytest.mark.parametrize("shape", [(6, 4), (1, 3), (4, 1)])
 def test_sinkhorn_equals_the_loop(shape, iterations, epsilon):
     scores = cosines(0, *shape)
     expected = loop_sinkhorn(scores, epsilon, iterations)
@@ -55,8 +55,8 @@ def test_sinkhorn_equals_the_loop(shape, iterations, epsilon):
     np.testing.assert_allclose(single.numpy(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("size", [1.0, 20 / 0.05, 60000.0])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("size", [1.0, 60000.0])
 def test_codes_are_finite_for_scores_of_any_size(size, dtype):
     scores = torch.from_numpy(cosines(2, 16, 9)).mul(size).to(dtype)
     scores[0] = -size  # exp of this row, and of this prototype, is 0 beside the others
@@ -109,12 +109,11 @@ def test_gradient_is_correct_and_reaches_the_scores_only():
     assert codes[0].grad is None and not codes[1].requires_grad
 
 
-@pytest.mark.parametrize(("epsilon", "tau"), [(0.05, 0.1), (0.005, 0.2)])
 @pytest.mark.parametrize("side", [-1, 1])
-def test_the_uniform_solution_is_left_above_a_correlation_of_epsilon_over_tau(epsilon, tau, side):
+def test_the_uniform_solution_is_left_above_a_correlation_of_epsilon_over_tau(side):
     """Small scores of two views, each balanced over samples and prototypes, of one correlation."""
+    epsilon, tau, balanced = 0.05, 0.1, []
     generator = torch.Generator().manual_seed(0)
-    balanced = []
     for _ in range(2):
         x = torch.randn(64, 8, generator=generator, dtype=torch.float64)
         x = x - x.mean(dim=0)
@@ -130,31 +129,33 @@ def test_the_uniform_solution_is_left_above_a_correlation_of_epsilon_over_tau(ep
     assert growth * side > 0
 
 
-def test_fp32_under_mixed_precision():
-    scores = [torch.from_numpy(s).float() for s in cosines(5, 2, 8, 6)]
-    plain = swav_loss(scores, [sinkhorn(s) for s in scores], tau=0.1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = swav_loss(scores, [sinkhorn(s) for s in scores], tau=0.1)
-    assert mixed.dtype == torch.float32 and mixed.item() == plain.item()
+@pytest.mark.parametrize(
+    ("shape", "options", "match"),
+    [
+        ((4,), {}, r"\(B, K\).*\(4,\)"),
+        ((0, 3), {}, r"\(0, 3\)"),
+        ((4, 3), dict(epsilon=0), "epsilon.*0"),
+        ((4, 3), dict(iterations=0), "iterations.*0"),
+    ],
+)
+def test_bad_values_of_sinkhorn_are_named(shape, options, match):
+    with pytest.raises(ValueError, match=match):
+        sinkhorn(torch.rand(shape), **options)
 
 
-def test_bad_values_are_named():
-    scores = torch.rand(4, 3)
-    with pytest.raises(ValueError, match=r"\(B, K\).*\(4,\)"):
-        sinkhorn(scores[:, 0])
-    with pytest.raises(ValueError, match=r"\(0, 3\)"):
-        sinkhorn(scores[:0])
-    with pytest.raises(ValueError, match="epsilon.*0"):
-        sinkhorn(scores, epsilon=0)
-    with pytest.raises(ValueError, match="iterations.*0"):
-        sinkhorn(scores, iterations=0)
-    with pytest.raises(ValueError, match="got 1 and 1"):
-        swav_loss([scores], [scores], tau=0.1)
-    with pytest.raises(ValueError, match="got 2 and 1"):
-        swav_loss([scores, scores], [scores], tau=0.1)
-    with pytest.raises(ValueError, match="all None"):
-        swav_loss([scores, scores], [None, None], tau=0.1)
-    with pytest.raises(ValueError, match=r"same shape.*\(3, 3\)"):
-        swav_loss([scores, scores], [scores[:3], None], tau=0.1)
-    with pytest.raises(ValueError, match="tau=0"):
-        swav_loss([scores, scores], [scores, None], tau=0)
+X = torch.ones(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("scores", "codes", "tau", "match"),
+    [
+        ([X], [X], 0.1, "got 1 and 1"),
+        ([X, X], [X], 0.1, "got 2 and 1"),
+        ([X, X], [None, None], 0.1, "all None"),
+        ([X, X], [X[:3], None], 0.1, r"same shape.*\(3, 3\)"),
+        ([X, X], [X, None], 0, "tau=0"),
+    ],
+)
+def test_bad_values_of_the_loss_are_named(scores, codes, tau, match):
+    with pytest.raises(ValueError, match=match):
+        swav_loss(scores, codes, tau=tau)

