@@ -52,25 +52,15 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_writes_a_sheet(tool: ModuleType, config: Path, tmp_path: Path) -> None:
+def test_it_writes_a_sheet_of_videos_at_equal_steps(
+    tool: ModuleType, config: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "images" / "views.png"
     tool.main([str(config), "--out", str(out), "--num", "2"])
-    image = cv2.imread(str(out))
-    assert image is not None and image.std() > 10
-
-
-def test_rows_name_videos_at_equal_steps(tool: ModuleType, config: Path) -> None:
+    assert cv2.imread(str(out)).std() > 10
     cfg = tool.load_config(str(config), [])
     rows = tool.load_rows(cfg, num=2, seed=0)
     assert [row.heading for row in rows] == ["jump/a.mp4   jump", "", "run/c.mp4   run", ""]
     assert all(row.frames.shape == (3, 32, 32, 3) for row in rows)
-    again = tool.load_rows(cfg, num=2, seed=0)
-    assert [row.title for row in again] == [row.title for row in rows]
     other = tool.load_rows(cfg, num=99, seed=1)
     assert len(other) == 6 and other[0].title != rows[0].title
-
-
-def test_a_config_without_training_data_is_refused(tool: ModuleType, repo: Path) -> None:
-    recipe = repo / "configs/downstream/retrieval/r3d18_8x224_ucf101.py"
-    with pytest.raises(ValueError, match="has no train_dataloader"):
-        tool.load_rows(tool.load_config(recipe), num=1, seed=0)

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from sce_video.models.losses import (
     ceil_loss,
@@ -172,54 +171,6 @@ def test_gradient_is_correct_and_reaches_the_query_only_of_sce_parts(name):
     assert torch.autograd.gradcheck(
         lambda q: LOSSES[name](q, key.detach(), queue.detach()), (query.detach().requires_grad_(),)
     )
-
-
-def value_and_gradient(loss, tensors):
-    query = tensors[0].clone().requires_grad_()
-    value = loss(query, *tensors[1:])
-    value.backward()
-    return value.detach(), query.grad
-
-
-def assert_same(first, second, tensors):
-    for a, b in zip(
-        value_and_gradient(first, tensors), value_and_gradient(second, tensors), strict=True
-    ):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("lambda_", [0.0, 0.125, 1.0])
-def test_free_coefficients_of_one_minus_lambda_are_sce(lambda_):
-    rest = 1 - lambda_
-    assert_same(
-        lambda *x: sce_free_loss(*x, lambda_=lambda_, mu=rest, eta=rest, tau=0.1, tau_m=0.05),
-        lambda *x: sce_loss(*x, lambda_=lambda_, tau=0.1, tau_m=0.05),
-        tensors_of(n=16, k=256, d=32, dtype=torch.float32),
-    )
-
-
-def test_lambda_one_is_infonce_of_sce_parts():
-    tensors = tensors_of(n=16, k=64, dtype=torch.float32)
-    sce = lambda *x: sce_loss(*x, lambda_=1.0, tau=0.1)  # noqa: E731
-
-    def cross_entropy(query, key, queue):
-        logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], dim=1) / 0.1
-        return F.cross_entropy(logits, torch.zeros(len(query), dtype=torch.int64))
-
-    assert_same(LOSSES["infonce"], sce, tensors)
-    assert_same(LOSSES["infonce"], cross_entropy, tensors)
-
-
-def test_lambda_zero_is_ressl_plus_ceil_and_not_ressl():
-    tensors = tensors_of(n=16, k=64, dtype=torch.float32)
-    sce = lambda *x: sce_loss(*x, lambda_=0.0, tau=0.1, tau_m=0.05)  # noqa: E731
-    both = lambda *x: LOSSES["ressl"](*x) + LOSSES["ceil"](*x)  # noqa: E731
-    assert_same(sce, both, tensors)
-    (value, gradient), (other, other_gradient) = (
-        value_and_gradient(loss, tensors) for loss in (sce, LOSSES["ressl"])
-    )
-    assert abs(value - other) > 1e-3
-    assert (gradient - other_gradient).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize(

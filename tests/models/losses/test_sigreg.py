@@ -1,16 +1,13 @@
-"""sigreg_loss against loops over its definition, and two processes against one."""
+"""sigreg_loss against loops over its definition and a closed form."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.run_tool import free_port, run_ranks
 
 from sce_video.models.losses import sigreg_loss
 
@@ -96,35 +93,3 @@ def test_is_computed_in_fp32_under_autocast():
 def test_errors(embeddings, directions, options, message):
     with pytest.raises(ValueError, match=message):
         sigreg_loss(torch.ones(embeddings), torch.ones(directions), **options)
-
-
-SHARE = 5  # of 8 samples, of the first process; the second has the others
-
-
-def value_and_gradient(part: slice) -> dict:
-    embeddings, directions = sample(n=8)
-    weight = torch.eye(3, dtype=torch.float64, requires_grad=True)  # as of a shared network
-    loss = sigreg_loss(embeddings[part] @ weight, directions)
-    loss.backward()
-    return {"loss": loss.detach(), "gradient": weight.grad}
-
-
-def worker(rank: int, port: int, folder: Path) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    part = slice(0, SHARE) if rank == 0 else slice(SHARE, None)
-    torch.save(value_and_gradient(part), folder / f"{rank}.pt")
-    torch.distributed.barrier()
-    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
-
-
-@pytest.mark.distributed
-def test_two_processes_equal_one(tmp_path):
-    run_ranks(worker, free_port(), tmp_path)
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
-    one = value_and_gradient(slice(None))
-    torch.testing.assert_close(first["loss"], one["loss"])
-    torch.testing.assert_close(second["loss"], one["loss"])
-    # DistributedDataParallel averages the gradients of the ranks.
-    torch.testing.assert_close((first["gradient"] + second["gradient"]) / 2, one["gradient"])

@@ -74,19 +74,6 @@ def test_each_group_is_encoded_by_itself_and_keys_keep_their_order(splits):
         shuffle.advance()
 
 
-def test_batch_norm_sees_groups_of_other_samples_in_every_step():
-    x, plain = view(), target(None)(view())
-    model = target(4)
-    first, again = model(x), model(x)
-    torch.testing.assert_close(first, again)  # both micro-batches of a step are permuted alike
-    model.update(model.backbone, model.projector, 0.9)
-    later = model(x)
-    assert not torch.allclose(first, plain, atol=1e-3)
-    assert not torch.allclose(first, later, atol=1e-3)
-    # One group of all samples: BN sees what it sees without shuffling.
-    torch.testing.assert_close(target(1)(x), plain)
-
-
 def test_a_resumed_target_continues_with_the_same_permutations():
     model, x = target(4), view()
     for _ in range(3):

@@ -1,0 +1,25 @@
+"""What tests of the convolutional backbones share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+@pytest.fixture
+def randomised():
+    """Makes a model in evaluation mode with random BN parameters and statistics."""
+
+    def make(model: nn.Module) -> nn.Module:
+        torch.manual_seed(0)
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                nn.init.uniform_(module.running_var, 0.5, 1.5)
+                nn.init.uniform_(module.weight, 0.5, 1.5)
+                nn.init.normal_(module.running_mean, 0, 0.2)
+                nn.init.normal_(module.bias, 0, 0.2)
+        return model.eval()
+
+    return make
