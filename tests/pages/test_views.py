@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -183,3 +184,17 @@ def test_the_axis_has_a_few_round_seconds(duration):
         assert float(label.removesuffix(" s")) == pytest.approx(duration * place / 100, rel=1e-4)
         assert place <= 100
     assert axis_ticks(0.0) == []
+
+
+def test_the_tool_writes_a_sheet_of_videos_at_equal_steps(folder, repo, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(repo / "tools/analysis")
+    tool = importlib.import_module("show_views")
+    make_config(folder, views=[dict(name="strong", strength=1.0)] * 2).dump(tmp_path / "a.py")
+    out = tmp_path / "images" / "views.png"
+    tool.main([str(tmp_path / "a.py"), "--out", str(out), "--num", "2"])
+    assert cv2.imread(str(out)).std() > 10
+    cfg = tool.load_config(str(tmp_path / "a.py"), [])
+    rows = tool.load_rows(cfg, num=2, seed=0)
+    assert [row.heading for row in rows] == ["jump/a.mp4   jump", "", "run/c.mp4   run", ""]
+    assert all(row.frames.shape == (4, 80, 80, 3) for row in rows)
+    assert tool.load_rows(cfg, num=99, seed=1)[0].title != rows[0].title

@@ -23,3 +23,22 @@ def randomised():
         return model.eval()
 
     return make
+
+
+class Read(dict):
+    """A state dict that knows which of its entries were read."""
+
+    def __init__(self, model: nn.Module) -> None:
+        names = {name: value for name, value in model.state_dict().items() if value.ndim}
+        super().__init__(names)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+@pytest.fixture
+def read():
+    """The state of a model for a functional forward, which must read all of it."""
+    return Read

@@ -88,26 +88,6 @@ def test_gradient_is_correct_and_reaches_the_scores_only():
     assert codes[0].grad is None and not codes[1].requires_grad
 
 
-@pytest.mark.parametrize("side", [-1, 1])
-def test_the_uniform_solution_is_left_above_a_correlation_of_epsilon_over_tau(side):
-    """Small scores of two views, each balanced over samples and prototypes, of one correlation."""
-    epsilon, tau, balanced = 0.05, 0.1, []
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(2):
-        x = torch.randn(64, 8, generator=generator, dtype=torch.float64)
-        x = x - x.mean(dim=0)
-        balanced.append(x - x.mean(dim=1, keepdim=True))
-    first, other = (x / x.norm() for x in balanced)
-    other = other - (other * first).sum() * first
-    c = (1 + 0.02 * side) * epsilon / tau
-    second = c * first + math.sqrt(1 - c**2) * other / other.norm()
-    scores = [(1e-5 * x).requires_grad_() for x in (first, second)]
-    codes = [sinkhorn(x.detach(), epsilon=epsilon) for x in scores]
-    swav_loss(scores, codes, tau=tau).backward()
-    growth = -sum((x.grad * x).sum() for x in scores)  # along a step of gradient descent
-    assert growth * side > 0
-
-
 @pytest.mark.parametrize(
     ("shape", "options", "match"),
     [
