@@ -131,5 +131,5 @@ def test_awkward_files_images_and_names(shared_videos, tmp_path):
     assert f"of {len(rows)} videos cannot be shown" in html
     assert "<script" not in html and "<img" not in html and "<i>0" not in html
     html.encode("utf-8")
-    image = np.asarray(open_uri(data_uris(html)[-1]).convert("RGB"))
-    assert image.mean() == pytest.approx(80, abs=4)
+    images = [np.asarray(open_uri(uri).convert("RGB")) for uri in data_uris(html)]
+    assert any(image.std() < 1 and abs(image.mean() - 80) < 4 for image in images)

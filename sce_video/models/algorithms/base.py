@@ -131,8 +131,7 @@ class SelfSupervisedModel(BaseModel):
 
         With ``joint_views`` adjacent views of one size pass through the backbone as one batch, and
         all views through the projector, as in facebookresearch/swav, ``src/resnet50.py: forward``:
-        batch norm has one mean and variance for them, and not one of each view. Nothing else
-        depends on it. All ranks pass the same views, so SyncBN sees those of all ranks.
+        batch norm has one mean and variance for them, and not one of each view.
         """
         if not self.joint_views:
             h = [self.represent(view) for view in views]

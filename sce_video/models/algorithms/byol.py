@@ -43,11 +43,7 @@ class BYOL(SelfSupervisedModel):
         self.check_settings()
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Squared distances of predictions and targets, for any number of views.
-
-        Returns:
-            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
-        """
+        """Squared distances of predictions and targets, and the mean cosine of the pairs."""
         # The target gets no gradient: it is the stop-gradient of the method.
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))

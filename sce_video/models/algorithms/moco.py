@@ -63,11 +63,7 @@ class MoCo(SelfSupervisedModel):
         return None if queries is None else queries * math.log(len(self.queue.keys) + 1)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """InfoNCE of every pair of views against the queue, for any number of views.
-
-        Returns:
-            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
-        """
+        """InfoNCE of every pair of views against the queue, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         self._num_queries = len(keys_of)

@@ -63,11 +63,7 @@ class MoCoV3(SelfSupervisedModel):
         return self._chance
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Contrastive losses within the batch, for any number of views.
-
-        Returns:
-            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
-        """
+        """Contrastive losses within the batch, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         # Keys of all ranks are candidates; ``own`` are the rows of this rank's positives in them.

@@ -60,11 +60,7 @@ class ReSSL(SelfSupervisedModel):
         return math.log(len(self.queue.keys))
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Cross-entropy of the relations of every pair of views, for any number of views.
-
-        Returns:
-            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
-        """
+        """Cross-entropy of the relations of every pair, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         taus = {"tau": self.tau, "tau_m": self.tau_m}

@@ -87,11 +87,7 @@ class SCE(SelfSupervisedModel):
         return sce_chance_level(len(self.queue.keys), self.lambda_, self.mu, self.eta)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """One step of the pseudo-code (appendix A) up to the loss, for any number of views.
-
-        Returns:
-            ``loss``, its parts (:class:`~sce_video.models.losses.SCETerms`) and collapse metrics.
-        """
+        """The pseudo-code (appendix A) for any number of views; the parts are those of SCETerms."""
         # Only target views pass through the target branch, without gradient ...
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))

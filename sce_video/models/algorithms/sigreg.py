@@ -50,8 +50,9 @@ class LeJEPA(SelfSupervisedModel):
 
     Other arguments: see ``SelfSupervisedModel``.
 
+    The projector has no output BN, which would fix mean and variance instead of the loss.
+
     Args:
-        projector: Without output BN, which would fix mean and variance instead of the loss.
         lambda_: Weight of SIGReg, 0 to 1: 0.02 to 0.05 in the paper; read at every step.
         num_directions: M, random directions of a step, 256 to 1024 in the paper.
         global_views: Indices of the views whose mean is predicted; local views only predict. None:

@@ -66,11 +66,7 @@ class SimCLR(SelfSupervisedModel):
         return self._chance
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """NT-Xent of the pairs of views.
-
-        Returns:
-            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
-        """
+        """NT-Xent of the pairs of views, and their mean cosine."""
         if len(views) < 2:
             raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")
         h, z = self.encode_views(views)

@@ -38,18 +38,6 @@ class Prototypes(nn.Module):
         with torch.autocast(self.weight.device.type, enabled=False):
             return full_precision(embeddings) @ full_precision(self.weight).T
 
-    def check_samples(self, num_samples: int, batch_size: int, queue_size: int) -> list[str]:
-        """Warn of fewer samples in batch and queue than prototypes; ValueError: fewer in all."""
-        count = len(self.weight)
-        if num_samples < count:
-            few = f"{num_samples} training samples are fewer than the {count} prototypes"
-            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
-        warning = (
-            f"a batch of {batch_size} and a queue of {queue_size} are less than a sample for each "
-            f"of {count} prototypes: raise model.queue_size or lower model.num_prototypes"
-        )
-        return [warning] if batch_size + queue_size < count else []
-
     @torch.no_grad()
     def normalise(self) -> None:
         """Make the prototypes unit vectors again."""
@@ -122,8 +110,16 @@ class SwAV(SelfSupervisedModel):
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of small or cut batches; ValueError for too few samples or views."""
         check_views(num_views, self.target_views)
-        small = self.prototypes.check_samples(num_samples, batch_size, self.queue_size)
-        return small + uneven_queue_warnings(self.queue_size, batch_size)
+        count = len(self.prototypes.weight)
+        if num_samples < count:
+            few = f"{num_samples} training samples are fewer than the {count} prototypes"
+            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
+        warnings = uneven_queue_warnings(self.queue_size, batch_size)
+        if batch_size + self.queue_size < count:
+            few = f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample"
+            advice = "raise model.queue_size or lower model.num_prototypes"
+            warnings.insert(0, f"{few} for each of {count} prototypes: {advice}")
+        return warnings
 
     def chance_level(self) -> float:
         """log(K): the loss if each view predicts all prototypes alike."""

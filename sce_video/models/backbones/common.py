@@ -48,12 +48,17 @@ def represent(backbone: nn.Module, view: Tensor) -> Tensor:
     return pool(features)
 
 
+def check_frozen(frozen_stages: int) -> None:
+    """Raise ValueError for a stage that does not exist."""
+    if not -1 <= frozen_stages <= 4:
+        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+
+
 def check_staged(base_channels: int, frozen_stages: int) -> None:
     """Raise ValueError for no channels or a stage that does not exist."""
     if base_channels < 1:
         raise ValueError(f"base_channels must be at least 1, got {base_channels}")
-    if not -1 <= frozen_stages <= 4:
-        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+    check_frozen(frozen_stages)
 
 
 def check_view(view: Tensor) -> None:
@@ -62,7 +67,32 @@ def check_view(view: Tensor) -> None:
         raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
 
 
-class StagedBackbone(BaseModule):
+class FreezableBackbone(BaseModule):
+    """A backbone whose first parts may be frozen: no gradient, no statistics, no dropout."""
+
+    @abstractmethod
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """What ``frozen_stages`` freezes."""
+
+    def freeze(self) -> None:
+        """Stop gradients and the training mode of the frozen parts."""
+        for part in self.frozen_parts():
+            for module in part.modules():
+                module.training = False
+            part.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, except for what is frozen."""
+        super().train(mode)
+        self.freeze()  # nn.Module.train() reaches frozen parts, too
+        return self
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Representation (N, C): features (N, C, T, H, W) averaged over time and space."""
+        return average_pool(features)
+
+
+class StagedBackbone(FreezableBackbone):
     """A stem and four stages, one after the other; their initialisation, freezing and pooling.
 
     A subclass builds them, calls :meth:`finish`, and says what they are in :meth:`stem_layers` and
@@ -98,7 +128,7 @@ class StagedBackbone(BaseModule):
         self.reset_parameters()
         if channels_last:
             self.to(memory_format=self._memory_format())
-        self._freeze()
+        self.freeze()
 
     def reset_parameters(self) -> None:
         """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
@@ -117,18 +147,15 @@ class StagedBackbone(BaseModule):
         is_3d = any(isinstance(module, nn.Conv3d) for module in self.modules())
         return torch.channels_last_3d if is_3d else torch.channels_last
 
-    def _freeze(self) -> None:
-        """Stop gradients and BN statistics of the frozen part."""
-        if self.frozen_stages >= 0:
-            for module in (*self.stem_layers(), *self.stages()[: self.frozen_stages]):
-                module.eval()
-                module.requires_grad_(False)
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """Stem and stages."""
+        if self.frozen_stages < 0:
+            return []
+        return [*self.stem_layers(), *self.stages()[: self.frozen_stages]]
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen."""
+        """Training mode, except for what is frozen and, with ``norm_eval``, BN."""
         super().train(mode)
-        # nn.Module.train() reaches frozen parts, too: they go back to evaluation mode.
-        self._freeze()
         if mode and self.norm_eval:
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
@@ -142,10 +169,6 @@ class StagedBackbone(BaseModule):
         for layer in (*self.stem_layers(), *self.stages()):
             x = layer(x)
         return x
-
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): features (N, C, T, H, W) averaged over time and space."""
-        return average_pool(features)
 
 
 # Depth -> blocks in res2, res3, res4, res5 (He et al. 2016, table 1).

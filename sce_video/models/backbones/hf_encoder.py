@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmengine.model import BaseModule, initialize
+from mmengine.model import initialize
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import average_pool, check_view
+from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
@@ -205,7 +206,7 @@ def vision_part(model: nn.Module, family: Family) -> nn.Module:
 
 
 @MODELS.register_module()
-class HFEncoder(BaseModule):
+class HFEncoder(FreezableBackbone):
     """A vision encoder of transformers, which takes the clips that it was trained with.
 
     An encoder of images (DINOv2, DINOv3, CLIP) encodes every frame of a clip, and the
@@ -250,8 +251,7 @@ class HFEncoder(BaseModule):
                 f"pool of a {architecture['model_type']} must be one of "
                 f"{', '.join(self.family.pools)}, got {pool!r}"
             )
-        if not -1 <= frozen_stages <= 4:
-            raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+        check_frozen(frozen_stages)
         config = config_of(architecture)
         self.resize_to = resize_to
         self.frozen_stages = frozen_stages
@@ -276,30 +276,20 @@ class HFEncoder(BaseModule):
             self._size = _side(side)
         fixed = config.model_type in ("videomae", "xclip")
         self._frames = vision.num_frames if fixed else None
-        self._freeze()
+        self.freeze()
 
     def init_weights(self) -> None:
         """Load what ``init_cfg`` names; transformers has drawn the weights otherwise."""
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
-    def _freeze(self) -> None:
-        """Stop gradients and dropout of the frozen part."""
-        if self.frozen_stages < 0:
-            return
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """The embeddings and quarters of the blocks."""
         layers: Any = self.network.get_submodule(self.family.layers)
+        if self.frozen_stages in (-1, 4):
+            return [self] if self.frozen_stages == 4 else []
         count = round(len(layers) * self.frozen_stages / 4)
-        parts = [self.network.get_submodule(self.family.embeddings), *layers[:count]]
-        for part in [self] if self.frozen_stages == 4 else parts:
-            for module in part.modules():
-                module.training = False
-            part.requires_grad_(False)
-
-    def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen."""
-        super().train(mode)
-        self._freeze()
-        return self
+        return [self.network.get_submodule(self.family.embeddings), *layers[:count]]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to features (N, C, T', H', W'), see the class."""
@@ -367,10 +357,6 @@ class HFEncoder(BaseModule):
     def takes_one_size(self) -> bool:
         """Whether its positions belong to frames of one size."""
         return self._size is not None
-
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): the mean of the features over time and space."""
-        return average_pool(features)
 
 
 def _side(value: Any) -> int:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 import torch.nn.functional as F
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import average_pool, check_view
+from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
 from sce_video.registry import MODELS
 
 POSITIONS = ("sincos", "learned")
@@ -98,7 +96,7 @@ class TransformerBlock(nn.Module):
 
 
 @MODELS.register_module()
-class VisionTransformer3d(BaseModule):
+class VisionTransformer3d(FreezableBackbone):
     """Vision transformer (arXiv 2010.11929) on tubelets, without class token.
 
     Every tubelet of ``tubelet_size`` frames and ``patch_size`` x ``patch_size`` pixels is a token;
@@ -158,8 +156,7 @@ class VisionTransformer3d(BaseModule):
             raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
         if not 0.0 <= drop_path_rate < 1.0:
             raise ValueError(f"drop_path_rate must be from 0 to below 1, got {drop_path_rate}")
-        if not -1 <= frozen_stages <= 4:
-            raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+        check_frozen(frozen_stages)
         self.grid_size = tuple(grid_size)
         self.position = position
         self.frozen_stages = frozen_stages
@@ -174,7 +171,7 @@ class VisionTransformer3d(BaseModule):
         self.blocks = nn.ModuleList(TransformerBlock(embed_dims, num_heads, r) for r in rates)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
         self.reset_parameters()
-        self._freeze()
+        self.freeze()
 
     def reset_parameters(self) -> None:
         """Normal with 0.02, truncated, for weights and positions; biases 0, norms the identity."""
@@ -189,23 +186,15 @@ class VisionTransformer3d(BaseModule):
     def _learned_positions(self) -> list[nn.Parameter]:
         return [self.position_time, self.position_space] if self.position == "learned" else []
 
-    def _freeze(self) -> None:
-        """Stop gradients and drop path of the frozen part."""
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """The embeddings and quarters of the blocks."""
         if self.frozen_stages < 0:
-            return
-        count = round(len(self.blocks) * self.frozen_stages / 4)
-        parts = [self.patch_embed, *self.blocks[:count]]
-        for module in [*parts, self.norm] if self.frozen_stages == 4 else parts:
-            module.eval()
-            module.requires_grad_(False)
+            return []
         for parameter in self._learned_positions():
             parameter.requires_grad_(False)
-
-    def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen."""
-        super().train(mode)
-        self._freeze()
-        return self
+        count = round(len(self.blocks) * self.frozen_stages / 4)
+        last = [self.norm] if self.frozen_stages == 4 else []
+        return [self.patch_embed, *self.blocks[:count], *last]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to normalised tokens (N, C, ceil(T/t), H/p, W/p).
@@ -245,10 +234,6 @@ class VisionTransformer3d(BaseModule):
         rows = rows[..., None].expand(-1, -1, -1, grid[2])
         columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
         return time, torch.cat([rows, columns], dim=1)
-
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): the mean of all tokens."""
-        return average_pool(features)
 
 
 def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:

@@ -26,26 +26,21 @@ class StepGenerator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        # The same number on the host: reading the buffer would synchronise host and device.
-        self._step = 0
-
-    @property
-    def done(self) -> int:
-        """Optimiser steps so far, without a look at the device."""
-        return self._step
+        #: The same number on the host: reading the buffer would synchronise host and device.
+        self.done = 0
 
     def generator(self) -> torch.Generator:
         """A generator of the current step, on the CPU: the device does not change the numbers."""
-        return torch.Generator().manual_seed(self._step)
+        return torch.Generator().manual_seed(self.done)
 
     def advance(self) -> None:
         """Go to the next step."""
-        self._step += 1
-        self.step.fill_(self._step)
+        self.done += 1
+        self.step.fill_(self.done)
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        self._step = int(self.step)
+        self.done = int(self.step)
 
 
 class BatchShuffle(StepGenerator):

@@ -62,7 +62,7 @@ REGISTERED = sorted(
     for name, kind in MODELS.module_dict.items()
     if inspect.isclass(kind) and issubclass(kind, SelfSupervisedModel)
 )
-METHODS = [*REGISTERED, "Toy", VIT, SWAV_QUEUE]
+METHODS = [*REGISTERED, "Toy", SWAV_QUEUE]
 
 
 @pytest.fixture(scope="module", autouse=True)
