@@ -280,7 +280,7 @@ def draw_sheet(
         places = [margin + i * cell for i in range(len(row.frames))]
         images += [(x, top, tall, frame) for x, frame in zip(places, row.frames, strict=True)]
         top += tall + gap
-        style = dict(fontsize=7.5, color="#666666")
+        style: dict[str, Any] = dict(fontsize=7.5, color="#666666")
         texts += [(x, top, word, style) for x, word in zip(places, row.below, strict=False)]
         top += 0.2 if row.below else gap
     height = top + margin

@@ -22,7 +22,6 @@ from sce_video.models.augmentation import (
     draw_parameters,
     gaussian_blur,
     named_view,
-    planned_operations,
 )
 from sce_video.registry import MODELS
 
@@ -40,17 +39,6 @@ def nothing(n: int) -> ViewParameters:
         order=np.tile(np.arange(4), (n, 1)),
         sigma=np.ones(n, dtype=np.float32),
     )
-
-
-def test_the_plan_follows_each_samples_order() -> None:
-    drawn = draw_parameters(named_view("strong-gamma", 1.0), range(64), view=0)
-    names = ["brightness", "contrast", "saturation", "hue"]
-    for i in range(64):
-        done = [name for name, samples in planned_operations(drawn) if i in samples]
-        want = [names[part] for part in drawn.order[i]] if drawn.jitter[i] else []
-        want += [name for name in ("grey", "blur", "solarise", "flip") if getattr(drawn, name)[i]]
-        assert done == want
-    assert len(planned_operations(drawn)) <= 20
 
 
 # Gaussian blur against a direct convolution and OpenCV.

@@ -237,18 +237,6 @@ def test_the_backbone_takes_no_gradient_and_keeps_its_statistics():
         step(config)
 
 
-def test_a_diverged_probe_leaves_the_others_their_gradients():
-    heads = build(), build()
-    (features, labels), = batches(1)  # fmt: skip
-    with torch.no_grad():
-        heads[1].probes[0].query.fill_(float("nan"))
-    for head in heads:
-        head.loss(features, samples(labels))["loss"].backward()
-    for mine, other in zip(heads[0].probes[1:], heads[1].probes[1:], strict=True):
-        for a, b in zip(mine.parameters(), other.parameters(), strict=True):
-            torch.testing.assert_close(a.grad, b.grad)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -273,8 +261,3 @@ def test_a_backbone_without_tokens_is_refused(shape):
         ValueError, match=r"two positions or more, got \(6, 12.*no tokens.*pool=mean"
     ):
         build()(torch.zeros(shape, dtype=torch.float64))
-
-
-def test_parameter_groups_need_such_a_head():
-    with pytest.raises(ValueError, match=r"parameter_groups\(\), got Linear"):
-        wrapped(nn.Linear(2, 2))

@@ -18,7 +18,6 @@ from sce_video.pages.cell_maps import (
     activation_strips,
     chosen_frames,
     common_scale,
-    heat_frame,
     render_maps,
     similarity_strips,
     write_maps,
@@ -59,14 +58,6 @@ def test_chosen_frames_keep_first_last_and_the_marked_one():
     assert chosen_frames(16, 4, marked=9).tolist() == [0, 5, 9, 15]
     with pytest.raises(ValueError, match="at least 1, got 0"):
         chosen_frames(4, 0)
-
-
-def test_a_higher_value_is_brighter_and_colours_say_values_only():
-    values = np.array([[0.0, 0.3], [0.6, 1.0]])
-    grey = np.full((64, 64, 3), 128, np.uint8)
-    drawn = heat_frame(grey, values, Scale(0, 1, "x")).astype(float)
-    corners = [drawn[y, x].mean() for y, x in ((2, 2), (2, 61), (61, 2), (61, 61))]
-    assert corners == sorted(corners) and len(set(corners)) == 4
 
 
 def test_the_page_in_a_browser(tmp_path):

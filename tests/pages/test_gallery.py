@@ -16,7 +16,6 @@ from helpers.videos import numbered_frames, read_number, write_video
 from sce_video.datasets import VideoDecodeError
 from sce_video.pages.gallery import (
     GalleryEntry,
-    format_duration,
     read_entry,
     read_frames,
     write_gallery,
@@ -158,11 +157,3 @@ def test_hostile_names_are_shown_as_text(tmp_path, name):
     assert urllib.parse.unquote_to_bytes(link[2:]) == name.replace("/", "_").encode(
         "utf-8", "surrogateescape"
     )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (4.25, "4.2 s"), (59.9, "59.9 s"), (75, "1:15"), (3700.4, "1:01:40")],
-)
-def test_durations(seconds, text):
-    assert format_duration(seconds) == text

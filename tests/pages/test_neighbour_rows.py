@@ -104,12 +104,6 @@ def test_a_slow_file_at_the_end_of_the_time_is_skipped_too(monkeypatch):
     assert [entry.skipped for entry in found.values()] == [False, True, True]
 
 
-@pytest.mark.parametrize(("count", "sentence"), [(0, "No video has"), (1, "Only one video has")])
-def test_fewer_than_two_videos(videos, count, sentence):
-    html = neighbour_rows(make_rows(videos).subset(torch.arange(count))).html
-    assert sentence in html and "neighbours need two" in html
-
-
 def test_diverged_and_collapsed_features(videos, reader):
     rows = make_rows(videos)
     rows.values[3] = float("nan")

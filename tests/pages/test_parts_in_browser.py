@@ -25,7 +25,7 @@ from sce_video.pages.parts import Part
 from sce_video.pages.views import TrainingViews, ViewRow, draw_views
 from sce_video.utils.errors import MissingPackageError
 
-COUNT = 12
+COUNT = 6
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_strips_play_and_the_map_shows_clips(address):
             strip.hover()
             assert player.is_visible()
             places = set()
-            for _ in range(20):
+            for _ in range(10):
                 places.add(player.evaluate("e => getComputedStyle(e).backgroundPositionX"))
                 page.wait_for_timeout(50)
             assert len(places) >= 3  # it moves through the frames

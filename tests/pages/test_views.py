@@ -157,7 +157,7 @@ def test_what_cannot_be_shown_is_a_sentence(tmp_path, folder):
     assert "has no train_dataloader" in view_sheet(Config({})).html
 
 
-def noise(count: int, views: int = 2, size: int = 224) -> list[TrainingViews]:
+def noise(count: int, views: int = 2, size: int = 96) -> list[TrainingViews]:
     rng = np.random.default_rng(0)
     rows = [ViewRow(rng.random((8, size, size, 3)), f"view {v}: nothing") for v in range(views)]
     return [
@@ -166,7 +166,7 @@ def noise(count: int, views: int = 2, size: int = 224) -> list[TrainingViews]:
 
 
 def test_images_stay_within_their_budget():
-    for budget, left_out in ((300_000, 0), (20_000, 1)):
+    for budget, left_out in ((150_000, 0), (20_000, 1)):
         part = draw_views(noise(3), max_bytes=budget)
         sizes = [len(uri) for uri in data_uris(part.html)]
         assert sum(sizes) <= budget

@@ -57,6 +57,7 @@ class SelfSupervisedModel(BaseModel):
     projector: Any
     predictor: Any
     target: Any
+    target_views: Any
     queue: Any
 
     def __init__(
@@ -145,7 +146,7 @@ class SelfSupervisedModel(BaseModel):
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """Scalars of one step: ``loss`` is minimised, all others are only logged.
 
-        ``views`` are V views (N, 3, T, H, W); they may differ in T, H and W.
+        ``views`` are V views (N, 3, T, H, W) of any T, H and W.
         """
 
     def check_settings(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResNetBase, check_arguments, check_view
@@ -14,8 +16,8 @@ def _factorised(
     """A (1, k, k) convolution, BN, ReLU, a (3, 1, 1) convolution; ``strides`` of (time, space)."""
     temporal, spatial = strides
     pad = kernel // 2
-    space = dict(stride=(1, spatial, spatial), padding=(0, pad, pad), bias=False)
-    time = dict(stride=(temporal, 1, 1), padding=(1, 0, 0), bias=False)
+    space: dict[str, Any] = dict(stride=(1, spatial, spatial), padding=(0, pad, pad), bias=False)
+    time: dict[str, Any] = dict(stride=(temporal, 1, 1), padding=(1, 0, 0), bias=False)
     return nn.Sequential(
         nn.Conv3d(in_channels, mid, (1, kernel, kernel), **space),
         nn.BatchNorm3d(mid),

@@ -26,21 +26,6 @@ def test_represents_every_view_as_its_mean_over_time_and_space():
         model(inputs=views, mode="loss")
 
 
-def test_takes_the_backbone_of_a_pretraining():
-    options = dict(hidden_channels=8, norm_output=True)
-    sce = MODELS.build(
-        dict(
-            type="SCE",
-            backbone=BACKBONE,
-            projector=dict(type="MLP", out_channels=8, num_layers=3, **options),
-            queue_size=4,
-        )
-    )
-    encoder = MODELS.build({"type": "Encoder", "backbone": BACKBONE})
-    missing, unexpected = encoder.load_state_dict(sce.state_dict(), strict=False)
-    assert missing == [] and all(not name.startswith("backbone.") for name in unexpected)
-
-
 # Actions of given boxes: scores computed by hand, the loss, fitting one batch.
 
 

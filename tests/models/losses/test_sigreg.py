@@ -46,23 +46,6 @@ def test_equals_loops_over_the_definition(options, scale):
     assert single.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_golden_values():
-    """One dimension, of which the integral has a closed form."""
-    one = torch.ones(1, 1, dtype=torch.float64)
-    at_zero = torch.zeros(8, 1, dtype=torch.float64)
-    root = math.sqrt(2 * math.pi)
-    closed = 8 * root * (1 - 2 / math.sqrt(2) + 1 / math.sqrt(3))
-    fine = dict(t_max=8.0, num_points=801)
-    assert sigreg_loss(at_zero, one, **fine).item() == pytest.approx(closed, rel=1e-9)
-    # mean exp(i t x) of the points -1 and 1 is cos t
-    pair = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
-    closed = root * ((1 + math.exp(-2)) - 4 * math.exp(-1 / 4) / math.sqrt(2) + 2 / math.sqrt(3))
-    assert sigreg_loss(pair, one, **fine).item() == pytest.approx(closed, rel=1e-9)
-    embeddings = torch.tensor([[0.5, -1.0], [1.5, 0.25], [-2.0, 0.0]])
-    directions = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
-    assert sigreg_loss(embeddings, directions).item() == pytest.approx(0.80069486, rel=1e-6)
-
-
 def test_gradient_equals_finite_differences():
     embeddings, directions = sample(n=4, dim=2, count=3)
     embeddings.requires_grad_()

@@ -24,20 +24,6 @@ def loop_sinkhorn(scores, epsilon, iterations):
     return np.array(q).T * samples
 
 
-def loop_swav(scores, codes, tau):
-    """Eq. 1 and 2: mean over assigned views of the mean over the other views."""
-    total = 0.0
-    assigned = [i for i, code in enumerate(codes) if code is not None]
-    for i in assigned:
-        others = [v for v in range(len(scores)) if v != i]
-        for v in others:
-            for b in range(len(scores[v])):
-                p = [math.exp(s / tau) for s in scores[v][b]]
-                terms = [c * math.log(x / sum(p)) for c, x in zip(codes[i][b], p, strict=True)]
-                total -= sum(terms) / len(scores[v]) / len(others) / len(assigned)
-    return total
-
-
 def cosines(seed, *shape):
     return np.random.default_rng(seed).uniform(-1, 1, shape)
 
@@ -67,17 +53,6 @@ def test_codes_are_finite_for_scores_of_any_size(size, dtype):
     torch.testing.assert_close(codes.sum(dim=1), torch.ones(16))
     loss = swav_loss([scores, scores], [codes, None], tau=0.1)
     assert loss.dtype == torch.float32 and loss.isfinite()
-
-
-@pytest.mark.parametrize(
-    ("views", "assigned"), [(2, (0, 1)), (4, (0, 1)), (3, (2,)), (3, (2, 0, 1))]
-)
-def test_loss_equals_the_loop(views, assigned):
-    scores = cosines(3, views, 5, 4)
-    codes = [loop_sinkhorn(s, 0.05, 3) if i in assigned else None for i, s in enumerate(scores)]
-    tensors = [None if code is None else torch.from_numpy(code) for code in codes]
-    loss = swav_loss(list(torch.from_numpy(scores)), tensors, tau=0.1)
-    assert loss.item() == pytest.approx(loop_swav(scores, codes, 0.1), abs=1e-10)
 
 
 def test_gradient_is_correct_and_reaches_the_scores_only():

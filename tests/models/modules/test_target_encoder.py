@@ -9,7 +9,6 @@ from helpers.query_methods import WITH_QUEUE, build_method, make_views
 from torch import nn
 
 from sce_video.models.modules import TargetEncoder
-from sce_video.models.modules.target_encoder import BatchShuffle
 
 
 def parts():
@@ -55,23 +54,6 @@ def target(splits, norm=True):
 
 def view(n=12):
     return torch.rand(n, 3, 2, 4, 4, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("splits", [1, 3, 5])
-def test_each_group_is_encoded_by_itself_and_keys_keep_their_order(splits):
-    """A loop over groups of the permutation that the step gives; group sizes may differ."""
-    shuffle, x = BatchShuffle(splits), torch.arange(12.0)[:, None] ** 2
-    for step in range(3):
-        order = torch.randperm(12, generator=torch.Generator().manual_seed(step)).tolist()
-        expected = torch.empty(12, 1)
-        for group in range(splits):
-            members = [order[p] for p in range(12) if p % splits == group]
-            mean = sum(float(x[m]) for m in members) / len(members)
-            for member in members:
-                expected[member] = x[member] - mean
-        found = shuffle(lambda rows: rows - rows.mean(dim=0), x)
-        torch.testing.assert_close(found, expected)
-        shuffle.advance()
 
 
 def test_a_resumed_target_continues_with_the_same_permutations():
