@@ -217,10 +217,8 @@ def _exact(
                     query,
                     block,
                     count,
-                    query_groups=torch.ones(1, dtype=torch.long),
-                    gallery_groups=own[start : start + len(block)],
-                    query_mean=mean,
-                    gallery_mean=mean,
+                    groups=(torch.ones(1, dtype=torch.long), own[start : start + len(block)]),
+                    means=None if mean is None else (mean, mean),
                     gallery_block=_CACHED_ROWS,
                 )
             except NotFiniteError as error:

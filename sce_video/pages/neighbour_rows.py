@@ -56,8 +56,7 @@ def neighbour_table(videos: Rows, k: int = 5, only: Sequence[int] | None = None)
         videos.features[asked],
         videos.features,
         k,
-        query_groups=asked,
-        gallery_groups=torch.arange(len(videos)),
+        groups=(asked, torch.arange(len(videos))),
     )
     return [
         Neighbour(

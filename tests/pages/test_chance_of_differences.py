@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from sce_video.evaluation.scores import Outcomes, outcomes_path, save_outcomes
+from sce_video.evaluation.metrics.base import Outcomes, outcomes_path, save_outcomes
 from sce_video.pages.compare import render_comparison
 from sce_video.pages.run_record import RunRecord
 from sce_video.runs.compare import chance_of_differences, seed_groups
@@ -65,7 +65,7 @@ def test_single_runs_are_tested_on_the_same_videos(tmp_path):
 def test_runs_of_other_seeds_are_one_group(tmp_path):
     runs = [run_of(tmp_path, f"a{s}", hits_of(s, 0.5), seed=s) for s in range(3)]
     runs += [run_of(tmp_path, f"b{s}", hits_of(9 + s, 0.9), tau=0.2, seed=s) for s in range(2)]
-    assert [len(group.records) for group in seed_groups(runs)] == [3, 2]
+    assert [len(group) for group in seed_groups(runs).values()] == [3, 2]
     chance = chance_of_differences(runs)
     values = [run.results["results.json"]["knn_top1"] for run in runs[:3]]
     assert chance.seeds[0].mean == pytest.approx(np.mean(values))
@@ -83,7 +83,7 @@ def test_runs_of_other_seeds_are_one_group(tmp_path):
     assert mixed.runs == (3, 1) and mixed.interval[0] < mixed.change < mixed.interval[1]
     # the same seed twice is no second seed
     again = [run_of(tmp_path, name, hits_of(0, 0.5)) for name in ("c", "d")]
-    assert [len(group.records) for group in seed_groups(again)] == [1, 1]
+    assert [len(group) for group in seed_groups(again).values()] == [1, 1]
 
 
 def test_what_cannot_be_tested_is_said(tmp_path):

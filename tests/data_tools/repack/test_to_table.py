@@ -21,7 +21,7 @@ from sce_video.commands.repack import main
 from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, repack_to_table
 from sce_video.data_tools.repack.to_table import EncodedRow
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
-from sce_video.jobs import local, process_pool
+from sce_video.jobs import process_pool
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -52,7 +52,7 @@ def folder(tmp_path):
 @pytest.fixture
 def inside(monkeypatch):
     """Encoding works in this process."""
-    monkeypatch.setattr(local, "process_items", inline)
+    monkeypatch.setattr(process_pool, "process_items", inline)
 
 
 def run(folder, table, settings=FAST, **options):

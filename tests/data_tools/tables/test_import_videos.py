@@ -25,7 +25,7 @@ from sce_video.data_tools.tables import (
 from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.rows import DamagedRowError, FrameIndex, list_rows
 from sce_video.datasets.tables.table import TableError
-from sce_video.jobs import local
+from sce_video.jobs import process_pool
 from sce_video.jobs.process_pool import Outcome
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
@@ -34,7 +34,7 @@ lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video
 @pytest.fixture
 def inside(monkeypatch):
     """Imports work in this process."""
-    monkeypatch.setattr(local, "process_items", inline)
+    monkeypatch.setattr(process_pool, "process_items", inline)
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_crash_costs_one_file_which_is_named(folder, tmp_path, monkeypatch):
             else:
                 yield key, Outcome(function(item))
 
-    monkeypatch.setattr(local, "process_items", crashing)
+    monkeypatch.setattr(process_pool, "process_items", crashing)
     table = tmp_path / "v.lance"
     result = run(folder, table)
     assert result.failures == [("b/0.mp4", "the process was killed by SIGSEGV")]
