@@ -260,8 +260,13 @@ def draw_parameters(
     low = np.append(np.maximum(0.0, 1.0 - spread), -a.hue)
     high = np.append(1.0 + spread, a.hue)
     sigma_low, sigma_high = a.blur_sigma
+    jitter, grey, blur, solarise, flip = decisions.T
     return ViewParameters(
-        *decisions.T,  # jitter, grey, blur, solarise, flip
+        jitter,
+        grey,
+        blur,
+        solarise,
+        flip,
         factors=(low + u[:, 5:9] * (high - low)).astype(np.float32),
         order=np.argsort(u[:, 10:14], axis=1),
         sigma=(sigma_low + u[:, 9] * (sigma_high - sigma_low)).astype(np.float32),
