@@ -148,7 +148,11 @@ def test_keys_switches_and_the_legend(address):
         assert entries.first.get_attribute("aria-pressed") == "false"
         page.get_by_role("button", name="folder").click()
         page.wait_for_function("document.querySelector('.map-plot').data.length === 2")
-        assert page.locator(".map-legend button").all_inner_texts()[0].split() == ["●", "0", str(COUNT // 2)]
+        assert page.locator(".map-legend button").all_inner_texts()[0].split() == [
+            "●",
+            "0",
+            str(COUNT // 2),
+        ]
 
 
 def test_a_phone_has_no_sideways_scrolling_and_taps_play(address):
