@@ -1,6 +1,5 @@
 """Paired tests of runs: groups of seeds, other videos, missing outcomes, page and terminal."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -102,19 +101,6 @@ def test_what_cannot_be_tested_is_said(tmp_path):
     assert "is not a file of outcomes" in text
     html = render_comparison([first, moved], {}, chance)
     assert "evaluate both on one list" in html
-
-
-def test_results_files_state_their_intervals(tmp_path):
-    from sce_video.reporting.phrases import format_with_interval
-    from sce_video.reporting.result_files import collect_results
-
-    stated = {"top1": [0.4, 0.6], "top5": None, "x": ["a", 1], "y": [1], "z": "no"}
-    content = {"metrics": {"top1": 0.5, "top5": 1.0}, "protocol": {}, "intervals": stated}
-    (tmp_path / "results.json").write_text(json.dumps(content))
-    (result,) = collect_results([tmp_path]).results
-    assert result.intervals == {"top1": (0.4, 0.6)}
-    assert format_with_interval("top1", result) == "50.0 [40.0, 60.0]"
-    assert format_with_interval("top5", result) == "100.0"
 
 
 def test_the_last_logged_rows_of_seeds_are_pooled(tmp_path):
