@@ -3,11 +3,14 @@
 # ruff: noqa: F401 - the public names of the room, and what a config may name by its type
 from sce_video.evaluation.extraction import FeatureExtractionLoop
 from sce_video.evaluation.features import extract_features, load_features, save_features
-from sce_video.evaluation.functional.accuracy import group_ids, mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.neighbours import knn_scores, nearest_neighbours
+from sce_video.evaluation.functional.statistics import (
+    group_ids,
+    mean_class_accuracy,
+    top_k_accuracy,
+)
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
-from sce_video.evaluation.metrics import PROTOCOLS
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_each_group
 from sce_video.evaluation.metrics.classification import AVAMeanAP, MeanClassAccuracy, TopKAccuracy
 from sce_video.evaluation.metrics.features import (
@@ -23,3 +26,12 @@ from sce_video.evaluation.multi_view import central_view, view_chunks
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
 from sce_video.evaluation.rows import Rows, collect_rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+
+#: Protocols of frozen features by their names on the command line.
+PROTOCOLS: dict[str, type[RowMetric]] = {
+    "few_shot": FewShot,
+    "knn": KNN,
+    "linear": LinearProbe,
+    "retrieval": Retrieval,
+    "time": SenseOfTime,
+}

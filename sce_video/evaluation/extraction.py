@@ -1,8 +1,7 @@
 """Extract the features of a data set into a file, in processes on one machine or many, with resume.
 
-A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch; its
-records are kept beside the file until it is written. The rows of a batch are those of ``rows.py``,
-the file is that of ``features.py``.
+A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch, to
+records beside the file. Rows of a batch are those of ``rows.py``, the file that of ``features.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -139,9 +139,7 @@ class ExtractionJob(NetworkJob):
     the forward passes of a batch, and an item is a batch. The processes build network and data set
     from their configs and the file of weights.
 
-    Args:
-        loop: What is extracted, from what, and where the weights are written.
-        fingerprint: Of all that the features depend on.
+    The ``loop`` tells what is extracted, from what; the ``fingerprint`` is that of all of it.
     """
 
     name = "extract"
@@ -238,8 +236,8 @@ class ExtractionJob(NetworkJob):
         """The samples of an item, of one that failed as unreadable; their features, else (0, 0)."""
         values, facts = np.empty((0, 0), np.float32), record.facts
         if not record.done:
-            why, paths = failure_of(record), sample_paths(self._dataset, list(indices))
-            return PartialRows(failures=[(path, why) for path in paths]), values
+            paths = sample_paths(self._dataset, list(indices))
+            return PartialRows(failures=[(path, failure_of(record)) for path in paths]), values
         if record.data:
             values = np.frombuffer(record.data, np.float32).reshape(len(facts["indices"]), -1)
         samples = PartialRows(
@@ -261,9 +259,8 @@ class FeatureExtractionLoop(BaseLoop):
     folder, which is on shared storage where there are several machines.
 
     Args:
-        runner: Its model gives representations (``mode="tensor"``).
-        dataloader: Config of the loader of the videos, or a loader, whose samples are embedded in
-            this process.
+        runner: Its model gives representations.
+        dataloader: Config of the loader of the videos, or a loader: then this process embeds.
         evaluator: Must be empty: ``test_evaluator = []``.
         out: The .npz file, relative to the work dir.
         max_views: Views of a video per forward pass; bounds the device memory.
@@ -274,8 +271,7 @@ class FeatureExtractionLoop(BaseLoop):
         processes_per_gpu: Processes that share a GPU of the cluster.
 
     Raises:
-        ValueError: ``out`` is no .npz file or exists already, the records are of another
-            checkpoint, data set or pipeline, a wrong number, or an evaluator is given.
+        ValueError: ``out`` exists, or the records are of another checkpoint, data set or pipeline.
     """
 
     def __init__(
@@ -335,10 +331,10 @@ class FeatureExtractionLoop(BaseLoop):
                 self._embed(job, store, own, len(job.ranges()) - len(due))
         return run_on_main_rank(lambda: self._write(job, provenance))
 
-    def _records_of_all(self, job: ExtractionJob) -> RecordStore:
+    @contextmanager
+    def _records_of_all(self, job: ExtractionJob) -> Iterator[RecordStore]:
         """The records of all ranks of this run and of earlier ones, which had others."""
-        store = RecordStore(self.parts / "records.sqlite", job.name)
-        try:
+        with RecordStore(self.parts / "records.sqlite", job.name) as store:
             # Of several records of an item the latest counts.
             for path in sorted(self.parts.glob("rank-*.sqlite")):
                 store.absorb(path)
@@ -347,10 +343,7 @@ class FeatureExtractionLoop(BaseLoop):
                     f"{self.parts} is of another checkpoint, data set or pipeline: give another "
                     f"--out, or remove {self.parts}"
                 )
-        except BaseException:
-            store.close()
-            raise
-        return store
+            yield store
 
     def _due(self, job: ExtractionJob) -> list[range]:
         """The items to embed, after a check that the file and the records are of this run."""

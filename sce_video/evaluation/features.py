@@ -120,17 +120,13 @@ def read_npz(
     """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
 
     A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages are read
-    when they are used, and writing to the array does not change the file. All other arrays are
-    read into memory, from compressed files too.
-
-    ``what`` is the expected kind of file, for messages ("a feature file"), ``required`` the arrays
-    that it must have.
+    when they are used, and writing to the array does not change the file. All others are read into
+    memory. ``what`` is the expected kind of file, for messages: "a feature file".
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not an .npz file, a member that is no array, has not the size that it states or
-            holds Python objects (they are never unpickled), a ``protocol`` that is not a JSON
-            object, a required array missing.
+            holds Python objects (never unpickled), no JSON in ``protocol``, an array missing.
     """
     arrays: dict[str, np.ndarray] = {}
     try:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.evaluation.features import save_features
-from sce_video.evaluation.functional.accuracy import group_ids, top_k_accuracy
+from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
@@ -31,18 +31,9 @@ from sce_video.evaluation.metrics.base import (
     place_metrics,
     save_outcomes,
 )
-from sce_video.evaluation.multi_view import (
-    row_function,
-    split_alterations,
-    with_alterations,
-)
+from sce_video.evaluation.multi_view import row_function, split_alterations, with_alterations
 from sce_video.evaluation.provenance import describe_dataset, describe_run
-from sce_video.evaluation.rows import (
-    Rows,
-    build_eval_dataloader,
-    check_labelled,
-    collect_rows,
-)
+from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled, collect_rows
 from sce_video.evaluation.scores import save_scores
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -75,12 +66,8 @@ def point_rows(rows: Rows, index: int, count: int) -> Rows:
 def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
     """The best of the G points of a grid by the top-1 accuracy of mean scores (N, G * K).
 
-    Returns:
-        Provenance: the ``selected`` point, the first of equal ones, and all ``points`` with index,
-        name, learning rate, weight decay and ``top1``. And a line for the log.
-
-    Raises:
-        ValueError: there are no samples, or one has no label.
+    Provenance: the ``selected`` point, the first of equal ones, and all ``points`` with index,
+    name, learning rate, weight decay and ``top1``; and a line for the log.
     """
     check_labelled(rows, "the selection of a probe", "the selection set")
     points = []
@@ -143,8 +130,7 @@ class MultiViewTestLoop(BaseLoop):
 
     Args:
         runner: The runner.
-        dataloader: Loader, or its config, of the evaluated samples: the queries of metrics that
-            compare with a gallery.
+        dataloader: Loader, or its config, of the evaluated samples, the queries of a gallery.
         evaluator: Metrics, ours or mmengine's and mmaction2's (``AccMetric``).
         gallery_dataloader: The labelled set of neighbours and of the linear probe's training.
         group_pattern: Instead of a gallery: a regular expression with one group, searched in the
@@ -155,9 +141,8 @@ class MultiViewTestLoop(BaseLoop):
             outcome of each video for paired tests (``results_outcomes.npz``); None for no files.
         dump: A .npz file of the scores or features of every video, relative to the work dir; those
             of the gallery are written to ``NAME_bank.npz``. None for no file.
-        selection_dataloader: The labelled set on which one of the attentive probes of a grid is
-            selected, by its top-1 accuracy, before the test. It should be neither trained on nor
-            tested; results.json says what it was and how many tested videos are in it.
+        selection_dataloader: The labelled set, neither trained on nor tested, on which one of the
+            attentive probes of a grid is selected by its top-1 accuracy before the test.
 
     Raises:
         ValueError: no metric, or one that cannot be computed from this model; both or neither of
@@ -192,9 +177,7 @@ class MultiViewTestLoop(BaseLoop):
             self.function = with_alterations(self.function, self.alterations)
         self.gallery_dataloader: DataLoader | None = None
         if needs_gallery(self.metrics):
-            self._check_gallery(gallery_dataloader, group_pattern)
-            if gallery_dataloader is not None:
-                self._build_gallery(dataloader, gallery_dataloader)
+            self._build_gallery(dataloader, gallery_dataloader, group_pattern)
         self.selection_dataloader = self._build_selection(selection_dataloader)
         #: Provenance of the selected probe, and the paths that it was selected on.
         self.selection: tuple[dict[str, Any], set[str]] | None = None
@@ -223,7 +206,9 @@ class MultiViewTestLoop(BaseLoop):
         self.evaluator = evaluator
         return evaluator.metrics
 
-    def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
+    def _build_gallery(
+        self, queries: Any, gallery: DataLoader | dict | None, group_pattern: str | None
+    ) -> None:
         if self._stage == "val":
             names = [type(metric).__name__ for metric in self.metrics if needs_gallery([metric])]
             raise ValueError(
@@ -235,8 +220,8 @@ class MultiViewTestLoop(BaseLoop):
                 "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a labelled "
                 "set) or group_pattern (leave one group of the test set out), and not both"
             )
-
-    def _build_gallery(self, queries: DataLoader | dict, gallery: DataLoader | dict) -> None:
+        if gallery is None:
+            return
         self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
         check_same_classes(self.dataloader.dataset, self.gallery_dataloader.dataset)
         differing = different_steps(queries, gallery)

@@ -34,11 +34,7 @@ def view_chunks(
     int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width), as
     :class:`~sce_video.datasets.transforms.PackVideo` makes them.
 
-    Yields:
-        uint8 (n, T, S, S, 3) in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
-
-    Raises:
-        ValueError: ``max_views`` below 1.
+    Views are uint8 (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")
@@ -50,8 +46,7 @@ def view_chunks(
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
-        for start, stop in parts:
-            yield cut_views(video, start, stop)
+        yield from (cut_views(video, start, stop) for start, stop in parts)
     else:
         yield from _cut_on_device(video, device, parts)
 

@@ -19,7 +19,7 @@ from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.train_loop import outliving_workers
 from sce_video.evaluation.features import extract_features
-from sce_video.evaluation.functional.accuracy import group_ids
+from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics
 from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled
 from sce_video.registry import HOOKS, METRICS
@@ -47,22 +47,16 @@ class OnlineEvaluationHook(Hook):
         )]
 
     Args:
-        gallery: Loader, or its config, of the labelled set that neighbours are taken from. The
-            config may leave out the sampler and the collate function.
+        gallery: Loader, or its config, of the labelled set that neighbours are taken from.
         queries: Loader, or its config, of the evaluated set; without it each video of the gallery
             is compared with all others.
         group_pattern: A regular expression with one group, searched in the paths
             (``r"person(\d+)"``): a video is compared with those of other groups only.
-        metrics: Configs of metrics of features; None for kNN with 20 neighbours and the collapse
-            metrics.
+        metrics: Configs of metrics of features; None for kNN and the collapse metrics.
         interval: Epochs between two evaluations; the last epoch is always evaluated.
         out: JSON-lines file, relative to the work dir. A resumed run keeps the lines up to the
             epoch at which it resumes; a new run renames an older file.
         evaluate_at_start: Also evaluate the untrained network, as epoch 0.
-
-    Raises:
-        ValueError: both ``queries`` and ``group_pattern``, ``interval < 1``, a metric that is not
-            computed from features, unlabelled videos.
     """
 
     priority = "LOW"
@@ -154,11 +148,8 @@ class OnlineEvaluationHook(Hook):
         return dict(compute_metrics(self.metrics, queries, gallery))
 
     def _report(self, runner: Runner, record: dict[str, Any]) -> None:
-        shown = ", ".join(
-            f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in record.items()
-        )
-        runner.logger.info(f"online evaluation: {shown}")
+        shown = (f"{n} {v:.4f}" if isinstance(v, float) else f"{n} {v}" for n, v in record.items())
+        runner.logger.info(f"online evaluation: {', '.join(shown)}")
         others = ("epoch", "iter", "videos", "failures", "seconds", "error")
         scalars = {f"evaluation/{name}": v for name, v in record.items() if name not in others}
         if scalars:

@@ -10,9 +10,14 @@ from typing import Any
 import torch
 from mmengine.runner import Runner
 
-from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
+from sce_video.engine.checkpoint import (
+    describe_checkpoint_file,
+    describe_network,
+    describe_samples,
+    file_sha256,
+    selected_on,
+)
 from sce_video.engine.config.snapshot import resolved_config
-from sce_video.engine.training_record import describe_network, describe_samples, selected_on
 from sce_video.published.sets import TRANSFER
 from sce_video.version import __version__
 
@@ -31,9 +36,7 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
     pretraining, and ``benchmark_problems`` what is unknown of it. ``resolved_config`` is that of
     the test; those of the trainings are in ``checkpoint``. ``chosen_on_test``, of a checkpoint that
-    a validation metric selected, says whether that was on the tested data.
-
-    The config of the runner may name what it reproduces: ``benchmark`` and ``split``. ``kind`` is
+    a validation metric selected, says whether that was on the tested data. ``kind`` is
     "recognition", "representation", "detection" or "features".
     """
     path = runner.cfg.get("load_from")
@@ -90,22 +93,18 @@ def stated_benchmark(
     origin = checkpoint if is_origin else checkpoint.get("pretrained")
     if random or origin == "random":
         return {**benchmark, **dict.fromkeys(_OF_PRETRAINING)}, {}
-    reason = None
-    if not isinstance(origin, dict):
-        reason, origin = f"{file} does not state what its training started from", {}
-    elif not isinstance(origin.get("training"), dict):
+    reason = f"{file} does not state what its training started from"
+    if isinstance(origin, dict):
         source = origin.get("path") or origin.get("source") or "the file"
         reason = f"{source} has no record of its training (converted, or of other code)"
-    if reason is not None:
+    if not isinstance(origin, dict) or not isinstance(origin.get("training"), dict):
         known = dict.fromkeys(_OF_PRETRAINING, UNKNOWN)
         return {**benchmark, **known}, dict.fromkeys(_OF_PRETRAINING, reason)
     declared = origin.get("benchmark")
     declared = declared if isinstance(declared, dict) else {}
-    names = (
-        str(declared.get("dataset", UNKNOWN)),
-        str(declared.get("pretraining", declared.get("protocol", UNKNOWN))),
-        origin.get("epoch", UNKNOWN),
-    )
+    data = str(declared.get("dataset", UNKNOWN))
+    method = str(declared.get("pretraining", declared.get("protocol", UNKNOWN)))
+    names = data, method, origin.get("epoch", UNKNOWN)
     return {**benchmark, **dict(zip(_OF_PRETRAINING, names, strict=True))}, {}
 
 

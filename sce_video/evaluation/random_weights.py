@@ -7,8 +7,8 @@ video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.0
 A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
 above 0. It is *no better* where it does not and the difference is below 5 points; without classes
 the effective rank must not be a tenth higher, too, since random weights often find the other clip
-of a scene by its colours. Everything else is undecided: few videos, a difference within chance that
-may be a real one, or classes or scenes that random weights tell apart nearly always.
+of a scene by its colours. Everything else is undecided: few videos, a difference within chance, or
+classes or scenes that random weights tell apart nearly always.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     Features (N, K, C) of K clips of N videos are those of the ``trained`` network and of
     :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none.
 
-    Returns:
-        ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
-        with ``_random`` and ``_start``, and ``gain_``, ``low_`` and ``high_`` of each: the
-        difference and the ends of its interval.
+    A row has ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
+    with ``_random`` and ``_start``; and ``gain_``, ``low_`` and ``high_`` of each: the difference
+    and the ends of its interval.
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
@@ -115,17 +114,14 @@ def sentences(row: Mapping[str, Any]) -> Iterator[str]:
         if measure is None:
             yield f"{row['videos']} videos beside {words}: {ranks}"
             continue
-        found = {
-            BETTER: f"better than {words}",
-            NO_BETTER: f"no better than {words}",
-            UNDECIDED: f"not decided against {words}",
-        }[verdict(row, other)]
+        found = {BETTER: "better than", NO_BETTER: "no better than"}
+        judged = f"{found.get(verdict(row, other), 'not decided against')} {words}"
         ends = ""
         if f"low_{other}" in row:
             low, high = (100 * row[f"{end}_{other}"] for end in ("low", "high"))
             ends = f", 95 % interval {low:.1f} to {high:.1f}"
         yield (
-            f"{found}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
+            f"{judged}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
             f"{100 * row[f'{measure}_{other}']:.1f} % ({row['videos']} videos, difference "
             f"{100 * row[f'gain_{other}']:.1f} points{ends}), {ranks}"
         )

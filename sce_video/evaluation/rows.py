@@ -244,7 +244,6 @@ def collect_rows(
     Raises:
         RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
             failure was reported, for example because the sampler or loader drops the last ones.
-        ValueError: the data set is empty.
     """
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the data set to evaluate is empty")

@@ -47,11 +47,8 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
     for name, values in {"scores": loaded.values, **one_view}.items():
         finite = torch.isfinite(values).all(dim=1)
         _refuse(loaded, ~finite, f"{name!r} holds NaN or infinity")
-    _refuse(
-        loaded,
-        (loaded.labels < -1) | (loaded.labels >= loaded.num_classes),
-        f"labels out of range, there are {loaded.num_classes} classes",
-    )
+    outside = (loaded.labels < -1) | (loaded.labels >= loaded.num_classes)
+    _refuse(loaded, outside, f"labels out of range, there are {loaded.num_classes} classes")
     return loaded, provenance
 
 

@@ -71,7 +71,6 @@ def load_transfer_parts(
     With ``tables``, a folder of ``{train,val,test}_labels.txt``, an image has several labels.
 
     Raises:
-        FileNotFoundError: no such file.
         ValueError: no labels, features of different sizes, or an image in two parts.
     """
     rows, labels, described, notes = {}, {}, {}, []
@@ -125,22 +124,20 @@ def evaluate_many_shot(
     Without an official validation split, "val", a fifth of "train" is held out. Raises ValueError:
     a validation part that is missing or not official, or see ``many_shot``.
     """
-    if official_val != ("val" in parts.rows):
+    if official_val and "val" not in parts.rows:
+        raise ValueError("the set has an official validation split: give its features as --val")
+    if not official_val and "val" in parts.rows:
         raise ValueError(
-            "the set has an official validation split: give its features as --val"
-            if official_val
-            else "the set has no official validation split: a fifth of --train is held out, "
-            "leave --val out"
+            "the set has no official validation split: a fifth of --train is held out, leave --val "
+            "out"
         )
     tables = metric == "map11"
     data = {}
     for name, labels in parts.labels.items():
-        if tables != (labels.ndim == 2):
-            raise ValueError(
-                "mAP needs tables of labels: give their folder as --labels"
-                if tables
-                else f"{metric} needs one label for each image: leave --labels out"
-            )
+        if tables and labels.ndim == 1:
+            raise ValueError("mAP needs tables of labels: give their folder as --labels")
+        if not tables and labels.ndim == 2:
+            raise ValueError(f"{metric} needs one label for each image: leave --labels out")
         features = parts.rows[name].values.numpy()
         data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
@@ -190,22 +187,11 @@ def evaluate_low_shot(
     order = np.argsort(np.array(paths))  # by image number, as VOC's own trainval lists
     features = np.concatenate([parts.rows[name].values.numpy() for name in ("train", "val")])
     positives = np.concatenate([parts.labels[name] == 1 for name in ("train", "val")])
-    results = low_shot_svm(
-        features[order].astype(np.float64),
-        positives[order],
-        parts.rows["test"].values.numpy().astype(np.float64),
-        parts.labels["test"] == 1,
-        shots,
-        draws,
-        seed,
-    )
+    fitted = features[order].astype(np.float64), positives[order]
+    test = parts.rows["test"].values.numpy().astype(np.float64), parts.labels["test"] == 1
+    results = low_shot_svm(*fitted, *test, shots, draws, seed)
     named = {"full" if k is None else str(k): values for k, values in results.items()}
-    provenance = {
-        **parts.provenance,
-        "protocol_name": "low_shot_svm",
-        "draws": draws,
-        "seed": seed,
-        "map_of_draws": named,
-    }
+    settings = {"protocol_name": "low_shot_svm", "draws": draws, "seed": seed}
+    provenance = {**parts.provenance, **settings, "map_of_draws": named}
     metrics = {f"low_shot_map_{k}": float(np.mean(values)) for k, values in named.items()}
     return {"metrics": metrics, "protocol": provenance, "failures": parts.failures}

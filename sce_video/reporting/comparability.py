@@ -84,7 +84,7 @@ def compare(result: Result) -> Comparability:
         )
         return Comparability(
             tuple(f"split {n}: {what}" for n, part in compared for what in part.obstacles),
-            (*result.deviations, *dict.fromkeys(deviations)),
+            tuple(dict.fromkeys(deviations)),
         )
     benchmark = result.benchmark
     if not benchmark:
@@ -92,7 +92,7 @@ def compare(result: Result) -> Comparability:
     missing = [name for name in _SETTING if name not in benchmark]
     if missing:
         return Comparability((f"its benchmark does not state {', '.join(missing)}",))
-    found: dict[str, list[str]] = {_OBSTACLE: [], _DEVIATION: [*result.deviations], _NOTE: []}
+    found: dict[str, list[str]] = {_OBSTACLE: [], _DEVIATION: [], _NOTE: []}
     checks = (_check_test_set, _check_weights, _check_transfer, _check_trainings, _check_test)
     for kind, text in (item for check in checks for item in check(result)):
         found[kind].append(text)

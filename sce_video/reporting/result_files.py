@@ -37,7 +37,6 @@ class Result:
         protocol: What the file states about the evaluation.
         split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
-        deviations: Inconsistencies between the files of a mean.
         intervals: 95 % confidence intervals by metric, of the files that state them.
     """
 
@@ -46,7 +45,6 @@ class Result:
     protocol: dict[str, Any]
     split: int | str | None = None
     parts: tuple[Result, ...] = ()
-    deviations: tuple[str, ...] = ()
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -104,7 +102,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
                 single[real] = parse_result(name, content)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
-    # After all files are read: a split's own file counts more than the numbers copied from it.
+    # After all files are read: those of the splits are among them.
     for real, (name, content) in summaries.items():
         try:
             collection.results.extend(_join_summary(name, real, content, single))
@@ -218,51 +216,26 @@ def _join_summary(
 ) -> list[Result]:
     """The mean over the splits that a ``splits.json`` lists; fewer than three stay single results.
 
-    A split's own results file, where it still exists, takes precedence over the copied numbers.
+    Each is the results file of the split, at the stated path or relative to the ``splits.json``.
     """
-    listed, protocol = content.get("splits"), content.get("protocol")
+    listed = content.get("splits")
     if not isinstance(listed, dict) or not listed:
         raise ValueError("lists no splits")
-    shared = protocol if isinstance(protocol, dict) else {}
     parts: list[Result] = []
-    deviations: list[str] = []
     for key, entry in sorted(listed.items()):
         if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
             raise ValueError(f"split {key!r:.40} is not a number with results")
-        copied = _numbers(entry.get("metrics"))
-        part = _part_file(path, entry.get("results"), single)
-        if part is None:
-            if not copied:
-                raise ValueError(f"split {key} has no metrics")
-            # Its own file is gone: what the summary keeps of it.
-            own = {"benchmark": shared, **shared, "split": int(key), "videos": entry.get("videos")}
-            own.pop("failures", None)  # a sum over the splits; its own show in its videos
-            checkpoints = shared.get("checkpoint")
-            if isinstance(checkpoints, list):
-                own["checkpoint"] = dict(enumerate(checkpoints)).get(len(parts))
-            part = Result(f"{name} (split {key})", copied, own, int(key))
-        elif any(part.metrics.get(n) != value for n, value in copied.items()):
-            deviations.append(f"split {key} was measured again after {os.path.basename(name)}")
+        stated = str(entry.get("results"))
+        candidates = [stated, os.path.join(os.path.dirname(path), stated)]
+        files = [file for file in candidates if os.path.isfile(file)]
+        if not files:
+            raise ValueError(f"split {key} has no results at {stated:.200}")
+        part = single.get(os.path.realpath(files[0]))
+        part = part or parse_result(_displayed(files[0]), _read(files[0]))
         parts.append(replace(part, split=int(key)))
     if [part.split for part in parts] != [1, 2, 3]:
         return parts
     # The mean over the three splits, of the metrics that all of them have.
     common = [n for n in parts[0].metrics if all(n in part.metrics for part in parts)]
     metrics = {n: fmean(part.metrics[n] for part in parts) for n in common}
-    mean = Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts), tuple(deviations))
-    return [mean]
-
-
-def _part_file(path: str, stated: Any, single: dict[str, Result]) -> Result | None:
-    """The results file of a split: at the stated path, or relative to the ``splits.json``."""
-    for base in ("", os.path.dirname(path)) if isinstance(stated, str) else ():
-        candidate = os.path.join(base, stated)
-        real = os.path.realpath(candidate)
-        if real in single:
-            return single[real]
-        if os.path.isfile(candidate):
-            try:
-                return parse_result(_displayed(candidate), _read(candidate))
-            except ValueError:
-                return None
-    return None
+    return [Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts))]

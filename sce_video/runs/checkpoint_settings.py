@@ -120,7 +120,7 @@ def adopted_config(
         found |= _differences(cfg, stored, ("train_dataloader",), _VIEW)
     if own_data or (use == "test" and same_method):
         found |= _test_views(cfg, load_config(path), stored)
-    return _with_settings(cfg, (path, options), found, (checkpoint, content))
+    return _with_settings(cfg, found, path, parse_options(options), checkpoint, content)
 
 
 def _at(root: Any, path: _Path) -> Any:
@@ -211,18 +211,18 @@ def _steps(node: Any, path: _Path) -> Iterator[tuple[_Path, dict]]:
 
 def _with_settings(
     cfg: Config,
-    source: tuple[Any, Sequence[str] | Mapping[str, Any]],
     found: Mapping[_Path, Any],
-    origin: tuple[str | Path, dict[str, Any]],
+    file: str | Path | Config,
+    given: dict[str, Any],
+    checkpoint: str | Path,
+    content: dict[str, Any],
 ) -> Config:
-    """A config with what was found in a checkpoint, and the channels that a classifier then takes.
+    """``cfg``, a file with given options, with what was found in a checkpoint; the options win.
 
-    ``cfg`` is that of ``source``, a file and the options, which win; ``origin`` is the checkpoint
-    and its content.
+    A classifier takes the channels that its backbone then has.
     """
-    file, given = source[0], parse_options(source[1])
     fixed = {numbered_path(cfg, key.split(".")) for key in given}
-    weights = origin[1].get("state_dict", origin[1])
+    weights = content.get("state_dict", content)
     tensors = weights.values() if isinstance(weights, dict) else ()
     # A file cannot ask for layers that it lacks.
     widths = {size for tensor in tensors if torch.is_tensor(tensor) for size in tensor.shape}
@@ -253,7 +253,7 @@ def _with_settings(
             cfg = changed()
     if settings:
         shown = [f"{named_path(cfg, path)}={value}" for path, value in settings.items()]
-        cfg.adopted = {"checkpoint": str(origin[0]), "settings": shown}
+        cfg.adopted = {"checkpoint": str(checkpoint), "settings": shown}
     return cfg
 
 

@@ -83,20 +83,21 @@ class Choice:
     reason: str
 
 
-def _scale(machine: Machine, num_videos: int) -> tuple[int, int, int, int, int, int, str]:
-    """Width, hidden and embedding size, frames, pixels and batch that train in hours; the reason.
+def _scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:
+    """Network and clip that train in hours, and the reason.
 
     Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers.
     """
     if machine.gpu is None:
         width = 16 if num_videos >= _WIDE_VIDEOS else 8
-        return width, 256, 64, 4, 64, 16, "no GPU: minutes on a few cores"
-    memory = f"{machine.gpu_memory:.0f} GiB of GPU memory"
-    if machine.gpu_memory >= 20:
-        return 64, 1024, 256, 8, 224, 32, memory
+        scale = dict(width=width, hidden=256, embedding=64, frames=4, size=64, batch=16)
+        return scale, "no GPU: minutes on a few cores"
     if machine.gpu_memory >= 10:
-        return 64, 1024, 256, 8, 112, 32, memory
-    return 32, 512, 128, 8, 112, 16, memory
+        size = 224 if machine.gpu_memory >= 20 else 112
+        scale = dict(width=64, hidden=1024, embedding=256, frames=8, size=size, batch=32)
+    else:
+        scale = dict(width=32, hidden=512, embedding=128, frames=8, size=112, batch=16)
+    return scale, f"{machine.gpu_memory:.0f} GiB of GPU memory"
 
 
 def choose(
@@ -130,10 +131,11 @@ def choose(
         chosen[name] = Choice(name, values[name], "given") if own else Choice(name, value, reason)
         return chosen[name].value
 
-    width, hidden, embedding, frames, size, batch, reason = _scale(machine, count)
-    add("width", width, f"channels of the stem; {reason}")
-    add("hidden", hidden, "of projector and predictor, as wide as the network asks")
-    add("embedding", embedding, "size of an embedding, likewise")
+    scale, reason = _scale(machine, count)
+    frames, size, batch = scale["frames"], scale["size"], scale["batch"]
+    add("width", scale["width"], f"channels of the stem; {reason}")
+    add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
+    add("embedding", scale["embedding"], "size of an embedding, likewise")
     duration = add("clip_duration", *_clip_duration(facts, frames, values.get("frames", frames)))
     # No frame twice in a clip.
     available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import isfinite
 from pathlib import Path
@@ -33,14 +33,6 @@ _LOGGED = ("loss", "h_rank", "h_std")
 _NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "error"})
 
 
-@dataclass(frozen=True)
-class SeedGroup:
-    """Runs of the same settings and different seeds, or a single run."""
-
-    name: str
-    records: tuple[RunRecord, ...]
-
-
 def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
     """Means over seeds, and a test of each two groups for each metric of each file.
 
@@ -53,8 +45,11 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
     notes: list[str] = []
     differences: list[Difference] = []
     for file in files:
-        known = [group for group in groups if all(file in r.results for r in group.records)]
-        outcomes = {group.name: _outcomes(group, file, notes) for group in known}
+        outcomes = {
+            name: _outcomes(name, members, file, notes)
+            for name, members in groups.items()
+            if all(file in record.results for record in members)
+        }
         families: dict[str, list[Difference]] = {}
         for pair in combinations(outcomes.items(), 2):
             (first, left), (second, right) = pair
@@ -73,8 +68,8 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
     return Chance(_seed_means(groups, files), differences, notes)
 
 
-def seed_groups(records: Sequence[RunRecord]) -> list[SeedGroup]:
-    """The runs by their settings but the seed; runs of one seed are not put together."""
+def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """The runs by their settings but the seed, by name; runs of one seed are not put together."""
     found: dict[tuple, list[RunRecord]] = {}
     for record in records:
         settings = flattened(record.config)
@@ -82,26 +77,27 @@ def seed_groups(records: Sequence[RunRecord]) -> list[SeedGroup]:
         settings.pop(_SEED, None)
         key = tuple(sorted(settings.items())) if settings else (record.name,)
         found.setdefault(key, []).append(record)
-    groups = []
+    groups = {}
     for members in found.values():
         seeds = {flattened(record.config).get(_SEED, "") for record in members}
         if len(members) > 1 and len(seeds) == len(members) and "" not in seeds:
-            name = " + ".join(record.name for record in members)
-            groups.append(SeedGroup(name, tuple(members)))
+            groups[" + ".join(record.name for record in members)] = members
         else:
-            groups += [SeedGroup(record.name, (record,)) for record in members]
+            groups |= {record.name: [record] for record in members}
     return groups
 
 
-def _seed_means(groups: Sequence[SeedGroup], files: Sequence[str]) -> list[SeedMean]:
+def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> list[SeedMean]:
     """Of all files with results, then of what all runs of a group have logged at one iteration."""
     means = []
-    for group in (group for group in groups if len(group.records) > 1):
-        tables = [(file, [r.results.get(file, {}) for r in group.records]) for file in files]
+    for group, records in groups.items():
+        if len(records) == 1:
+            continue
+        tables = [(file, [r.results.get(file, {}) for r in records]) for file in files]
         wanted = {file: list(rows[0]) for file, rows in tables}
         for file, rows in (
-            (EVALUATIONS, [(record.evaluations or [{}])[-1] for record in group.records]),
-            (METRICS, [record.last for record in group.records]),
+            (EVALUATIONS, [(record.evaluations or [{}])[-1] for record in records]),
+            (METRICS, [record.last for record in records]),
         ):
             if len({row.get("iter") for row in rows}) == 1:
                 tables.append((file, rows))
@@ -113,14 +109,16 @@ def _seed_means(groups: Sequence[SeedGroup], files: Sequence[str]) -> list[SeedM
                 numbers = [float(v) for v in values if isinstance(v, int | float) and isfinite(v)]
                 if len(numbers) == len(rows):
                     average, spread = fmean(numbers), stdev(numbers)
-                    means.append(SeedMean(group.name, file, name, average, spread, len(numbers)))
+                    means.append(SeedMean(group, file, name, average, spread, len(numbers)))
     return means
 
 
-def _outcomes(group: SeedGroup, file: str, notes: list[str]) -> list[Outcomes] | None:
+def _outcomes(
+    group: str, records: Sequence[RunRecord], file: str, notes: list[str]
+) -> list[Outcomes] | None:
     """The outcomes of each run of a group, sorted; None with a note if they cannot be had."""
     parts = []
-    for record in group.records:
+    for record in records:
         path = outcomes_path(Path(record.folder, file))
         try:
             found = load_outcomes(path)
@@ -141,7 +139,7 @@ def _outcomes(group: SeedGroup, file: str, notes: list[str]) -> list[Outcomes] |
         for part in parts[1:]:
             check_same_videos(parts[0], part)
     except ValueError as error:
-        notes.append(f"The seeds {group.name} are not compared as one: {error}.")
+        notes.append(f"The seeds {group} are not compared as one: {error}.")
         return None
     return parts
 

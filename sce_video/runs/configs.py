@@ -15,14 +15,13 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from sce_video.datasets import dataset_settings
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
 from sce_video.engine.hooks.checkpoint import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
-from sce_video.engine.training_record import BEST
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import adopted_config

@@ -145,12 +145,11 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
     if not device_files:
         advice = "small networks only: sce-video pretrain chooses one that fits"
         return Finding(WARNING, "no GPU", advice)
-    what = "there is an NVIDIA GPU"
     if not built_for_cuda:
         advice = "install the CUDA build of torch (see pytorch.org, 'Start locally')"
-        return Finding(FAILURE, f"{what}, and this torch is a CPU build", advice)
+        return Finding(FAILURE, "there is an NVIDIA GPU, and this torch is a CPU build", advice)
     advice = "nvidia-smi must list it, with a driver as new as torch's CUDA"
-    return Finding(FAILURE, f"{what} that torch cannot use", advice)
+    return Finding(FAILURE, "there is an NVIDIA GPU that torch cannot use", advice)
 
 
 def check_amount(name: str, amount: float, of: str = "") -> Finding:

@@ -15,7 +15,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.dist import barrier
 
-from sce_video.engine.training_record import BEST
+from sce_video.engine.checkpoint import BEST
 from sce_video.runs import launch
 from sce_video.runs.configs import BEST_RESULTS, RESULTS
 from sce_video.utils.distributed import run_on_main_rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -15,7 +16,6 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -96,18 +96,15 @@ class SweepRunner:
             KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
                 checkpoint. A second signal kills them.
         """
-        slots: SimpleQueue[int] = SimpleQueue()
-        for slot in range(self.jobs):
-            slots.put(slot)
+        worker, slots = threading.local(), itertools.count()
+        # Every thread has its share of cores and GPUs.
+        pool = ThreadPoolExecutor(
+            self.jobs, initializer=lambda: setattr(worker, "slot", next(slots))
+        )
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
-            slot = slots.get()
-            try:
-                return self._run_chain(chain, self.environment(slot))
-            finally:
-                slots.put(slot)
+            return self._run_chain(chain, self.environment(worker.slot))
 
-        pool = ThreadPoolExecutor(self.jobs)
         futures: list[Future[list[Step]]] = []
         numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         before = {

@@ -47,14 +47,13 @@ def test_two_nodes_train_as_two_processes(repo, tmp_path):
     env = {**os.environ, "NNODES": "2", "MASTER_ADDR": "127.0.0.1", "PORT": str(free_port())}
     env |= {"OMP_NUM_THREADS": "1", "PATH": path}
     script = ["bash", repo / "tools/dist_train.sh", command[0], "1", *command[1:], *options]
-    logs = [open(tmp_path / f"node{rank}.log", "w+") for rank in range(2)]
-    nodes = [
-        subprocess.Popen(script, env={**env, "NODE_RANK": str(rank)}, stdout=log, stderr=log)
-        for rank, log in enumerate(logs)
-    ]
-    for node, log in zip(nodes, logs, strict=True):
-        assert node.wait(300) == 0, Path(log.name).read_text()[-3000:]
-        log.close()
+    nodes = []
+    for rank in range(2):
+        with open(tmp_path / f"node{rank}.log", "w") as log:
+            own = {**env, "NODE_RANK": str(rank)}
+            nodes.append(subprocess.Popen(script, env=own, stdout=log, stderr=log))
+    for rank, node in enumerate(nodes):
+        assert node.wait(300) == 0, (tmp_path / f"node{rank}.log").read_text()[-3000:]
 
     command[2] = tmp_path / "ranks"
     given = [*command, "--launcher", "pytorch", *options]

@@ -80,27 +80,6 @@ def test_results_equal_a_loop_over_key_frames(root, trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_pretrained_backbone_is_loaded_completely_or_refused(root, trained, tmp_path):
-    """Stride and dilation of the last stage change no weight shape: any R18 of this width fits."""
-    weights = load_checkpoint_file(trained)["state_dict"]
-    backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
-    torch.save({"state_dict": backbone, "meta": {}}, tmp_path / "pre.pth")
-
-    def start(folder, **changes):
-        cfg = launch.training_config(
-            RECIPE, work_dir=tmp_path / folder, pretrained=str(tmp_path / "pre.pth"), amp="float32",
-            cfg_options=options(root, train_cfg__max_epochs=1, **changes),
-        )  # fmt: skip
-        return launch.train(cfg)
-
-    assert start("fits").iter == 2
-    with pytest.raises(ValueError, match="another backbone than the model"):
-        start("deeper", model__backbone__depth=34)
-    with pytest.raises(ValueError, match=r"pre\.pth has no classifier \(no roi_head\."):
-        run_test(root, tmp_path / "pre.pth", tmp_path)
-
-
-@pytest.mark.slow
 def test_seconds_without_frames_raise_or_are_counted(root, trained, tmp_path):
     lines = (root / "ava_val.jsonl").read_text().splitlines(keepends=True)
     late = json.loads(lines[0]) | {"timestamp": 1500}

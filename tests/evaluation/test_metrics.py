@@ -232,30 +232,3 @@ def test_metrics_are_the_means_of_their_outcomes(metrics, rows, gallery, tmp_pat
     low, high = intervals[first]
     shown = f"[{100 * low:.2f}, {100 * high:.2f}]"
     assert shown in format_metric_lines(found, "title", intervals)
-
-
-def test_clips_of_one_video_have_no_interval():
-    rows = dataclasses.replace(rows_of(2), paths=["one.mp4"] * 21)
-    metric = TopKAccuracy((1,))
-    found = compute_metrics([metric], rows)
-    intervals = outcomes_of([metric], rows).intervals()
-    assert intervals == {"top1": None}
-    assert "no interval: one video" in format_metric_lines(found, "title", intervals)
-
-
-def test_a_metric_without_outcomes_and_one_with_too_few():
-    metric = TopKAccuracy((1,))
-    assert outcomes_of([metric], rows_of(0)) is None
-    metric.outcomes = {"top1": torch.ones(3)}
-    with pytest.raises(ValueError, match="outcomes of top1 have the shape .3,., there are 21"):
-        outcomes_of([metric], rows_of(0))
-
-
-def test_a_damaged_file_is_named(tmp_path):
-    path = tmp_path / "x_outcomes.npz"
-    path.write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"x_outcomes.npz is not a file of outcomes"):
-        load_outcomes(path)
-    np.savez(path, paths=["a"], labels=[0], names=["top1"], outcomes=[[np.nan]], by_class=[0])
-    with pytest.raises(ValueError, match="must be finite"):
-        load_outcomes(path)

@@ -102,9 +102,3 @@ def test_what_is_not_decided():
     assert verdict({**equal, "retrieval_random": 0.97}) == UNDECIDED
     row = compare_features({"trained": own[:, :1], "random": own[:, :1]}, labels)
     assert verdict(row) == UNDECIDED and "effective rank" in next(iter(sentences(row)))
-
-
-def test_folders_of_single_videos_are_no_classes():
-    own, _ = features(24)
-    row = compare_features({"trained": own, "random": own}, torch.arange(24))
-    assert "retrieval" in row and "knn" not in row

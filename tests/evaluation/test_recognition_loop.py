@@ -13,7 +13,6 @@ from sce_video.datasets import VideoDataset
 from sce_video.datasets.labels import check_dataset_labels
 from sce_video.datasets.transforms import cut_views
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config.load import load_config
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.evaluation.multi_view import class_scores
@@ -145,20 +144,6 @@ def test_folders_are_classes_only_if_each_has_its_own():
     assert _folders_of_classes(SimpleNamespace()) is None
 
 
-def test_an_unreadable_file_is_counted_or_raises(videos, finetuned, tmp_path):
-    (tmp_path / "broken.mp4").write_bytes(b"not a video")
-    lines = (videos / "test_split1.txt").read_text() + f"{tmp_path / 'broken.mp4'} 0\n"
-    (tmp_path / "list.txt").write_text(lines)
-    ann = {"test_dataloader__dataset__ann_file": tmp_path / "list.txt"}
-    with pytest.raises(Exception, match=r"broken\.mp4"):
-        run_test(videos, finetuned, tmp_path, **ann)
-    results = run_test(
-        videos, finetuned, tmp_path, test_dataloader__dataset__on_error="skip", **ann
-    )
-    assert (results["protocol"]["videos"], results["protocol"]["failures"]) == (5, 1)
-    assert "broken.mp4" in results["failures"][0][0]
-
-
 # -- invalid input -----------------------------------------------------------------------------
 
 
@@ -286,17 +271,6 @@ def test_mixed_precision_trains_and_computes_accuracy(videos, tmp_path):
     runner = launch.train(cfg)
     logged = runner.message_hub.log_scalars
     assert 0 <= logged["train/top1_acc"].current() <= 1
-
-
-def test_without_a_gpu_recipes_train_in_float32(videos, tmp_path, monkeypatch):
-    options = small_options(videos)
-    where = {"work_dir": tmp_path, "pretrained": "random", "cfg_options": options}
-    assert load_config(FINETUNE).optim_wrapper.dtype == "float16"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert launch.training_config(FINETUNE, **where).optim_wrapper.dtype == "float32"
-    assert launch.training_config(FINETUNE, amp="float16", **where).optim_wrapper.dtype == "float16"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert launch.training_config(FINETUNE, **where).optim_wrapper.dtype == "float16"
 
 
 def test_a_classifier_for_another_network_is_refused(videos, tmp_path):

@@ -52,7 +52,7 @@ def test_folders_are_searched_and_each_file_is_read_once(tmp_path, monkeypatch):
         ('{"metrics": {"top1": "x", "b": true}, "protocol": {}}', "no number"),
         ('{"kind": "splits", "splits": {}}', "no splits"),
         ('{"kind": "splits", "splits": {"a": {}}}', "'a'"),
-        ('{"kind": "splits", "splits": {"1": {}}}', "split 1 has no metrics"),
+        ('{"kind": "splits", "splits": {"1": {}}}', "split 1 has no results"),
     ],
 )
 def test_files_without_results_are_listed_and_the_rest_is_read(tmp_path, monkeypatch, text, why):
@@ -109,9 +109,8 @@ def splits_json(folder, tops, relative=True):
     for split, top1 in tops.items():
         path = folder / f"split{split}" / "results.json"
         shown = os.path.relpath(path, folder) if relative else str(path)
-        entries[str(split)] = {"metrics": {"top1": top1, "top5": 0.9}, "results": shown}
-    benchmark = results({}, "finetune", "ucf101")["protocol"]["benchmark"]
-    content = {"kind": "splits", "splits": entries, "mean": {"top1": 0.123}, "protocol": benchmark}
+        entries[str(split)] = {"metrics": {"top1": top1}, "results": shown}
+    content = {"kind": "splits", "splits": entries, "mean": {"top1": 0.123}}
     return write(folder / "splits.json", content)
 
 
@@ -129,49 +128,13 @@ def test_three_splits_become_the_mean_of_their_own_files(tmp_path, stated):
     assert mean.name.endswith("run/splits.json")
 
 
-def test_the_file_of_a_split_takes_precedence_over_the_copied_numbers(tmp_path):
-    for split in (1, 2, 3):
+def test_a_summary_without_the_files_of_its_splits_is_skipped(tmp_path):
+    for split in (1, 2):
         split_file(tmp_path, split, 0.9)
-    splits_json(tmp_path, {1: 0.9, 2: 0.8, 3: 0.9})
-    (mean,) = collect_results([tmp_path]).results
-    assert mean.metrics["top1"] == pytest.approx(0.9)
-    assert compare(mean).deviations == ("split 2 was measured again after splits.json",)
-    for split in (1, 2, 3):
-        (tmp_path / f"split{split}/results.json").unlink()
-    (mean,) = collect_results([tmp_path / "splits.json"]).results
-    assert mean.metrics["top1"] == pytest.approx(2.6 / 3)
-    assert compare(mean).obstacles[0] == "split 1: the number of videos is not stated"
-
-
-def test_a_summary_alone_states_the_videos_of_its_splits(tmp_path):
-    """As tools/finetune_splits.py writes it; the folders of the splits are missing."""
-    one = results({}, "finetune", "ucf101")["protocol"]
-    counts = {"1": 3783, "2": 3734, "3": 3690}
-
-    def trained(split):
-        protocol = results({}, "finetune", "ucf101", split=split)["protocol"]
-        return {**protocol["checkpoint"], "path": f"split{split}.pth"}
-
-    content = {
-        "kind": "splits",
-        "splits": {
-            split: {"metrics": {"top1": 0.9}, "videos": videos, "results": f"gone{split}.json"}
-            for split, videos in counts.items()
-        },
-        "protocol": {
-            **one,
-            "split": list(counts),
-            "videos": list(counts.values()),
-            "failures": 6,
-            "checkpoint": [trained(int(n)) for n in counts],
-        },
-    }
-    (mean,) = collect_results([write(tmp_path / "splits.json", content)]).results
-    found = compare(mean)
-    assert found.obstacles == ()
-    assert found.deviations == ("split 3: 3,690 videos, published 3,696",)
-    paths = [part.protocol["checkpoint"]["path"] for part in mean.parts]
-    assert paths == [f"split{n}.pth" for n in (1, 2, 3)]
+    path = splits_json(tmp_path, {1: 0.9, 2: 0.8, 3: 0.9})
+    found = collect_results([tmp_path])
+    assert [result.split for result in found.results] == [1, 2]
+    assert found.skipped == [(str(path), "split 3 has no results at split3/results.json")]
 
 
 def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_path):

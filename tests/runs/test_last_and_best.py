@@ -10,7 +10,7 @@ from helpers import image_trees
 from helpers.run_tool import load
 from helpers.training import REPO
 
-from sce_video.engine.training_record import selected_on
+from sce_video.engine.checkpoint import selected_on
 from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.reporting.comparability import selection_of
 from sce_video.runs import launch
@@ -94,19 +94,6 @@ def test_a_best_checkpoint_alone_does_not_replace_the_result(root, kept_best, tm
     named = tmp_path / "named.json"
     assert load("test").main([str(RECIPE), str(best), "--out", str(named), *options]) == 0
     assert json.loads(named.read_text())["protocol"]["chosen_on_test"] is True
-
-
-def test_an_epoch_chosen_on_other_images_is_not_called_chosen_on_the_test_set(root, tmp_path):
-    """CIFAR's splits share a folder and have no lists: their names tell them apart."""
-    options = [*KEEP_BEST, "train_cfg.max_epochs=1", "val_dataloader.dataset.split=train"]
-    train(root, tmp_path, *options)
-    cfg = launch.testing_config(
-        RECIPE, str(tmp_path / "best_top1_epoch_1.pth"), work_dir=tmp_path, cfg_options=small(root)
-    )
-    launch.test(cfg)
-    protocol = json.loads((tmp_path / "best.json").read_text())["protocol"]
-    assert protocol["chosen_on_test"] is False
-    assert selection_of(protocol) == "best epoch on a validation list, not the last"
 
 
 def test_selected_on():

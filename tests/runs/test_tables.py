@@ -11,11 +11,12 @@ import pytest
 import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 
-from sce_video.commands import embed, evaluate, pretrain
+from sce_video.commands import embed, pretrain
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.inference.embed import embed_files
 from sce_video.inference.model import load_model
+from sce_video.runs import launch
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.pretrain import _decode
@@ -39,12 +40,12 @@ def runs(sources, tmp_path_factory):
     """A run on each; not to be changed."""
     root = tmp_path_factory.mktemp("runs")
     options = [text for name, value in SETTINGS.items() for text in (f"--{name}", str(value))]
-    before, sys.argv = sys.argv, ["sce-video"]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["sce-video"])
+        patch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+        patch.setattr("sce_video.runs.page._compare_or_warn", lambda *_: None)
         for kind, videos in sources.items():
             assert pretrain.main([videos, "--out", str(root / kind), *options]) == 0
-    finally:
-        sys.argv = before
     return root
 
 
@@ -63,15 +64,14 @@ def test_metrics_and_features_are_the_same(runs, sources, tmp_path, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     metrics, features = [], []
     for kind, videos in sources.items():
-        out = tmp_path / f"{kind}.json"
-        given = ["--test", videos, "--gallery", sources["folder"], "--out", str(out)]
-        assert evaluate.main([str(runs / "folder"), *given]) == 0
-        metrics.append(json.loads(out.read_text()))
+        out = str(tmp_path / f"{kind}.json")
+        given = {"gallery": sources["folder"], "protocols": ["knn"], "out": out}
+        metrics.append(launch.evaluate(runs / "folder", videos, **given))
         file = tmp_path / f"{kind}.npz"
         assert embed.main([videos, "--checkpoint", str(runs / "folder"), "--out", str(file)]) == 0
         features.append(np.load(file, allow_pickle=False))
-    assert metrics[0]["metrics"] == metrics[1]["metrics"]
-    assert metrics[1]["protocol"]["test"]["type"] == "LanceVideoDataset"
+    assert metrics[0] == metrics[1]
+    assert json.loads(Path(out).read_text())["protocol"]["test"]["type"] == "LanceVideoDataset"
     assert np.array_equal(features[0]["features"], features[1]["features"])
     assert np.array_equal(features[0]["labels"], features[1]["labels"])
 
@@ -84,19 +84,16 @@ def test_facts_and_findings_are_those_of_the_folder(sources):
     assert [finding.level for finding in check_video_files(found["table"])] == ["ok"]
 
 
-def test_a_table_and_its_list_in_an_object_store(runs, sources, bucket, monkeypatch):
+def test_a_table_in_an_object_store(runs, sources, bucket, monkeypatch):
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     for path in Path(sources["table"]).rglob("*"):
         if path.is_file():
             name = path.relative_to(Path(sources["table"]).parent)
             bucket.put(str(name), path.read_bytes())
-    table, listed = bucket.url("videos.lance"), bucket.put("lists/v.txt", b"b/1.mp4 1\na/0.mp4 0\n")
-    dataset = LanceVideoDataset(table, listed, [], class_file=bucket.put("c.txt", b"x\ny\n"))
-    assert [dataset.path(i) for i in range(2)] == [f"{table}/b/1.mp4", f"{table}/a/0.mp4"]
-    assert dataset.metainfo["classes"] == ("x", "y")
+    table = bucket.url("videos.lance")
     model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    file = bucket.put("a.mp4", Path(sources["folder"], "a/0.mp4").read_bytes())
-    first, second = embed_files(model, [f"{table}/a/0.mp4", file]).features
+    paths = [f"{table}/a/0.mp4", f"{sources['folder']}/a/0.mp4"]
+    first, second = embed_files(model, paths).features
     assert np.array_equal(first, second)
     facts = examine_folder(table)
     assert facts.folder == table and (facts.num_videos, facts.key_distance) == (6, 1)

@@ -10,8 +10,7 @@ metrics}.py). For each action:
   unmatched box by 0.5 or more.
 - The detections of all key frames, sorted by descending score, give a precision-recall curve. The
   average precision is the area under the precision made monotone from the right.
-- An action without ground truth has no average precision (NaN) and is left out of the mean; an
-  action with ground truth and without detections has 0.
+- An action without ground truth has no average precision (NaN) and is left out of the mean.
 - Detections without width or height, or at key frames that the ground truth does not list, are
   ignored. A key frame listed without boxes counts: each of its detections is a false positive.
 
@@ -83,10 +82,7 @@ def write_result_csv(path: str | Path, detections: Detections, actions: Sequence
     """Write results in the official form, lines of ``video,timestamp,x1,y1,x2,y2,action,score``.
 
     Sorted by video and second, scored actions alone, with the digits that float32 needs to be read
-    back exactly. The file is written atomically.
-
-    Returns:
-        Number of lines.
+    back exactly. The file is written atomically. Gives the number of lines.
     """
     ids, lines = sorted(action.id for action in actions if action.scored), 0
     with atomic_file(path) as unfinished:
@@ -148,12 +144,11 @@ def evaluate_ava(
 
     Args:
         ground_truth: By (video, second): boxes (n, 4), (x1, y1, x2, y2) in any one unit, and n
-            lists of action ids. Actions that are not scored are ignored.
+            lists of action ids.
         detections: By (video, second): boxes (m, 4) in the same unit and scores (m, 80) with
             column ``id - 1`` for an action; -inf where the box is no detection of that action.
         actions: The actions; those with ``scored`` are evaluated.
-        resamples: Draws of the videos for the bootstrap interval of the mean; 0 for no interval, as
-            there is none of a single video.
+        resamples: Draws for the bootstrap interval of the mean, of two or more videos.
 
     Raises:
         ValueError: no scored action, shapes that do not match, a ground-truth box with inverted
@@ -252,7 +247,6 @@ def _hits(
     A detection that overlaps no box of the action by enough has its best box below the threshold
     as well, so the pairs above it are all that matters; and as a detection has one box only that it
     can hit, the best detection of each box is the hit, in whatever order they are looked at.
-
     Pairs (P,) of detections, ascending, the highest overlap first, and ground-truth boxes; those of
     the action are ``of_action`` (G,) bool. A score (M,) of -inf is no detection.
     """

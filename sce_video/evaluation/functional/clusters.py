@@ -49,7 +49,6 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     256 rows per centre. The first centres are rows drawn one after the other with a probability
     that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
     256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
-
     The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
     after ``steps``, or when no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
     """
@@ -112,7 +111,6 @@ def nearest_in_cells(
 
     An inverted file: the gallery is clustered into cells of about 1000 rows, and each query is
     compared with the rows of the ``probes`` cells nearest to it.
-
     Queries (N, D) and gallery (M, D) are unit vectors, float32, float16 or :func:`as_bytes`, and
     computed in float32; rows of the query's own owner, integers (N,) and (M,), are left out.
 

@@ -1,9 +1,8 @@
 """Accuracy from a few labelled samples of each class: nearest class mean and linear classifier.
 
-The protocol: of the labelled samples, ``shots`` of every class are drawn, classifiers are
-fitted on these alone, and all queries are classified; this is repeated for several draws. Nothing
-is tuned, since so few labels leave none for validation. Class means as in prototypical networks
-(Snell et al. 2017), repeated draws of labelled samples as in low-shot SVMs (Goyal et al. 2019).
+Of the labelled samples ``shots`` of every class are drawn several times, and classifiers are fitted
+on these alone. Nothing is tuned, since so few labels leave none for validation. Class means as in
+prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al. 2019).
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers
 from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
 from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.evaluation.functional.statistics import CONFIDENCE
+from sce_video.evaluation.functional.statistics import CONFIDENCE, check_class_numbers
 
 #: Classifiers, in the order of the columns of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")
@@ -38,8 +36,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"has {int(counts[scarce])} labelled samples: give fewer shots"
         )
     # A prefix of one permutation for every number of shots: draws are nested.
-    generator = torch.Generator().manual_seed(seed)
-    order = []
+    generator, order = torch.Generator().manual_seed(seed), []
     for label in classes:
         members = torch.nonzero(labels == label).flatten()
         order.append(members[torch.randperm(len(members), generator=generator)[: max(shots)]])
@@ -70,17 +67,13 @@ def few_shot_hits(
     each class are drawn ``draws`` times, draw i by the seed ``seed + i``; the global random state
     is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)`` fits.
     The result is (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
-
-    Raises:
-        ValueError: features or labels that cannot be used, one class only, a class with fewer
-            samples than shots.
+    Raises ValueError: features or labels that cannot be used, one class only, a class with fewer
+    samples than shots.
     """
-    for features, labels, name in (
-        (queries, query_labels, "queries"),
-        (gallery, gallery_labels, "gallery"),
-    ):
-        check_features(features, name)
-        check_class_numbers(labels, len(features), f"labels of the {name}")
+    check_features(queries, "queries")
+    check_features(gallery, "gallery")
+    check_class_numbers(query_labels, len(queries), "labels of the queries")
+    check_class_numbers(gallery_labels, len(gallery), "labels of the gallery")
     classes, targets = gallery_labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"two classes or more are needed, all labels are {classes.tolist()}")

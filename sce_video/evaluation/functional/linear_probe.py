@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers, top_k_accuracy
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.evaluation.functional.statistics import check_class_numbers, top_k_accuracy
 
 #: Weight decays tried by default, on standardised features and the mean cross-entropy.
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -61,23 +61,16 @@ def fit_logistic(
     """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` by L-BFGS with line search.
 
     Of x (N, C) float64 and y (N,) integers in [0, num_classes). ``l2`` is positive: the minimum is
-    then unique. The bias is not penalised. ``start``, weight and bias, is zeros by default.
-
-    Returns:
-        Weight (C, num_classes) and bias (num_classes,), float64.
+    then unique. The bias is not penalised. ``start`` and the result are weight (C, num_classes) and
+    bias (num_classes,), float64; zeros by default.
     """
     if l2 <= 0:
         raise ValueError(f"l2 must be positive, got {l2}")
     first = start or (x.new_zeros((x.shape[1], num_classes)), x.new_zeros(num_classes))
     weight, bias = (t.clone().requires_grad_() for t in first)
-    optimizer = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=max_iter,
-        tolerance_grad=1e-6,
-        tolerance_change=1e-10,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
+    options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
+    options |= {"history_size": 20, "line_search_fn": "strong_wolfe", "max_iter": max_iter}
+    optimizer = torch.optim.LBFGS([weight, bias], **options)
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -147,18 +140,10 @@ def fit_linear_probe(
     features are not used. Deterministic, in float64 on the CPU. If no class has two samples (of
     different groups) there is no validation split, and the middle of the grid is used.
 
-    Args:
-        features: (N, C).
-        labels: (N,) integers from 0; at least two classes.
-        groups: (N,) integers; the split holds out whole groups, as the test does.
-        l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the training features (of the groups) held out, by ``seed``.
-        seed: Of the split.
-        max_iter: Maximum number of L-BFGS iterations per fit.
-        on_fit: Called after each fit; there are :func:`num_fits`.
-
-    Raises:
-        ValueError: features, labels or a grid that cannot be used, fewer than two classes.
+    Features are (N, C), labels (N,) integers from 0 of two classes or more. ``val_fraction`` of the
+    samples, or of the ``groups`` (N,) as a whole, are held out by ``seed`` to select one of
+    ``l2_grid``; ``on_fit`` is called after each of the :func:`num_fits`.
+    Raises ValueError: features, labels or a grid that cannot be used, fewer than two classes.
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")

@@ -1,7 +1,6 @@
 """Exact nearest neighbours by cosine similarity, in blocks: kNN scores, and rankings of a gallery.
 
-Besides the features themselves, memory is bounded by the block sizes: features are neither copied
-nor normalised as a whole. A memory-mapped gallery may therefore be larger than the memory.
+Features are neither copied nor normalised as a whole, so a gallery may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers
+from sce_video.evaluation.functional.statistics import check_class_numbers
 
 #: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192
@@ -179,13 +178,8 @@ def knn_scores(
     of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`: videos
     of the query's own group do not vote.
 
-    Args:
-        queries: (N, C).
-        gallery: (M, C).
-        gallery_labels: (M,) integers from 0.
-        num_classes: Columns of the result; by default the largest label of the gallery plus one.
-        k: Neighbours that vote; at most M.
-        temperature: Positive; a smaller one gives more weight to the nearest neighbours.
+    ``gallery_labels`` are (M,) integers from 0, below ``num_classes``: by default the largest label
+    plus one. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
 
     Returns:
         (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class

@@ -168,9 +168,7 @@ def many_shot(
     Every fit starts from the solution of the one before and takes at most ``max_iter`` iterations
     of L-BFGS; on large sets that is not to convergence. Of equal validation scores the first C of
     the grid counts. The bias is not penalised. Test data are used for the last score only.
-
-    The metric is one of :data:`METRICS`. The values of C are tried in the order of the grid; with
-    one there is no choice.
+    The values of C are tried in the order of the grid; with one there is no choice.
 
     Raises:
         ValueError: an unknown metric, an empty grid, parts that do not fit together.
@@ -246,7 +244,7 @@ def draw_image_shots(positives: np.ndarray, shots: int, generator: random.Random
     """Row numbers of a K-shot training set: K images that show each class, for all classes.
 
     Of positives (N, C) bool. An image drawn for several classes is in it as often. A class of fewer
-    images gives all. The generator shuffles the images of every class, in the order of the classes.
+    images gives all. The generator shuffles the images of every class, in their order.
     """
     if shots < 1:
         raise ValueError(f"the number of images per class must be at least 1, got {shots}")
@@ -299,8 +297,7 @@ def low_shot_svm(
     which other K are computed, and a draw of K images is part of that of 2 K.
 
     Features (N, D) of train and val, in the order of the image names, and of test (M, D); positives
-    are (N, C) and (M, C) bool, and "difficult" images count as negatives. Raises ValueError: see
-    :func:`svm_scores`.
+    are (N, C) and (M, C) bool, and "difficult" images count as negatives.
     """
     _check_matrix(test, test_positives, "test")
     train, test = svm_features(train), svm_features(test)

@@ -7,8 +7,7 @@ A custom metric is one class in one file::
         def compute(self, rows, gallery=None):
             return {"confidence": float(rows.scores.max(dim=1).values.mean())}
 
-named in a config by ``custom_imports = dict(imports=["my_metrics"])`` and
-``test_evaluator = [dict(type="TopKAccuracy"), dict(type="Confidence")]``.
+named by ``custom_imports = dict(imports=["my_metrics"])`` and ``dict(type="Confidence")``.
 """
 
 from __future__ import annotations
@@ -25,13 +24,7 @@ import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
-from sce_video.evaluation.features import (
-    as_integers,
-    as_matrix,
-    as_strings,
-    read_npz,
-    write_npz,
-)
+from sce_video.evaluation.features import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
@@ -65,15 +58,11 @@ class RowMetric(BaseMetric):
     :meth:`compute` may set, besides the numbers that it returns:
 
     Attributes:
-        details: Added to results.json.
-        provenance: Added to the provenance there (``protocol``).
-        text: Text for the log, printed after the metrics.
-        in_text: Names of metrics that the text shows, so they are not listed once more.
+        details: Added to results.json; ``provenance`` to its ``protocol``.
+        text: For the log, printed after the metrics, of which it shows those ``in_text``.
         outcomes: For each metric that is a mean over samples, its values (N,), 0 or 1 for an
-            accuracy. Test loops report a confidence interval of these metrics and keep the outcomes
-            for paired tests; a metric without outcomes has neither.
-        intervals: 95 % intervals of metrics that are no means over samples, None where there is
-            none.
+            accuracy: for its confidence interval and for paired tests.
+        intervals: 95 % intervals of metrics that are no means over samples, or None.
     """
 
     default_prefix = ""  # mmengine warns of None
@@ -214,10 +203,10 @@ def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
     kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
     columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
     for name, values in columns.items():
-        if values.shape != (len(rows),):
+        shape = tuple(values.shape)
+        if shape != (len(rows),):
             raise ValueError(
-                f"the outcomes of {name} have the shape {tuple(values.shape)}, there are "
-                f"{len(rows)} samples"
+                f"the outcomes of {name} have the shape {shape}, there are {len(rows)} samples"
             )
     if not columns:
         return None
@@ -249,11 +238,7 @@ def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
 
 
 def load_outcomes(path: str | Path) -> Outcomes:
-    """Read a file of :func:`save_outcomes`; nothing is unpickled.
-
-    Raises:
-        FileNotFoundError, ValueError: no such file; another kind, damaged, or sizes that differ.
-    """
+    """Read a file of :func:`save_outcomes`; FileNotFoundError or ValueError if it is none."""
     required = ("paths", "labels", "names", "outcomes", "by_class")
     arrays, _ = read_npz(path, "a file of outcomes", required)
     values = as_matrix(path, arrays["outcomes"], "outcomes")
@@ -294,11 +279,8 @@ def listed_metrics(
 
 def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
     """Settings of the metrics that have some, by their key."""
-    return {
-        metric.key: metric.settings()
-        for metric in metrics
-        if isinstance(metric, RowMetric) and metric.settings()
-    }
+    own = (metric for metric in metrics if isinstance(metric, RowMetric))
+    return {metric.key: metric.settings() for metric in own if metric.settings()}
 
 
 def for_each_group(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sce_video.datasets import read_key_frames
 from sce_video.datasets.ava import read_actions
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.functional.ava import RESAMPLES, evaluate_ava, write_result_csv
+from sce_video.evaluation.functional.statistics import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
@@ -34,13 +34,12 @@ class TopKAccuracy(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
-        return self.means_of(
-            {
-                f"{prefix}top{k}": top_k_hits(scores, rows.labels, k)
-                for prefix, scores in _all_and_one_view(rows)
-                for k in self.ks
-            }
-        )
+        hits = {
+            f"{prefix}top{k}": top_k_hits(scores, rows.labels, k)
+            for prefix, scores in _all_and_one_view(rows)
+            for k in self.ks
+        }
+        return self.means_of(hits)
 
 
 @METRICS.register_module()
@@ -117,14 +116,12 @@ class AVAMeanAP(RowMetric):
             raise ValueError(
                 "AVAMeanAP needs an ann_file with the key frames: the data set has none"
             )
-        truth = {
-            (frame.video, frame.timestamp): (frame.boxes, frame.actions)
-            for frame in read_key_frames(ann_file)
-        }
+        frames = read_key_frames(ann_file)
+        truth = {(frame.video, frame.timestamp): (frame.boxes, frame.actions) for frame in frames}
         # Row i of the matrix belongs to a box, not to a key frame.
         per_frame = rows.values.split(rows.counts.tolist())
-        frames = zip(rows.columns["key"], rows.columns["boxes"], per_frame, strict=True)
-        found = {key: (boxes, scores.numpy()) for key, boxes, scores in frames if len(scores)}
+        scored = zip(rows.columns["key"], rows.columns["boxes"], per_frame, strict=True)
+        found = {key: (boxes, scores.numpy()) for key, boxes, scores in scored if len(scores)}
         result = evaluate_ava(truth, found, self.actions, resamples=RESAMPLES)
         if self.csv is not None:
             write_result_csv(self.folder / self.csv, found, self.actions)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.functional.few_shot import CLASSIFIERS, few_shot_hits, interval_of_mean
 from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import (
@@ -19,6 +18,7 @@ from sce_video.evaluation.functional.neighbours import (
     knn_scores,
     rank,
 )
+from sce_video.evaluation.functional.statistics import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
@@ -175,8 +175,7 @@ class KNN(RowMetric):
         elif rows.groups is None:
             raise ValueError("kNN needs either a gallery or groups: give one of them")
         else:
-            own = rows.groups.to(self.device)
-            groups = own, own
+            groups = (rows.groups.to(self.device),) * 2
         # Groups: the rows are their own gallery, without those of the same group.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1

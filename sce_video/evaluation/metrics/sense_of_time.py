@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import pair_accuracy, top_k_hits
 from sce_video.evaluation.functional.linear_probe import FittedProbe, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import knn_scores, rank
+from sce_video.evaluation.functional.statistics import pair_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     fit_progress,
@@ -93,8 +93,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, tuple[list
     In the template, "{appearance}_{motion}", a word in braces is a factor, of one character or
     more, as few as possible; all else is text.
 
-    Returns:
-        Factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
+    Gives factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
 
     Raises:
         ValueError: a template without factors, a name of another form, or a factor of one value.
@@ -154,7 +153,7 @@ class SenseOfTime(RowMetric):
             are no pairs and factors.
         pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear
             probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair to
-            results.json. See :func:`~sce_video.evaluation.functional.accuracy.pair_accuracy`.
+            results.json. See :func:`~sce_video.evaluation.functional.statistics.pair_accuracy`.
         factors: Form of the class names, "{appearance}_{motion}"; adds ``time_appearance_CLIPS``
             and ``time_motion_CLIPS``, the accuracy of linear probes fitted to each alone.
         k: Neighbours of kNN, whose weights have the ``temperature``.
@@ -179,9 +178,8 @@ class SenseOfTime(RowMetric):
         self.alterations = tuple(alterations)
         check_alterations(self.alterations)
         if k < 1 or temperature <= 0:
-            raise ValueError(
-                f"k must be at least 1 and temperature positive, got {k}, {temperature}"
-            )
+            given = f"{k}, {temperature}"
+            raise ValueError(f"k must be at least 1 and temperature positive, got {given}")
         self.measures = tuple(measures)
         if not measures or not set(measures) <= set(MEASURES):
             raise ValueError(f"measures must be some of {', '.join(MEASURES)}, got {self.measures}")

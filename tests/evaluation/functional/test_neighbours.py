@@ -13,7 +13,6 @@ from sce_video.evaluation.functional.neighbours import (
     check_features,
     count_not_finite,
     feature_mean,
-    rank,
 )
 
 
@@ -173,21 +172,6 @@ def test_invalid_input_of_knn_raises():
 
 
 # -- retrieval -----------------------------------------------------------------------------------
-
-
-def test_centring_removes_a_common_offset():
-    # Gallery around (10, 0): class 0 above, class 1 below. Queries around (0, 10): class 0 above.
-    gallery = torch.tensor([[10.0, 1.0], [10.0, -1.0]])
-    queries = torch.tensor([[0.0, 11.0], [0.0, 9.0]])
-    labels = torch.tensor([0, 1])
-    assert rank(queries, gallery, labels, labels, k=1).hits.all()
-    # Plain, both queries point up: the upper row of the gallery is nearest to both.
-    plain = rank(queries, gallery, labels, labels, k=1, centred=False)
-    assert plain.found((1, 2)).tolist() == [[True, True], [False, False]]
-    with pytest.raises(ValueError, match="query_labels"):
-        rank(queries, gallery, labels - 1, labels)
-    with pytest.raises(ValueError, match="gallery_labels must be 2 integers"):
-        rank(queries, gallery, labels, labels[:1])
 
 
 def feature_set(seed, count, classes=7, start=0, shift=0.0, source=""):

@@ -176,16 +176,3 @@ def test_both_equal_loops_over_the_definitions(seed):
         area += (recall - before) * max(p for r, p in points if r >= recall)
         before = recall
     assert all_points_ap(scores, positives) == pytest.approx(area)
-
-
-@pytest.mark.parametrize(
-    ("scores", "positives", "message"),
-    [
-        (SCORES, np.zeros(6, dtype=bool), "none of the 6 images shows the class"),
-        (SCORES[:5], POSITIVES, r"two vectors of one length, got \(5,\) and \(6,\)"),
-        (np.append(SCORES[:5], np.nan), POSITIVES, "1 of 6 scores are not finite"),
-    ],
-)
-def test_bad_curves(scores, positives, message):
-    with pytest.raises(ValueError, match=message):
-        all_points_ap(scores, positives)
