@@ -40,7 +40,7 @@ def _find_clips(module: ModuleType, name: str, args: Arguments) -> Found:
 
 def _find_cut_clips(module: ModuleType, name: str, args: Arguments) -> Found | None:
     """Of a set whose clips are cut from long videos; None after ``--segments``."""
-    from sce_video.data_tools.prepare.official import write_segments
+    from sce_video.data_tools.prepare.cut_clips import write_segments
 
     downloads, read, clips_of = module.SETS[name]
     official = read(args.root, args.annotations)
