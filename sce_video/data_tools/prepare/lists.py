@@ -347,7 +347,7 @@ def prepare(
                 f"none of the {len(split.entries):,} {official.kind}s of {split.list_name} is on "
                 "disk and readable; nothing was written"
             )
-        lines = (_line(located[entry.name].path, entry.label) for entry in entries)
+        lines = (annotation_line(located[entry.name].path, entry.label) for entry in entries)
         contents[split.list_name] = "".join(lines)
     for class_map in official.class_maps:
         contents[class_map.file_name] = "".join(f"{name}\n" for name in class_map.names)
@@ -355,7 +355,7 @@ def prepare(
     return all(row.agrees is not False for row in rows)
 
 
-def _line(path: str, label: int) -> str:
+def annotation_line(path: str, label: int) -> str:
     """A line of an annotation list, of the path alone for label -1; a tab if the path has one."""
     if label < 0:
         return f"{path}\n"

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -43,26 +43,12 @@ class Psnr:
             self._errors[index] += cv2.norm(one[rows], other[rows], cv2.NORM_L2SQR)
             self._samples[index] += one[rows].size
 
-    @property
-    def luma(self) -> float:
-        """dB of the luma plane, at most 100."""
-        return self._decibel(0)
-
-    @property
-    def all_planes(self) -> float:
-        """dB over the samples of all three planes, at most 100."""
-        return self._decibel(1)
-
-    @property
-    def worse(self) -> float:
-        """The lower of the two."""
-        return min(self.luma, self.all_planes)
-
-    def _decibel(self, index: int) -> float:
-        error = self._errors[index] / max(self._samples[index], 1)
-        if error <= 255**2 / 10 ** (_HIGHEST_PSNR / 10):
-            return _HIGHEST_PSNR
-        return float(10 * np.log10(255**2 / error))
+    def decibels(self) -> tuple[float, float]:
+        """dB of the luma plane, and over the samples of all three planes; at most 100."""
+        lowest = 255**2 / 10 ** (_HIGHEST_PSNR / 10)
+        errors = np.maximum(self._errors / np.maximum(self._samples, 1), lowest)
+        luma, planes = np.minimum(10 * np.log10(255**2 / errors), _HIGHEST_PSNR).tolist()
+        return luma, planes
 
 
 def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
@@ -74,14 +60,9 @@ def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
     the bytes.
     """
     keyint = settings.keyint
-    options = {
-        "crf": f"{crf:g}",
-        "preset": settings.preset,
-        "x264-params": f"keyint={keyint}:min-keyint={keyint}:scenecut=0:bframes=0:ipratio=1",
-    }
-    if settings.tune:
-        options["tune"] = settings.tune
-    return options
+    params = f"keyint={keyint}:min-keyint={keyint}:scenecut=0:bframes=0:ipratio=1"
+    options = {"crf": f"{crf:g}", "preset": settings.preset, "x264-params": params}
+    return {**options, "tune": settings.tune} if settings.tune else options
 
 
 def encode(
@@ -110,9 +91,8 @@ def encode(
     Raises:
         OSError or av.FFmpegError: The file cannot be written; has an ``errno``.
     """
-    with av.open(
-        file_url(path), "w", format="mp4", options={"movflags": "+faststart"}
-    ) as container:
+    movflags = {"movflags": "+faststart"}
+    with av.open(file_url(path), "w", format="mp4", options=movflags) as container:
         container.metadata["comment"] = comment
         stream: Any = container.add_stream("libx264", rate=rate, options=options)
         _set_up(stream.codec_context, size, rate, tags, threads)
@@ -152,7 +132,12 @@ def choose_crf(
         rate: Frames per second.
         settings: The PSNR to reach, and the options of the encoder.
     """
-    frames = _pilot(held, settings.keyint)
+    numbers, run = sorted(held), settings.keyint
+    runs = [numbers[i : i + run] for i in range(0, len(numbers), run)]
+    wanted = max(1, round(_PILOT_FRAMES / run))  # whole runs, evenly spread
+    picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
+    frames = [held[number] for index in picked for number in runs[index]]
+
     goal = settings.psnr + 0.1  # the other frames may be a little worse
     found: dict[float, float] = {}
     crf = 24.0
@@ -182,23 +167,6 @@ def _next_guess(found: dict[float, float], goal: float) -> float:
     return float(min(high, max(low, _STEP * np.floor(crf / _STEP))))
 
 
-def lower_crf(crf: float, missing: float) -> float | None:
-    """A crf that should gain ``missing`` dB; None if the lowest has been reached."""
-    if crf <= CRF_RANGE[0]:
-        return None
-    steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
-    return float(max(CRF_RANGE[0], crf - steps * _STEP))
-
-
-def _pilot(held: dict[int, np.ndarray], run: int) -> list[np.ndarray]:
-    """Whole runs between key frames, evenly spread, about 16 frames in total."""
-    numbers = sorted(held)
-    runs: list[Sequence[int]] = [numbers[i : i + run] for i in range(0, len(numbers), run)]
-    wanted = max(1, round(_PILOT_FRAMES / run))
-    picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
-    return [held[number] for index in picked for number in runs[index]]
-
-
 def _try_quality(
     frames: list[np.ndarray], size: tuple[int, int], rate: Fraction, options: dict[str, str]
 ) -> float:
@@ -213,7 +181,7 @@ def _try_quality(
     for packet in [*_packets(encoder, frames, rate), None]:
         for frame in decoder.decode(packet):
             psnr.add(next(wanted), frame.to_ndarray())
-    return psnr.worse
+    return min(psnr.decibels())
 
 
 #: Prefix of the comment in every output, by which outputs are told from other files.
@@ -255,15 +223,15 @@ class Job:
 
 
 class RefusedError(Exception):
-    """The output is wrong; ``kind`` is a key of :data:`report.KINDS`."""
+    """There is no output, or a wrong one.
+
+    ``kind`` is a key of :data:`report.KINDS`, or ``storage`` where the disk is at fault and not the
+    video.
+    """
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
-
-
-class CannotWriteError(Exception):
-    """The output cannot be written, because of the disk and not because of the video."""
 
 
 def repack_file(job: Job) -> dict[str, Any]:
@@ -287,20 +255,16 @@ def repack_file(job: Job) -> dict[str, Any]:
         facts = _repack(job)
         return {"status": "done", **facts, "cpu_seconds": round(time.process_time() - start, 3)}
     except VideoDecodeError as error:
-        answer = {"status": "failed", "kind": _kind(job.source), "reason": error.reason}
+        exists, readable = os.path.exists(job.source), os.access(job.source, os.R_OK)
+        kind = "missing" if not exists else "bad" if readable else "denied"
+        answer = {"status": "failed", "kind": kind, "reason": error.reason}
     except RefusedError as error:
         answer = {"status": "failed", "kind": error.kind, "reason": str(error)}
-    except CannotWriteError as error:
-        answer = {"status": "storage", "reason": str(error)}
+        if error.kind == "storage":
+            answer = {"status": "storage", "reason": str(error)}
     with contextlib.suppress(OSError):
         os.unlink(job.temporary)
     return answer
-
-
-def _kind(path: str) -> str:
-    if not os.path.exists(path):
-        return "missing"
-    return "bad" if os.access(path, os.R_OK) else "denied"
 
 
 def _repack(job: Job) -> dict[str, Any]:
@@ -312,23 +276,24 @@ def _repack(job: Job) -> dict[str, Any]:
         crf = choose_crf(source.held, source.size, source.schedule.rate, settings)
     while True:
         _write(job, source, crf)
-        facts, psnr = verify_output(job.temporary, source, settings.keyint)
-        missing = settings.psnr - psnr.worse
-        lower = lower_crf(crf, missing) if settings.crf is None and missing > 0 else None
-        if lower is None:
+        facts, (luma, planes) = verify_output(job.temporary, source, settings.keyint)
+        worse = min(luma, planes)
+        missing = settings.psnr - worse
+        if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
-        crf = lower
-    if psnr.worse < job.min_psnr:
+        steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
+        crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
+    if worse < job.min_psnr:
         raise RefusedError(
             "quality",
-            f"PSNR {psnr.worse:.2f} dB at crf {crf:g} is below {job.min_psnr:g} dB (--min-psnr)",
+            f"PSNR {worse:.2f} dB at crf {crf:g} is below {job.min_psnr:g} dB (--min-psnr)",
         )
     height, width = source.size
     return {
         **facts,
         "crf": crf,
-        "psnr": round(psnr.all_planes, 3),
-        "psnr_luma": round(psnr.luma, 3),
+        "psnr": round(planes, 3),
+        "psnr_luma": round(luma, 3),
         "height": height,
         "width": width,
         "scaled": source.preparation.scaled,
@@ -345,9 +310,16 @@ def _repack(job: Job) -> dict[str, Any]:
 
 def _write(job: Job, source: Source, crf: float) -> None:
     """Encode to the temporary file and flush it to the disk."""
-    with _storage_errors(job.temporary):
+
+    def frames() -> Iterator[np.ndarray]:
+        try:
+            yield from source.prepared_frames()
+        except av.FFmpegError as error:  # of reading the source, not of writing the output
+            raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
+
+    try:
         encode(
-            _output_frames(source),
+            frames(),
             job.temporary,
             size=source.size,
             rate=source.schedule.rate,
@@ -362,27 +334,16 @@ def _write(job: Job, source: Source, crf: float) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _output_frames(source: Source) -> Iterator[np.ndarray]:
-    try:
-        yield from source.prepared_frames()
-    except av.FFmpegError as error:  # of reading the source, not of writing the output
-        raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
-
-
-@contextlib.contextmanager
-def _storage_errors(path: str) -> Iterator[None]:
-    try:
-        yield
     except (OSError, av.FFmpegError) as error:
-        number = getattr(error, "errno", None)
-        if number in _STORAGE:
-            raise CannotWriteError(f"cannot write {path}: {_STORAGE[number]}") from error
+        reason = _STORAGE.get(getattr(error, "errno", None) or 0)
+        if reason is not None:
+            raise RefusedError("storage", f"cannot write {job.temporary}: {reason}") from error
         raise RefusedError("encode", f"cannot be encoded: {error}") from error
 
 
-def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any], Psnr]:
+def verify_output(
+    path: str, source: Source, keyint: int
+) -> tuple[dict[str, Any], tuple[float, float]]:
     """Decode an output completely and compare it with its source.
 
     Args:
@@ -391,12 +352,17 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
         keyint: Every ``keyint``-th frame must be a key frame.
 
     Returns:
-        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and the PSNR over the source's
-        frames that are kept in memory: all of them, unless the video is long.
+        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and (luma, all planes) in dB
+        over the source's frames that are kept in memory: all of them, unless the video is long.
 
     Raises:
         RefusedError: Number, size, time stamps, duration or key frames are wrong.
     """
+
+    def require(holds: bool, what: str) -> None:
+        if not holds:
+            raise RefusedError("check", f"{what} of the output is wrong")
+
     psnr = Psnr()
     shown, rate = source.schedule.shown, source.schedule.rate
     compared = number = video_bytes = packets = 0
@@ -407,11 +373,11 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
             for packet in container.demux(stream):
                 video_bytes += packet.size
                 if packet.size:
-                    _require(packet.is_keyframe == (packets % keyint == 0), "key frames")
+                    require(packet.is_keyframe == (packets % keyint == 0), "key frames")
                     packets += 1
                 for frame in packet.decode():
-                    _require((frame.height, frame.width) == source.size, "the size")
-                    _require(frame.pts * frame.time_base == number / rate, "a time stamp")
+                    require((frame.height, frame.width) == source.size, "the size")
+                    require(frame.pts * frame.time_base == number / rate, "a time stamp")
                     reference = source.held.get(int(shown[number])) if number < len(shown) else None
                     if reference is not None:
                         psnr.add(reference, frame.to_ndarray())
@@ -421,20 +387,15 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
             streams = len(container.streams)
     except (av.FFmpegError, VideoDecodeError, OSError, IndexError) as error:
         raise RefusedError("check", f"the output cannot be decoded: {error}") from error
-    _require(streams == 1, "the number of streams")
-    _require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
+    require(streams == 1, "the number of streams")
+    require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
     # The schedule has the source's duration within a frame; the file must have the schedule's.
-    _require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
-    _require(compared > 0, "the number of frames to compare")
+    require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
+    require(compared > 0, "the number of frames to compare")
     facts = {
         "frames": number,
         "seconds": round(seconds, 6),
         "video_bytes": video_bytes,
         "psnr_frames": compared,
     }
-    return facts, psnr
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise RefusedError("check", f"{what} of the output is wrong")
+    return facts, psnr.decibels()

@@ -31,16 +31,9 @@ from sce_video.utils.json_files import read_json
 
 
 class RepackJob(BatchJob):
-    """Re-encodes one file.
+    """Re-encodes one file, with :func:`repack_file` or, in tests, other ``work``.
 
     A record also holds the ``root`` of its source, by which files of the same path are told apart.
-
-    Args:
-        root: Folder that the keys of the items are relative to.
-        folder: Folder of the outputs.
-        settings: Settings of the outputs.
-        options: PSNR that an output must have, threads of the encoder, largest frames.
-        work: Does it; for tests.
     """
 
     name = "repack"
@@ -72,17 +65,17 @@ class RepackJob(BatchJob):
 
     def process(self, item: Item) -> dict[str, Any]:
         """Facts of :func:`repack_file`."""
-        facts = self._work(
-            Job(
-                source=self._path(item),
-                temporary=item.temporary,
-                settings=self._encoding,
-                min_psnr=self._options.min_psnr,
-                threads=self._options.threads,
-                max_pixels=self._options.max_pixels,
-                span=item.argument.span,
-            )
+        options = self._options
+        job = Job(
+            source=os.path.join(self._sources, item.argument.path),
+            temporary=item.temporary,
+            settings=self._encoding,
+            min_psnr=options.min_psnr,
+            threads=options.threads,
+            max_pixels=options.max_pixels,
+            span=item.argument.span,
         )
+        facts = self._work(job)
         status = facts.pop("status")
         if status == "storage":
             raise StorageError(facts["reason"])
@@ -92,10 +85,7 @@ class RepackJob(BatchJob):
 
     def source(self, item: Item) -> State:
         """Size and modification time of the source."""
-        return file_state(self._path(item))
-
-    def _path(self, item: Item) -> str:
-        return os.path.join(self._sources, item.argument.path)
+        return file_state(os.path.join(self._sources, item.argument.path))
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the output is good enough, and of this root if the source does not exist now."""
@@ -127,28 +117,25 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
         if os.path.isdir(path):
             raise ValueError(f"{path} is a folder, but a list or report must have that name")
     existing = [path for path in paths if os.path.lexists(path)]
-    report = _read_report(paths[0])
     if force or not existing:
         return
-    if report is not None and (
-        report["source_path"] == os.path.realpath(plan.source) or report["entries"] == plan.digest
+    what = "repack did not make it"
+    try:
+        report = read_json(paths[0])
+    except (OSError, ValueError):
+        report = None
+    if (
+        isinstance(report, dict)
+        and {"source", "source_path", "entries", "settings"} <= report.keys()
     ):
-        return
-    what = "repack did not make it" if report is None else f"was made from {report['source']!r}"
+        same_path = report["source_path"] == os.path.realpath(plan.source)
+        if same_path or report["entries"] == plan.digest:
+            return
+        what = f"was made from {report['source']!r}"
     raise ValueError(
         f"{existing[-1]} exists and {what}, not from {plan.source!r}: choose another output "
         "folder, move it away, or replace it with --force"
     )
-
-
-def _read_report(path: Path) -> dict[str, Any] | None:
-    """The content of a report of repack; None if the file is missing or something else."""
-    try:
-        report = read_json(path)
-    except (OSError, ValueError):
-        return None
-    wanted = {"source", "source_path", "entries", "settings"}
-    return report if isinstance(report, dict) and wanted <= report.keys() else None
 
 
 def check_sources(plan: RepackPlan, folder: Path) -> None:
@@ -177,12 +164,8 @@ def check_origins(
 ) -> None:
     """Refuse outputs that exist and were made from other sources.
 
-    Args:
-        plan: The data set; two lists may share a folder, but not the name of an output in it.
-        job: The repacking.
-        items: The files, whose sources may not be other files of the same path.
-        store: Records of the outputs.
-        force: Allow the latter.
+    Two lists may share a folder, but not the name of an output in it (which ``force`` does not
+    change), and the sources may not be other files of the same path (unless ``force``).
     """
     wanted = {item.output: item.key for item in plan.items}
     for output, made_from in store.outputs():
@@ -223,7 +206,6 @@ def check_outputs(todo: list[Item], job: RepackJob, store: RecordStore, force: b
 
 
 RECORDS = os.path.join(".repack", "records.sqlite")  # in the output folder
-_Progress = Callable[[int, int, bool], None]
 
 
 def repack(
@@ -232,7 +214,7 @@ def repack(
     settings: Settings,
     options: RepackOptions | None = None,
     *,
-    on_progress: _Progress | None = None,
+    on_progress: Callable[[int, int, bool], None] | None = None,
     work: Callable[[Job], dict[str, Any]] = repack_file,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Repack all files that are not done yet, and write the lists.
@@ -263,56 +245,37 @@ def repack(
     check_sources(plan, folder)
     job = RepackJob(plan.root, folder, settings, options, work)
     items = job.items(plan.items)
+    show = on_progress or (lambda done, total, failed: None)
+    begin = time.monotonic()
     with RecordStore(folder / RECORDS, job.name) as store:
+        check_origins(plan, job, items, store, options.force)
+        current = {item.key for item in items if is_current(job, item, store)}
+        todo = [item for item in items if options.force or item.key not in current]
+        kept = [item for item in items if not options.force and item.key in current]
+        away = {item.key for item in kept if item.source is None}
+        check_outputs(todo, job, store, options.force)
+        done = len(kept)
+        show(done, len(items), False)
+
+        def count(item: Item, record: Record | None) -> None:
+            nonlocal done
+            done += 1
+            if record is None:
+                away.add(item.key)
+            show(done, len(items), record is not None and not record.done)
+
+        if todo:
+            workers = Workers(options.workers, options.timeout, options.ray).at_most(len(todo))
+            run_job(job, todo, store, workers, count, force=options.force)
         facts = {
             "source": plan.source,
             "source_path": os.path.realpath(plan.source),
             "entries": plan.digest,
             "destination": destination,
             "settings": dict(job.settings),
-            **_repack_due(plan, job, items, store, options, on_progress),
+            "away": len(away),
+            "elapsed_seconds": round(time.monotonic() - begin, 3),
+            "done_before": len(kept),
         }
         report = repack_report(items, store.get, facts)
     return report, write_results(folder, plan, items, report)
-
-
-def _repack_due(
-    plan: RepackPlan,
-    job: RepackJob,
-    items: list[Item],
-    store: RecordStore,
-    options: RepackOptions,
-    on_progress: _Progress | None,
-) -> dict[str, Any]:
-    """Repack the files that are not done.
-
-    Returns:
-        ``away``, the number of finished files whose source does not exist now;
-        ``elapsed_seconds``; and ``done_before``, the number of files that were done.
-    """
-    begin = time.monotonic()
-    check_origins(plan, job, items, store, options.force)
-    todo, away = [], set()
-    for item in items:
-        current = is_current(job, item, store)
-        if options.force or not current:
-            todo.append(item)
-        elif item.source is None:
-            away.add(item.key)
-    check_outputs(todo, job, store, options.force)
-    report = on_progress or (lambda done, total, failed: None)
-    done = before = len(items) - len(todo)
-    report(done, len(items), False)
-
-    def count(item: Item, record: Record | None) -> None:
-        nonlocal done
-        done += 1
-        if record is None:
-            away.add(item.key)
-        report(done, len(items), record is not None and not record.done)
-
-    if todo:
-        workers = Workers(options.workers, options.timeout, options.ray).at_most(len(todo))
-        run_job(job, todo, store, workers, count, force=options.force)
-    elapsed = round(time.monotonic() - begin, 3)
-    return {"away": len(away), "elapsed_seconds": elapsed, "done_before": before}

@@ -16,6 +16,7 @@ from av.stream import Discard
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import decode_packets, decoder_options, open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
@@ -102,23 +103,17 @@ def decode_frames(
             with suppress(av.FFmpegError):  # raw streams and files without an index
                 ticks = math.floor(start / facts["tick"])
                 container.seek(facts["origin"] + ticks, stream=stream, backward=True)
-        for frames in decode_packets(_packets(container, stream, facts), lambda _: codec):
+
+        def packets() -> Iterator[Any]:
+            for packet in demux_packets(container, stream):
+                if packet.size and not packet.is_discard:
+                    facts["video_bytes"] += packet.size
+                    yield packet
+
+        for frames in decode_packets(packets(), lambda _: codec):
             for frame in frames:
                 limits.check_frame(path, frame.height, frame.width)
                 yield frame
-
-
-def _packets(container: Any, stream: Any, facts: dict[str, Any]) -> Iterator[Any]:
-    packets = container.demux(stream)
-    try:
-        for packet in packets:
-            if packet.size and not packet.is_discard:
-                facts["video_bytes"] += packet.size
-                yield packet
-    except (av.FFmpegError, OSError):
-        return  # a file cut short: what was read so far counts
-    finally:
-        packets.close()  # see AvFile.packets
 
 
 def _seconds(path: str, frame: av.VideoFrame, facts: dict[str, Any]) -> float:
@@ -158,30 +153,6 @@ def _within(
         yield before
 
 
-def expected_frames(span: Span, rates: Sequence[Fraction]) -> int:
-    """About how many frames a part has, by the rate that the container states."""
-    return max(1, math.ceil((span[1] - span[0]) * next(iter(rates), _USUAL_RATE)))
-
-
-def times_of_part(
-    pts: Sequence[int | None], tick: Fraction, rates: Sequence[Fraction]
-) -> tuple[np.ndarray, float]:
-    """(F,) seconds from the first frame of a part, and when the last one ends.
-
-    The last frame is given the median duration of the others.
-
-    Args:
-        pts: Of the frames, ascending.
-        tick: Seconds of one unit of them.
-        rates: That the container states, for a part of one frame.
-    """
-    stamps = np.array(pts, dtype=np.int64)
-    times = (stamps - stamps[0]) * tick.numerator / tick.denominator
-    gaps = np.diff(times)
-    last = float(np.median(gaps)) if len(gaps) else float(1 / next(iter(rates), _USUAL_RATE))
-    return times, float(times[-1]) + last
-
-
 _COMMON = tuple(
     rate for whole in range(1, 241) for rate in (Fraction(whole), Fraction(whole * 1000, 1001))
 )
@@ -203,11 +174,6 @@ class Schedule:
     rate: Fraction
     shown: np.ndarray
     constant: bool
-
-    @property
-    def duration(self) -> float:
-        """Seconds."""
-        return float(len(self.shown) / self.rate)
 
     def never_shown(self, count: int) -> int:
         """Number of the source's ``count`` frames that no output frame shows."""
@@ -241,10 +207,10 @@ def make_schedule(
     duration = max(duration, float(timestamps[-1]), 1e-3)
     nominal = rate or _usual_rate(timestamps, stated, tick) or Fraction(25)
     most = MOST_REPEATS * count / duration  # rounded down to a small denominator
-    nominal = min(
-        nominal,
-        Fraction(math.floor(most * 1000), 1000) if most >= 1 else Fraction(1, math.ceil(1 / most)),
+    small = (
+        Fraction(math.floor(most * 1000), 1000) if most >= 1 else Fraction(1, math.ceil(1 / most))
     )
+    nominal = min(nominal, small)
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
     # The source's time stamps are rounded to ticks, those of the output are exact.
@@ -279,12 +245,10 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
     if not gaps.size:
         return next((rate for rate in stated if rate > 0), None)
     gap = float(np.median(gaps))
-    for rate in [rate for rate in stated if rate > 0]:
+    nearest = min(_COMMON, key=lambda rate: abs(float(1 / rate) - gap))
+    for rate in [*(rate for rate in stated if rate > 0), nearest]:
         if abs(float(1 / rate) - gap) <= min(tick, _JITTER * gap) + 1e-9:
             return rate
-    nearest = min(_COMMON, key=lambda rate: abs(float(1 / rate) - gap))
-    if abs(float(1 / nearest) - gap) <= min(tick, _JITTER * gap) + 1e-9:
-        return nearest
     return Fraction(1 / gap).limit_denominator(1001)
 
 
@@ -356,13 +320,9 @@ def read_source(
     limits: DecodeLimits | None = None,
     span: tuple[float, float] | None = None,
 ) -> Source:
-    """Decode a video, or a part of it, once.
+    """Decode a video, or the part of it from ``span[0]`` to ``span[1]`` seconds, once.
 
-    Args:
-        path: A regular file.
-        settings: Size, and the run length of a sample.
-        limits: How large frames may be; None for the defaults.
-        span: (start, end) in seconds of the part; None for the whole file.
+    ``settings`` give the size, and the run length of a sample.
 
     Raises:
         VideoDecodeError: No frame can be decoded, frames are too large, or the part is not there.
@@ -381,7 +341,10 @@ def read_source(
         if preparation is None:
             preparation = Preparation(frame, settings)
             tags = colour_tags(frame, facts["pixel_aspect"], preparation.turns)
-            count = len(table) if span is None else expected_frames(span, facts["rates"])
+            count = len(table)
+            if span is not None:  # about, by the rate that the container states
+                rate = next(iter(facts["rates"]), _USUAL_RATE)
+                count = max(1, math.ceil((span[1] - span[0]) * rate))
             keep = _choose(count, preparation.frame_bytes, settings.keyint)
         if keep(number):
             held[number] = preparation(frame)
@@ -391,7 +354,7 @@ def read_source(
     if span is None:
         times, duration = _true_times(pts, facts["tick"], table, table_duration)
     else:
-        times, duration = times_of_part(pts, facts["tick"], facts["rates"])
+        times, duration = _times_of_part(pts, facts["tick"], facts["rates"])
     held = {number: frame for number, frame in held.items() if number < len(times)}
     return Source(
         path=path,
@@ -414,20 +377,27 @@ def _true_times(
 ) -> tuple[np.ndarray, float]:
     """(F,) seconds of the frames that decode, and when the last one ends.
 
-    Args:
-        pts: Of the decoded frames.
-        tick: Seconds of one unit of them.
-        table: (P,) seconds of all frames that the packets promise.
-        duration: Seconds to the end of the last promised one.
+    ``pts`` are those of the decoded frames in ticks, ``table`` has (P,) seconds of all frames that
+    the packets promise, the last of which ends at ``duration``.
     """
     last = duration - float(table[-1])
     if len(pts) >= len(table):
         return table, duration
     known = [value for value in pts if value is not None]
+    times = table[: len(pts)]
     if len(known) == len(pts) and all(np.diff(known) > 0):
         times = (np.asarray(known, dtype=np.int64) - known[0]) * tick.numerator / tick.denominator
-    else:
-        times = table[: len(pts)]
+    return times, float(times[-1]) + last
+
+
+def _times_of_part(
+    pts: Sequence[int | None], tick: Fraction, rates: Sequence[Fraction]
+) -> tuple[np.ndarray, float]:
+    """As :func:`_true_times` of a part, whose last frame gets the median duration of the others."""
+    stamps = np.array(pts, dtype=np.int64)
+    times = (stamps - stamps[0]) * tick.numerator / tick.denominator
+    gaps = np.diff(times)
+    last = float(np.median(gaps)) if len(gaps) else float(1 / next(iter(rates), _USUAL_RATE))
     return times, float(times[-1]) + last
 
 
@@ -468,17 +438,14 @@ class Preparation:
     """Makes a decoded frame what the encoder gets.
 
     It is turned as the file asks, scaled (bicubic, which averages when it makes a frame smaller)
-    and made 8 bit yuv420p of limited range; transparency is dropped. All frames get the first
-    one's size.
-
-    Args:
-        first: The first frame of the video.
-        settings: The size.
+    and made 8 bit yuv420p of limited range; transparency is dropped. All frames get the size of
+    the ``first`` one.
 
     Attributes:
         turns: Quarters of a turn, counter-clockwise.
         size: (H, W) of the output.
         scaled: The size is not the source's, up to an odd row or column.
+        frame_bytes: Of a prepared frame.
     """
 
     def __init__(self, first: av.VideoFrame, settings: Settings) -> None:
@@ -489,12 +456,8 @@ class Preparation:
         cropped = all(0 <= a - b <= 1 for a, b in zip(shown, self.size, strict=True))
         self.scaled = not cropped
         self._scaled_size = shown if cropped else self.size
+        self.frame_bytes = self.size[0] * self.size[1] * 3 // 2
         self._reformatter = VideoReformatter()
-
-    @property
-    def frame_bytes(self) -> int:
-        """Of a prepared frame."""
-        return self.size[0] * self.size[1] * 3 // 2
 
     def __call__(self, frame: av.VideoFrame) -> np.ndarray:
         """(3 H / 2, W) uint8, the planes Y, U, V behind each other, contiguous."""

@@ -10,7 +10,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -107,22 +107,15 @@ class KnownRows:
         """The newest row of a path as the table has it; None without one."""
         columns = self._columns
         high, low = _hash(path)
-        begin, end = (columns["high"].searchsorted(np.uint64(high), side) for side in _SIDES)
+        sorted_high, value = columns["high"], np.uint64(high)
+        begin, end = sorted_high.searchsorted(value), sorted_high.searchsorted(value, "right")
         found = begin + np.flatnonzero(columns["low"][begin:end] == np.uint64(low))
         if len(found) == 0:
             return None
-        row_id, size, time, label, flags = (int(columns[name][found[0]]) for name in _VALUES)
-        return KnownRow(
-            row_id,
-            (size, time),
-            self._labels[label],
-            bool(flags & _FAILED),
-            bool(flags & _CURRENT),
-        )
-
-
-_SIDES: tuple[Any, ...] = ("left", "right")
-_VALUES = ("row_id", "size", "time", "label", "flags")
+        names = ("row_id", "size", "time", "label", "flags")
+        row_id, size, time, label, flags = (int(columns[name][found[0]]) for name in names)
+        failed, is_current = bool(flags & _FAILED), bool(flags & _CURRENT)
+        return KnownRow(row_id, (size, time), self._labels[label], failed, is_current)
 
 
 def _arrays(
@@ -165,32 +158,18 @@ class RowsJob(BatchJob):
         make_row: The row of a file; a function of its source alone, pickled.
         timeout: Seconds that a file may take; a process that takes longer is ended, which fails its
             batch with the kind ``timeout``.
-        storage_options: Of the object store.
         cpus: Cores that a process takes.
     """
 
     name = "import"
 
     def __init__(
-        self,
-        table: str,
-        make_row: Callable[[RowSource], Row],
-        *,
-        timeout: float,
-        storage_options: Mapping[str, str] | None = None,
-        cpus: int = 1,
+        self, table: str, make_row: Callable[[RowSource], Row], *, timeout: float, cpus: int = 1
     ) -> None:
         self.cpus = cpus
         self._table = table
         self._make_row = make_row
         self._timeout = timeout
-        self._storage_options = dict(storage_options or {})
-
-    @staticmethod
-    def items(batches: Iterable[tuple[RowSource, ...]]) -> Iterator[Item]:
-        """An item for each batch."""
-        for batch in batches:
-            yield Item(batch[0].path, {"files": len(batch)}, batch)
 
     def process(self, item: Item) -> dict[str, Any]:
         """``fragments``: of :func:`write_rows`; ``failures``: [path, reason] of the rows without a
@@ -214,7 +193,7 @@ class RowsJob(BatchJob):
                 yield row
 
         try:
-            fragments = write_rows(self._table, rows(), self._storage_options)
+            fragments = write_rows(self._table, rows())
         except (TableError, MissingPackageError) as error:
             raise StorageError(str(error)) from error
         return {"fragments": fragments, **facts}
@@ -283,18 +262,25 @@ def fill_table(
         UserError: The processes cannot start, or the cluster is lost.
     """
     # Other machines have other current folders.
-    table = table if is_remote(table) else os.path.abspath(table)
-    writer = TableWriter(table, options.storage_options)
-    run = _Run(writer, maker, options, on_progress or (lambda done, total, failed: None))
-    return run.all_of(sources)
+    writer = TableWriter(table if is_remote(table) else os.path.abspath(table))
+    show = on_progress or (lambda done, total, failed: None)
+    run = _Run(writer, maker, options, show, ImportResult(len(sources)))
+    run.fill(sources)
+    return run.result
 
 
 class _Run:
     """State that the steps of a run share."""
 
     def __init__(
-        self, writer: TableWriter, maker: RowMaker, options: ImportOptions, on_progress: Progress
+        self,
+        writer: TableWriter,
+        maker: RowMaker,
+        options: ImportOptions,
+        on_progress: Progress,
+        result: ImportResult,
     ) -> None:
+        self.result = result
         self._writer = writer
         self._maker = maker
         self._options = options
@@ -307,11 +293,9 @@ class _Run:
         self._again: list[RowSource] = []
         self._done = 0
         self._committed = time.monotonic()
-        self.result = ImportResult(0)
 
-    def all_of(self, sources: Sequence[RowSource]) -> ImportResult:
+    def fill(self, sources: Sequence[RowSource]) -> None:
         """Write the rows that are not up to date."""
-        self.result = ImportResult(len(sources))
         self._read_states()
         todo = [source for source in sources if self._is_due(source)]
         for (label, class_name), rows in self._relabelled.items():
@@ -332,10 +316,11 @@ class _Run:
                 self._commit()  # what was done before, also before an interrupt
             raise
         self._commit()
-        self._remove_doubles()
-        return self.result
-
-    # -- what is due -------------------------------------------------------------------------
+        # If another driver has written rows too, all but the newest of each path are removed: the
+        # driver that ends last leaves none.
+        if self._writer.is_shared():
+            self._read_states()
+            self._commit()
 
     def _read_states(self) -> None:
         """The newest row of each path; older ones are to be removed."""
@@ -365,24 +350,17 @@ class _Run:
         self.result.failed_before += known.failed
         return False
 
-    # -- workers -----------------------------------------------------------------------------
-
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
         """Have workers write the rows of batches. Their records live as long as this call: what
         is due the table itself says."""
         options, maker = self._options, self._maker
-        job = RowsJob(
-            self._writer.table,
-            maker.make,
-            timeout=options.timeout,
-            storage_options=options.storage_options,
-            cpus=maker.cpus,
-        )
+        job = RowsJob(self._writer.table, maker.make, timeout=options.timeout, cpus=maker.cpus)
         # Every file has a limit of its own in the worker; this one is for all else.
         limit = max(options.timeout, min(10 * options.timeout, _LONGEST_BATCH))
         workers = Workers(options.workers, limit, options.ray)
+        items = (Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)
         with RecordStore(None, job.name) as store:
-            run_job(job, job.items(batches), store, workers, self._take)
+            run_job(job, items, store, workers, self._take)
 
     def _take(self, item: Item, record: Record | None) -> None:
         """Take over what a worker has written, and commit it from time to time."""
@@ -403,37 +381,23 @@ class _Run:
             self._failed.append(failed_row(sources[0], failures[0][1]))
         result.imported += len(sources)
         result.failures += failures
-        self._count(sources, {path for path, _ in failures})
-        if time.monotonic() - self._committed >= self._options.commit_seconds:
-            self._commit()
-
-    def _count(self, sources: Sequence[RowSource], failed: set[str]) -> None:
+        failed = {path for path, _ in failures}
         for source in sources:
             known = self._rows.get(table_path(source.path))
             if known is not None:
                 self._replaced.append(known.row_id)
             self._done += 1
-            self._on_progress(self._done, self.result.files, source.path in failed)
-
-    # -- commits -----------------------------------------------------------------------------
+            self._on_progress(self._done, result.files, source.path in failed)
+        if time.monotonic() - self._committed >= self._options.commit_seconds:
+            self._commit()
 
     def _commit(self) -> None:
         if self._failed:
-            storage = self._options.storage_options
-            self._fragments += write_rows(self._writer.table, self._failed, storage)
+            self._fragments += write_rows(self._writer.table, self._failed)
         fragments, replaced = self._fragments, self._replaced
         self._fragments, self._failed, self._replaced = [], [], []
         self._writer.commit(fragments, replaced)
         self._committed = time.monotonic()
-
-    def _remove_doubles(self) -> None:
-        """Remove all but the newest row of each path, if another driver has written rows too.
-
-        Every driver does so after its last commit, so the one that ends last leaves none.
-        """
-        if self._writer.is_shared():
-            self._read_states()
-            self._commit()
 
 
 def _batches(
@@ -466,12 +430,7 @@ def import_videos(
 ) -> ImportResult:
     """Write a row for each repacked video that has none yet; see :func:`fill_table`.
 
-    Args:
-        videos: Paths and labels.
-        root: Folder the paths are relative to.
-        table: Path or URI; made if there is none.
-        options: Options of the run.
-        on_progress: Called with (files done, all files, whether the last one failed).
+    ``root`` is the folder that the paths of ``videos`` are relative to.
 
     Raises:
         UserError: See :func:`fill_table`.

@@ -209,8 +209,8 @@ def test_an_import_on_ray(folder, tmp_path, cluster, monkeypatch):
 def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, inside, monkeypatch):
     """As on a cluster without a shared disk: nothing is committed that is not there."""
 
-    def elsewhere(table, rows, storage_options):
-        return write_rows(f"{tmp_path}/elsewhere.lance", rows, storage_options)
+    def elsewhere(table, rows):
+        return write_rows(f"{tmp_path}/elsewhere.lance", rows)
 
     TableWriter(f"{tmp_path}/elsewhere.lance")
     monkeypatch.setattr("sce_video.data_tools.tables.fill.write_rows", elsewhere)
