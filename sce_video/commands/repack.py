@@ -47,7 +47,7 @@ from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 
 if TYPE_CHECKING:
-    from sce_video.data_tools.repack import RepackPlan
+    from sce_video.data_tools.repack.plan import RepackPlan
 
 _SETTINGS, _OPTIONS = Settings(), RepackOptions()
 
@@ -217,7 +217,7 @@ def _read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
 
 def read_plan(args: argparse.Namespace) -> RepackPlan:
     """The files of a command line with an output folder."""
-    from sce_video.data_tools.repack import make_plan, plan_segments
+    from sce_video.data_tools.repack.plan import make_plan, plan_segments
     from sce_video.data_tools.verify import read_videos
 
     if os.path.isdir(args.source) and args.data_root is None:
@@ -260,8 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def repack_into_table(args: argparse.Namespace, settings: Settings, options: RepackOptions) -> int:
     """Write rows, print what was done, and return the exit status."""
-    from sce_video.data_tools.repack import repack_to_table
-    from sce_video.data_tools.tables import describe_import
+    from sce_video.data_tools.repack.to_table import repack_to_table
+    from sce_video.data_tools.tables.writer import describe_import
 
     videos, root = _read_source(args)
     progress = FileProgress("repack", "repacking")
@@ -272,8 +272,8 @@ def repack_into_table(args: argparse.Namespace, settings: Settings, options: Rep
 
 def repack_into_folder(args: argparse.Namespace, settings: Settings, options: RepackOptions) -> int:
     """Write files, lists and reports, print what was done, and return the exit status."""
-    from sce_video.data_tools.repack import repack
     from sce_video.data_tools.repack.report import describe_repack
+    from sce_video.data_tools.repack.run import repack
 
     plan = read_plan(args)
     progress = FileProgress("repack", "repacking")

@@ -22,10 +22,11 @@ from helpers.stores import count_records
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.commands import repack as tool
-from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, make_plan, repack
+from sce_video.data_tools.repack.plan import RepackOptions, Settings, make_plan
 from sce_video.data_tools.repack.report import describe_repack
+from sce_video.data_tools.repack.run import repack
 from sce_video.datasets import read_annotation_list, scan_folder
-from sce_video.jobs import RecordStore, process_pool
+from sce_video.jobs import RecordStore, StorageError, process_pool
 from sce_video.jobs.local import attempt_path
 from sce_video.jobs.runner import UnfinishedOutputs
 

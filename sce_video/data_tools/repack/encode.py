@@ -7,21 +7,21 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import av.logging
 import cv2
 import numpy as np
 
-from sce_video.data_tools.repack.plan import CRF_RANGE, Settings
+from sce_video.data_tools.repack.plan import CRF_RANGE, RepackOptions, Settings
 from sce_video.data_tools.repack.source import Source, read_source
 from sce_video.datasets.readers.av_file import file_url, open_container
 from sce_video.datasets.readers.base import check_regular_file
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.jobs import ItemError, StorageError
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
 _PILOT_FRAMES = 16
@@ -199,48 +199,29 @@ _STORAGE = {
 }
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What one process is to do.
 
     Attributes:
         source: File to read.
         temporary: File to write.
         settings: Settings of the output.
-        min_psnr: dB that the output must have, of luma and of all planes.
-        threads: Threads of the encoder.
-        max_pixels: Height x width of the largest frames that are read.
+        options: PSNR that the output must have, threads, largest frames that are read.
         span: (start, end) in seconds of the part to write; None for the whole file.
     """
 
     source: str
     temporary: str
     settings: Settings
-    min_psnr: float
-    threads: int = 1
-    max_pixels: int = MAX_PIXELS
+    options: RepackOptions = RepackOptions()
     span: tuple[float, float] | None = None
-
-
-class RefusedError(Exception):
-    """There is no output, or a wrong one.
-
-    ``kind`` is a key of :data:`report.KINDS`, or ``storage`` where the disk is at fault and not the
-    video.
-    """
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
 
 
 def repack_file(job: Job) -> dict[str, Any]:
     """Write one output to its temporary path and verify it.
 
     Returns:
-        Facts that JSON can hold. ``status``: ``done``, ``failed`` (with ``kind`` and ``reason``;
-        the temporary file is removed) or ``storage`` (with ``reason``; the run should stop). With
-        ``done`` also:
+        Facts that JSON can hold:
 
         - ``frames``, ``seconds``, ``rate``, ``height``, ``width``, ``scaled``, ``bytes``,
           ``video_bytes``; ``constant``: rate and frames of the source are kept.
@@ -248,29 +229,30 @@ def repack_file(job: Job) -> dict[str, Any]:
         - ``source_frames``; ``frames_not_shown``: those of them that no output frame shows;
           ``source_promised``: frames by the packets; ``source_seconds``, ``source_video_bytes``.
         - ``cpu_seconds``.
+
+    Raises:
+        ItemError: There is no good output, and no file at its path; the kind is one of ``KINDS``.
+        StorageError: It cannot be written, because of the disk and not because of the video.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     start = time.process_time()
     try:
         facts = _repack(job)
-        return {"status": "done", **facts, "cpu_seconds": round(time.process_time() - start, 3)}
-    except VideoDecodeError as error:
+    except (VideoDecodeError, ItemError, StorageError) as error:
+        with contextlib.suppress(OSError):
+            os.unlink(job.temporary)
+        if not isinstance(error, VideoDecodeError):
+            raise
         exists, readable = os.path.exists(job.source), os.access(job.source, os.R_OK)
         kind = "missing" if not exists else "bad" if readable else "denied"
-        answer = {"status": "failed", "kind": kind, "reason": error.reason}
-    except RefusedError as error:
-        answer = {"status": "failed", "kind": error.kind, "reason": str(error)}
-        if error.kind == "storage":
-            answer = {"status": "storage", "reason": str(error)}
-    with contextlib.suppress(OSError):
-        os.unlink(job.temporary)
-    return answer
+        raise ItemError(kind, error.reason) from error
+    return {**facts, "cpu_seconds": round(time.process_time() - start, 3)}
 
 
 def _repack(job: Job) -> dict[str, Any]:
     check_regular_file(job.source)
     settings = job.settings
-    source = read_source(job.source, settings, DecodeLimits(job.max_pixels), job.span)
+    source = read_source(job.source, settings, DecodeLimits(job.options.max_pixels), job.span)
     crf = settings.crf
     if crf is None:
         crf = choose_crf(source.held, source.size, source.schedule.rate, settings)
@@ -283,11 +265,10 @@ def _repack(job: Job) -> dict[str, Any]:
             break
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
-    if worse < job.min_psnr:
-        raise RefusedError(
-            "quality",
-            f"PSNR {worse:.2f} dB at crf {crf:g} is below {job.min_psnr:g} dB (--min-psnr)",
-        )
+    least = job.options.min_psnr
+    if worse < least:
+        below = f"PSNR {worse:.2f} dB at crf {crf:g} is below {least:g} dB (--min-psnr)"
+        raise ItemError("quality", below)
     height, width = source.size
     return {
         **facts,
@@ -326,7 +307,7 @@ def _write(job: Job, source: Source, crf: float) -> None:
             options=encoder_options(job.settings, crf),
             tags=source.tags,
             comment=COMMENT,
-            threads=job.threads,
+            threads=job.options.threads,
         )
         # The rename may reach the disk before the data does, and a power failure come in between.
         descriptor = os.open(job.temporary, os.O_RDONLY)
@@ -337,8 +318,8 @@ def _write(job: Job, source: Source, crf: float) -> None:
     except (OSError, av.FFmpegError) as error:
         reason = _STORAGE.get(getattr(error, "errno", None) or 0)
         if reason is not None:
-            raise RefusedError("storage", f"cannot write {job.temporary}: {reason}") from error
-        raise RefusedError("encode", f"cannot be encoded: {error}") from error
+            raise StorageError(f"cannot write {job.temporary}: {reason}") from error
+        raise ItemError("encode", f"cannot be encoded: {error}") from error
 
 
 def verify_output(
@@ -356,12 +337,12 @@ def verify_output(
         over the source's frames that are kept in memory: all of them, unless the video is long.
 
     Raises:
-        RefusedError: Number, size, time stamps, duration or key frames are wrong.
+        ItemError: Number, size, time stamps, duration or key frames are wrong.
     """
 
     def require(holds: bool, what: str) -> None:
         if not holds:
-            raise RefusedError("check", f"{what} of the output is wrong")
+            raise ItemError("check", f"{what} of the output is wrong")
 
     psnr = Psnr()
     shown, rate = source.schedule.shown, source.schedule.rate
@@ -386,7 +367,7 @@ def verify_output(
             seconds = float((stream.duration or 0) * stream.time_base)
             streams = len(container.streams)
     except (av.FFmpegError, VideoDecodeError, OSError, IndexError) as error:
-        raise RefusedError("check", f"the output cannot be decoded: {error}") from error
+        raise ItemError("check", f"the output cannot be decoded: {error}") from error
     require(streams == 1, "the number of streams")
     require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
     # The schedule has the source's duration within a frame; the file must have the schedule's.

@@ -17,11 +17,9 @@ from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.jobs import (
     BatchJob,
     Item,
-    ItemError,
     Record,
     RecordStore,
     State,
-    StorageError,
     Workers,
     file_state,
     is_current,
@@ -65,23 +63,9 @@ class RepackJob(BatchJob):
 
     def process(self, item: Item) -> dict[str, Any]:
         """Facts of :func:`repack_file`."""
-        options = self._options
-        job = Job(
-            source=os.path.join(self._sources, item.argument.path),
-            temporary=item.temporary,
-            settings=self._encoding,
-            min_psnr=options.min_psnr,
-            threads=options.threads,
-            max_pixels=options.max_pixels,
-            span=item.argument.span,
-        )
-        facts = self._work(job)
-        status = facts.pop("status")
-        if status == "storage":
-            raise StorageError(facts["reason"])
-        if status == "failed":
-            raise ItemError(facts["kind"], facts["reason"])
-        return {**facts, "root": self.root}
+        source = os.path.join(self._sources, item.argument.path)
+        job = Job(source, item.temporary, self._encoding, self._options, item.argument.span)
+        return {**self._work(job), "root": self.root}
 
     def source(self, item: Item) -> State:
         """Size and modification time of the source."""

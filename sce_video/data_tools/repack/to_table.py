@@ -12,21 +12,11 @@ from typing import Any
 
 from sce_video.data_tools.repack.encode import Job, repack_file
 from sce_video.data_tools.repack.plan import RepackOptions, Settings, inside, name_outputs
-from sce_video.data_tools.tables import (
-    ImportOptions,
-    ImportResult,
-    RowMaker,
-    RowSource,
-    failed_row,
-    fill_table,
-    row_identity,
-    row_sources,
-    video_row,
-)
-from sce_video.data_tools.tables.fill import Progress
-from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
+from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
+from sce_video.data_tools.tables.writer import ImportOptions, ImportResult
 from sce_video.datasets.video_list import VideoList
-from sce_video.jobs import StorageError
+from sce_video.jobs import ItemError, StorageError
 
 #: Facts about the encoding that a row keeps, beside the settings.
 _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
@@ -36,20 +26,10 @@ _BATCHES_PER_WORKER = 8
 
 @dataclass(frozen=True)
 class EncodedRow:
-    """Makes the row of a video by encoding it.
-
-    Attributes:
-        settings: Settings of the stream.
-        min_psnr: dB that it must have.
-        threads: Threads of the encoder.
-        max_pixels: Height x width of the largest frames that are read.
-        work: Encodes; for tests.
-    """
+    """Makes the row of a video by encoding it, with other ``work`` in tests."""
 
     settings: Settings
-    min_psnr: float = 30.0
-    threads: int = 1
-    max_pixels: int = MAX_PIXELS
+    options: RepackOptions
     work: Callable[[Job], dict[str, Any]] = repack_file
 
     def __call__(self, source: RowSource) -> dict[str, Any]:
@@ -60,16 +40,15 @@ class EncodedRow:
         """
         identity = row_identity(source)
         with _temporary_file() as path:
-            job = Job(
-                source.file, path, self.settings, self.min_psnr, self.threads, self.max_pixels
-            )
-            facts = self.work(job)
-            if facts["status"] == "storage":
+            try:
+                facts = self.work(Job(source.file, path, self.settings, self.options))
+            except StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
-                raise StorageError(facts["reason"].replace(path, name))
-            if facts["status"] == "failed":
-                return failed_row(source, facts["reason"])
-            row = video_row(replace(source, file=path, timeout=None, max_pixels=self.max_pixels))
+                raise StorageError(str(error).replace(path, name)) from error
+            except ItemError as error:
+                return failed_row(source, str(error))
+            pixels = self.options.max_pixels
+            row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
             return {**identity, "failure": "changed while it was being read"}
         made = {"repack": self.settings.as_dict(), **{name: facts[name] for name in _FACTS}}
@@ -79,8 +58,8 @@ class EncodedRow:
         """Whether a row with this text in ``settings`` is good enough."""
         try:
             made = json.loads(text)
-            psnr = min(made["psnr"], made["psnr_luma"])
-            return bool(made["repack"] == self.settings.as_dict() and psnr >= self.min_psnr)
+            good = min(made["psnr"], made["psnr_luma"]) >= self.options.min_psnr
+            return bool(made["repack"] == self.settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # of a file that was imported, or of another program
 
@@ -112,8 +91,8 @@ def repack_to_table(
     of the outputs, ``a.mp4`` for ``a.avi``. Files that failed are tried again.
 
     Args:
-        videos: Paths and labels.
-        root: Folder the paths are relative to.
+        videos: Paths, relative to ``root``, and labels.
+        root: Folder of the videos.
         table: Path or URI; made if there is none.
         settings: Settings of the streams.
         options: Options of the run.
@@ -130,7 +109,7 @@ def repack_to_table(
     names = name_outputs(sorted(set(paths)))
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
-    encode = EncodedRow(settings, options.min_psnr, options.threads, options.max_pixels, work)
+    encode = EncodedRow(settings, options, work)
     maker = RowMaker(
         encode,
         encode.is_current,

@@ -41,12 +41,11 @@ from sce_video.utils.errors import MissingPackageError
 
 #: Columns that are read of every row.
 COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
-#: Of a row: two halves of the hash of its path, row id, size and modification time of its file,
-#: number of its label, and two flags: 45 bytes.
-_FIELDS = {
-    "high": np.uint64, "low": np.uint64, "row_id": np.uint64, "size": np.int64, "time": np.int64,
-    "label": np.int32, "flags": np.uint8,
-}  # fmt: skip
+#: Of a row, beside the 16 bytes of the hash of its path: row id, size and modification time of its
+#: file, number of its label, and two flags: 29 bytes.
+_ROW = np.dtype(
+    [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
+)
 _FAILED, _CURRENT = 1, 2
 Label = tuple[int, str | None]
 
@@ -85,66 +84,51 @@ class KnownRows:
 
     def __init__(self, batches: Iterable[Any], is_current: Callable[[str], bool] = bool) -> None:
         numbers: dict[Label, int] = {}
-        parts = [_arrays(batch, numbers, is_current) for batch in batches]
+        hashes, rows = [np.empty(0, "S16")], [np.empty(0, _ROW)]
+        for batch in batches:
+            columns = {name: batch[name].to_pylist() for name in (*COLUMNS, "_rowid")}
+            labels = zip(columns["label"], columns["class_name"], strict=True)
+            flags = [
+                _FAILED | _CURRENT if failure else _CURRENT * is_current(settings)
+                for settings, failure in zip(columns["settings"], columns["failure"], strict=True)
+            ]
+            values = zip(
+                columns["_rowid"],
+                columns["source_size"],
+                columns["source_mtime_ns"],
+                [numbers.setdefault(label, len(numbers)) for label in labels],
+                flags,
+                strict=True,
+            )
+            hashes.append(np.array([_hash(path) for path in columns["path"]], dtype="S16"))
+            rows.append(np.array(list(values), dtype=_ROW))
         self._labels = list(numbers)
-        self._columns = {
-            name: np.concatenate([part.pop(name) for part in parts] or [np.empty(0, kind)])
-            for name, kind in _FIELDS.items()
-        }
-        high, low, row_id = (self._columns[name] for name in ("high", "low", "row_id"))
-        order = np.lexsort((row_id, low, high))
-        same = np.zeros(len(order), dtype=bool)  # as the next one
-        same[:-1] = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])
-        self.older: list[int] = row_id[order[same]].tolist()
-        newest = order[~same]
-        for name, column in self._columns.items():
-            self._columns[name] = column[newest]
+        hashed, found = np.concatenate(hashes), np.concatenate(rows)
+        del hashes, rows  # of a hundred million rows there is no room for a third copy
+        order = np.lexsort((found["row_id"], hashed))
+        hashed, found = hashed[order], found[order]
+        last = np.append(hashed[1:] != hashed[:-1], len(hashed) > 0)[: len(hashed)]
+        self.older: list[int] = found["row_id"][~last].tolist()
+        self._hashes, self._rows = hashed[last], found[last]
 
     def __len__(self) -> int:
-        return len(self._columns["high"])
+        return len(self._rows)
 
     def get(self, path: str) -> KnownRow | None:
         """The newest row of a path as the table has it; None without one."""
-        columns = self._columns
-        high, low = _hash(path)
-        sorted_high, value = columns["high"], np.uint64(high)
-        begin, end = sorted_high.searchsorted(value), sorted_high.searchsorted(value, "right")
-        found = begin + np.flatnonzero(columns["low"][begin:end] == np.uint64(low))
-        if len(found) == 0:
+        wanted = _hash(path)
+        position = int(self._hashes.searchsorted(np.bytes_(wanted)))
+        if position == len(self) or self._hashes[position] != wanted:
             return None
-        names = ("row_id", "size", "time", "label", "flags")
-        row_id, size, time, label, flags = (int(columns[name][found[0]]) for name in names)
+        row_id, size, time, label, flags = self._rows[position].tolist()
         failed, is_current = bool(flags & _FAILED), bool(flags & _CURRENT)
         return KnownRow(row_id, (size, time), self._labels[label], failed, is_current)
 
 
-def _arrays(
-    batch: Any, numbers: dict[Label, int], is_current: Callable[[str], bool]
-) -> dict[str, np.ndarray]:
-    """The fields of the rows of a batch; new labels get the next number."""
-    hashes = np.array([_hash(path) for path in batch["path"].to_pylist()], dtype=np.uint64)
-    hashes = hashes.reshape(-1, 2)
-    labels = zip(batch["label"].to_pylist(), batch["class_name"].to_pylist(), strict=True)
-    states = zip(batch["settings"].to_pylist(), batch["failure"].to_pylist(), strict=True)
-    found = {
-        "high": hashes[:, 0],
-        "low": hashes[:, 1],
-        "row_id": batch["_rowid"].to_numpy(),
-        "size": batch["source_size"].to_numpy(),
-        "time": batch["source_mtime_ns"].to_numpy(),
-        "label": [numbers.setdefault(label, len(numbers)) for label in labels],
-        "flags": [
-            _FAILED | _CURRENT if failure else _CURRENT * is_current(settings)
-            for settings, failure in states
-        ],
-    }
-    return {name: np.array(found[name], dtype=kind) for name, kind in _FIELDS.items()}
-
-
-def _hash(path: str) -> tuple[int, int]:
+def _hash(path: str) -> bytes:
     """128 bits, so that two of a hundred million paths share them with a chance of 1e-23."""
     digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
+    return digest.rstrip(b"\0")  # as numpy gives out what it stores
 
 
 _GRACE = 2.0  # seconds for a reader that watches the time itself to return

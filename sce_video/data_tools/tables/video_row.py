@@ -102,7 +102,8 @@ def row_identity(source: RowSource) -> dict[str, Any]:
 def _content(source: RowSource) -> dict[str, Any]:
     deadline = None if source.timeout is None else time.monotonic() + source.timeout
     limits = DecodeLimits(source.max_pixels)
-    with AvReader(source.file, deadline=deadline, limits=limits) as reader:
+    reader = AvReader(source.file, deadline=deadline, limits=limits)
+    with reader:
         ends = np.unique([0, len(reader.timestamps) - 1])
         frames = reader.decode(ends)
         if not isinstance(frames, AvFrames):

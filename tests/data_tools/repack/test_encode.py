@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from fractions import Fraction
 from pathlib import Path
@@ -13,10 +14,12 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, read_number, write_video
 
-from sce_video.data_tools.repack import Settings, source
 from sce_video.data_tools.repack import encode as work
+from sce_video.data_tools.repack import source
 from sce_video.data_tools.repack.encode import CRF_RANGE, Job, Psnr, repack_file
+from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.datasets import FrameCountError, open_reader
+from sce_video.jobs import ItemError, StorageError
 
 av.logging.set_libav_level(av.logging.FATAL)
 
@@ -24,8 +27,16 @@ av.logging.set_libav_level(av.logging.FATAL)
 def repacked(path, tmp_path, min_psnr=20.0, **settings):
     """(facts, path of the output)."""
     output = tmp_path / "out.mp4"
-    facts = repack_file(Job(str(path), str(output), Settings(**settings), min_psnr))
-    return facts, output
+    options = RepackOptions(min_psnr=min_psnr)
+    return repack_file(Job(str(path), str(output), Settings(**settings), options)), output
+
+
+def refused(path, tmp_path, min_psnr=20.0, **settings):
+    """(kind, reason) of a file that is not repacked, which leaves no output."""
+    with pytest.raises(ItemError) as error:
+        repacked(path, tmp_path, min_psnr, **settings)
+    assert not (tmp_path / "out.mp4").exists()
+    return error.value.kind, str(error.value)
 
 
 def decode(path):
@@ -55,7 +66,7 @@ def test_constant_rate_keeps_every_frame_and_time(tmp_path, keyint):
     assert [read_number(frame) for frame in frames] == list(range(23))
     assert np.allclose(times, np.arange(23) / 30, atol=1e-9)
     assert keys == [number % keyint == 0 for number in range(23)]
-    assert facts["status"] == "done" and facts["constant"] and facts["rate"] == "30"
+    assert facts["constant"] and facts["rate"] == "30"
     assert facts["frames"] == facts["source_frames"] == 23
 
 
@@ -221,9 +232,8 @@ def test_a_crf_chosen_too_high_is_lowered(tmp_path, monkeypatch):
 
 def test_an_output_below_min_psnr_is_refused_and_removed(tmp_path):
     path = write_video(tmp_path / "in.mp4", noise(5), options={"crf": "2"})
-    facts, output = repacked(path, tmp_path, min_psnr=60, crf=30)
-    assert facts["status"] == "failed" and facts["kind"] == "quality"
-    assert "60" in facts["reason"] and not output.exists()
+    kind, reason = refused(path, tmp_path, min_psnr=60, crf=30)
+    assert kind == "quality" and "60" in reason
 
 
 def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
@@ -274,9 +284,7 @@ def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
         (shifted, "PSNR"),
     ):
         monkeypatch.setattr(work, "encode", spoiled(change))
-        facts, output = repacked(path, tmp_path, min_psnr=30)
-        assert facts["status"] == "failed" and words in facts["reason"], change.__name__
-        assert not output.exists()
+        assert words in refused(path, tmp_path, min_psnr=30)[1], change.__name__
         monkeypatch.undo()
 
 
@@ -288,16 +296,15 @@ def test_bad_sources_fail_with_their_reason(tmp_path):
         ("empty.mp4", "bad", "empty"),
         ("gone.mp4", "missing", "No such file"),
     ):
-        facts, output = repacked(tmp_path / name, tmp_path)
-        assert facts["status"] == "failed" and facts["kind"] == kind and words in facts["reason"]
-        assert not output.exists()
+        found, reason = refused(tmp_path / name, tmp_path)
+        assert found == kind and words in reason
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_source_without_permission_is_denied_not_bad(tmp_path):
     path = write_video(tmp_path / "in.mp4", numbered_frames(5))
     path.chmod(0)
-    assert repacked(path, tmp_path)[0]["kind"] == "denied"
+    assert refused(path, tmp_path)[0] == "denied"
 
 
 def test_a_full_disk_is_not_a_failure_of_the_video(tmp_path):
@@ -305,13 +312,13 @@ def test_a_full_disk_is_not_a_failure_of_the_video(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
     try:
-        facts, output = repacked(path, tmp_path, crf=10)
+        with pytest.raises(StorageError, match=re.escape(str(tmp_path / "out.mp4"))):
+            repacked(path, tmp_path, crf=10)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert facts["status"] == "storage" and str(output) in facts["reason"]
-    assert not output.exists()
-    facts = repack_file(Job(str(path), str(tmp_path / "no/out.mp4"), Settings(), 20))
-    assert facts["status"] == "storage"
+    assert not (tmp_path / "out.mp4").exists()
+    with pytest.raises(StorageError):
+        repack_file(Job(str(path), str(tmp_path / "no/out.mp4"), Settings()))
 
 
 def reader_of(path):
@@ -353,7 +360,6 @@ def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos,
     """Read by the package's reader: upright, in RGB, at six times per file."""
     path = shared_videos / "formats" / name
     facts, output = repacked(path, tmp_path, preset="veryfast")
-    assert facts["status"] == "done", facts
     with reader_of(path) as one, open_reader(str(output)) as other:
         assert facts["source_frames"] == len(one.timestamps)
         frame = float(1 / Fraction(facts["rate"]))
@@ -376,9 +382,10 @@ def test_every_other_format_is_done_or_fails_with_its_reason(shared_videos, tmp_
     for path in sorted(Path(shared_videos / "formats").iterdir()):
         if path.name in FORMATS or path.suffix == ".md":
             continue
-        facts, _ = repacked(path, tmp_path, crf=30, preset="ultrafast", min_psnr=25)
-        if facts["status"] == "failed":
-            assert facts["kind"] == "bad"
+        try:
+            repacked(path, tmp_path, crf=30, preset="ultrafast", min_psnr=25)
+        except ItemError as error:
+            assert error.kind == "bad"
             failed.add(path.name)
     assert failed == {"derived__empty.mp4", "derived__truncated50_test.mp4"}
 

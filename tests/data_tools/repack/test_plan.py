@@ -7,8 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack import Settings, plan_segments, repack
-from sce_video.data_tools.repack.plan import name_outputs
+from sce_video.data_tools.repack.plan import Settings, name_outputs, plan_segments
+from sce_video.data_tools.repack.run import repack
 from sce_video.data_tools.repack.source import read_source
 from sce_video.datasets import VideoDecodeError
 from tests.helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack import Settings, source
+from sce_video.data_tools.repack import source
+from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.repack.source import make_schedule
 from sce_video.datasets import VideoDecodeError
 

@@ -18,10 +18,10 @@ from helpers.tables import contents, inline
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands.repack import main
-from sce_video.data_tools.repack import RepackOptions, Settings, StorageError, repack_to_table
-from sce_video.data_tools.repack.to_table import EncodedRow
+from sce_video.data_tools.repack.plan import RepackOptions, Settings
+from sce_video.data_tools.repack.to_table import EncodedRow, repack_to_table
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
-from sce_video.jobs import local, process_pool
+from sce_video.jobs import StorageError, local, process_pool
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -258,12 +258,13 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from helpers.processes import killing
 from helpers.repack_fakes import by_name
-from sce_video.data_tools.repack import Settings
+from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.data_tools.repack.to_table import EncodedRow
-from sce_video.data_tools.tables import ImportOptions, RowMaker, fill_table, row_sources
+from sce_video.data_tools.tables.writer import ImportOptions
+from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
 from sce_video.datasets import scan_folder
 if __name__ == "__main__":
-    encode = EncodedRow(Settings(preset="ultrafast", crf=25), 20.0, work=by_name)
+    encode = EncodedRow(Settings(preset="ultrafast", crf=25), RepackOptions(min_psnr=20.0), by_name)
     sources = row_sources(scan_folder({str(folder)!r}), {str(folder)!r})
     options = ImportOptions(workers=1, commit_seconds=0.0)
     fill_table({str(table)!r}, sources, RowMaker(encode, encode.is_current, most_files=2), options)

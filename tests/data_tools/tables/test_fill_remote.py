@@ -11,7 +11,8 @@ import pytest
 from helpers.tables import contents
 
 from sce_video.commands.import_table import main
-from sce_video.data_tools.tables import ImportOptions, import_videos
+from sce_video.data_tools.tables.fill import import_videos
+from sce_video.data_tools.tables.writer import ImportOptions
 from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.table import TableError, client_options
 from sce_video.jobs import StorageError

@@ -13,16 +13,9 @@ import pytest
 from helpers.disk_faults import file_size_limit
 from helpers.tables import contents, write_folder, write_repacked
 
-from sce_video.data_tools.tables import (
-    ImportOptions,
-    RowMaker,
-    TableWriter,
-    fill_table,
-    import_videos,
-    row_sources,
-    video_row,
-    write_rows,
-)
+from sce_video.data_tools.tables.fill import RowMaker, fill_table, import_videos, row_sources
+from sce_video.data_tools.tables.video_row import video_row
+from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
 from sce_video.datasets import scan_folder
 from sce_video.datasets.tables.table import TableError
 from sce_video.jobs import StorageError
@@ -67,7 +60,8 @@ import sys
 sys.path[:0] = [{tests!r}, {here!r}]
 from test_fill_table import Meeting
 from helpers.tables import inline
-from sce_video.data_tools.tables import ImportOptions, RowMaker, fill_table, row_sources
+from sce_video.data_tools.tables.writer import ImportOptions
+from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
 from sce_video.datasets import scan_folder
 from sce_video.jobs import local
 local.process_items = inline

@@ -14,14 +14,9 @@ from helpers.tables import inline, sources, write_folder, write_repacked
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands.import_table import main
-from sce_video.data_tools.tables import (
-    ImportOptions,
-    RowSource,
-    TableWriter,
-    import_videos,
-    video_row,
-    write_rows,
-)
+from sce_video.data_tools.tables.fill import import_videos
+from sce_video.data_tools.tables.video_row import RowSource, video_row
+from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
 from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.rows import DamagedRowError, FrameIndex, list_rows
 from sce_video.datasets.tables.table import TableError

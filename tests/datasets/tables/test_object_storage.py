@@ -17,7 +17,8 @@ from helpers.tables import PIPELINE, sources
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
-from sce_video.data_tools.tables import TableWriter, video_row, write_rows
+from sce_video.data_tools.tables.video_row import video_row
+from sce_video.data_tools.tables.writer import TableWriter, write_rows
 from sce_video.datasets import LanceVideoDataset, ResumableSampler, SampleRequest, VideoDataset
 from sce_video.datasets.tables.reader_process import open_dataset
 from sce_video.datasets.tables.table import TableError, cannot, client_options, dataset_arguments
