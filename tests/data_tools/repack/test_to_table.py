@@ -138,11 +138,15 @@ def test_rows_that_are_up_to_date_are_not_encoded_again(folder, tmp_path, inside
 
 def test_settings_and_psnr_decide_whether_a_row_is_good_enough():
     made = {"repack": FAST.as_dict(), "psnr": 33.0, "psnr_luma": 31.0, "crf": 25}
-    assert EncodedRow(FAST, min_psnr=31.0).is_current(json.dumps(made))
-    assert not EncodedRow(FAST, min_psnr=31.5).is_current(json.dumps(made))
-    assert not EncodedRow(Settings(crf=25)).is_current(json.dumps(made))
+
+    def is_good(settings, least, text):
+        return EncodedRow(settings, RepackOptions(min_psnr=least)).is_current(text)
+
+    assert is_good(FAST, 31.0, json.dumps(made))
+    assert not is_good(FAST, 31.5, json.dumps(made))
+    assert not is_good(Settings(crf=25), 31.0, json.dumps(made))
     for text in ("", "{", "[]", "null", json.dumps({**made, "psnr": None}), "[" * 10**5):
-        assert not EncodedRow(FAST).is_current(text)
+        assert not is_good(FAST, 30.0, text)
 
 
 def test_another_label_is_changed_without_encoding(folder, tmp_path, inside):
