@@ -7,14 +7,16 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers.image_trees import draw, make_imagenet, write_jpeg
+from helpers.image_trees import draw, make_imagenet, make_tiny_imagenet, write_jpeg
 from scipy.io import savemat
 
 from sce_video.data_tools.prepare.imagenet import (
     IMAGENET100_CLASSES,
     read_imagenet,
+    read_tiny_imagenet,
+    tiny_imagenet_folder,
 )
-from sce_video.data_tools.prepare.official import Entry, locate_images
+from sce_video.data_tools.prepare.official import MOVED, Entry, locate_images
 
 WNIDS = ("n01440764", "n01443537", "n01484850")
 DEVKIT = "ILSVRC2012_devkit_t12/data"
@@ -52,8 +54,8 @@ def test_flat_val_with_the_devkit(originals):
     assert [entry.label for entry in val.entries] == [0, 2, 1, 0, 2, 1]
     assert val.entries[1].name == "val/ILSVRC2012_val_00000002.JPEG"
     assert (train.published, val.published, val.per_class) == (1_281_167, 50_000, 50)
-    located = locate_images(originals / "flat", originals / "flat", official)
-    assert len(located) == 12 and not any(found.missing for found in located.values())
+    assert len(official.names()) == 12
+    assert missing_of(originals / "flat", originals / "flat", official) == []
 
 
 def test_both_layouts_give_the_same_labels(originals):
@@ -79,27 +81,25 @@ def test_imagenet100_has_the_same_classes_in_train_and_val(tmp_path, flat):
     make_imagenet(tmp_path, wnids, train=1, flat_val=flat, size=(8, 8))
     official = read_imagenet(tmp_path, imagenet100=True)
     train, val = official.splits
-    assert [split.list_name for split in (train, val)] == [
-        "imagenet100_train.txt",
-        "imagenet100_val.txt",
-    ]
+    names = ("imagenet100_train.txt", "imagenet100_val.txt")
+    assert (train.list_name, val.list_name) == names
     assert official.class_maps[0].names == IMAGENET100_CLASSES
     assert (train.published, val.published) == (126_689, 5_000)
-    for entry in train.entries:
-        assert entry.name.split("/")[1] == IMAGENET100_CLASSES[entry.label]
     assert len(train.entries) == len(val.entries) == 100
     assert {entry.label for entry in val.entries} == set(range(100))
-    if not flat:
-        for entry in val.entries:
-            assert entry.name.split("/")[1] == IMAGENET100_CLASSES[entry.label]
+    for entry in (*train.entries, *(() if flat else val.entries)):
+        assert entry.name.split("/")[1] == IMAGENET100_CLASSES[entry.label]
+
+
+def missing_of(root, folder, official):
+    located = locate_images(root, folder, official)
+    return [name for name, found in located.items() if found.missing]
 
 
 def test_missing_images_of_the_flat_val(tree):
     root = tree()
     (root / "val/ILSVRC2012_val_00000003.JPEG").unlink()
-    located = locate_images(root, root, read_imagenet(root))
-    missing = [name for name, found in located.items() if found.missing]
-    assert missing == ["val/ILSVRC2012_val_00000003.JPEG"]
+    assert missing_of(root, root, read_imagenet(root)) == ["val/ILSVRC2012_val_00000003.JPEG"]
 
 
 def tars(root):
@@ -192,3 +192,98 @@ def test_bad_trees(tree, case):
 def test_imagenet100_needs_its_classes(originals):
     with pytest.raises(ValueError, match=r"lacks 100 of 100 class folders: n01558993, "):
         read_imagenet(originals / "folders", imagenet100=True)
+
+
+# -- Tiny-ImageNet ----------------------------------------------------------------------------
+
+TINY_WNIDS = ("n01443537", "n02124075", "n04067472")
+
+
+@pytest.fixture(scope="module")
+def tiny_original(tmp_path_factory):
+    return make_tiny_imagenet(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def tiny(tiny_original, tmp_path):
+    return shutil.copytree(tiny_original, tmp_path / "tiny")
+
+
+def test_tiny_imagenet(tiny):
+    official = read_tiny_imagenet(tiny)
+    folder = tiny_imagenet_folder(tiny)
+    train, val = official.splits
+    assert (train.list_name, val.list_name) == ("train.txt", "val.txt")
+    assert official.class_maps[0].names == TINY_WNIDS  # sorted, unlike wnids.txt
+    assert len(train.entries) == 9 and len(val.entries) == 6
+    assert train.entries[3] == Entry("train/n02124075/images/n02124075_0.JPEG", 1)
+    assert val.entries[1] == Entry("val/images/val_1.JPEG", 1)
+    assert [(s.published, s.per_class) for s in (train, val)] == [(100_000, 500), (10_000, 50)]
+    assert missing_of(tiny, folder, official) == []
+    name = "val/images/val_1.JPEG"
+    assert locate_images(tiny, folder, official)[name].path == f"tiny-imagenet-200/{name}"
+    # ROOT may be the folder itself.
+    assert tiny_imagenet_folder(folder) == folder and read_tiny_imagenet(folder) == official
+    assert locate_images(folder, folder, official)[name].path == name
+    (folder / train.entries[4].name).unlink()
+    assert missing_of(tiny, folder, official) == [train.entries[4].name]
+    for entry in val.entries:  # sorted into folders of classes by a common script
+        image = folder / entry.name
+        moved = folder / "val" / TINY_WNIDS[entry.label] / image.name
+        moved.parent.mkdir(exist_ok=True)
+        image.rename(moved)
+    found = locate_images(tiny, folder, official)[name]
+    assert found.path == "tiny-imagenet-200/val/n02124075/val_1.JPEG" and found.remark == MOVED
+
+
+def edit(path, change):
+    path.write_text(change(path.read_text()))
+
+
+TINY_BAD = {
+    "class folder": (
+        lambda f: shutil.rmtree(f / "train/n02124075"),
+        "train lacks 1 of 3 class folders: n02124075. Unpack tiny-imagenet-200.zip again",
+    ),
+    "boxes": (
+        lambda f: (f / "train/n02124075/n02124075_boxes.txt").unlink(),
+        "no list of boxes: looked for .*n02124075_boxes.txt",
+    ),
+    "annotations": (
+        lambda f: (f / "val/val_annotations.txt").unlink(),
+        "no list of validation images",
+    ),
+    "no set": (lambda f: shutil.rmtree(f), "no list of classes(.|\n)*tiny-imagenet-200.zip"),
+    "wnids": (
+        lambda f: edit(f / "wnids.txt", lambda text: text + "\ncat"),
+        "wnids.txt, line 4: 'cat' is no WordNet id",
+    ),
+    "twice": (
+        lambda f: edit(f / "wnids.txt", lambda text: text + "\nn02124075"),
+        "wnids.txt, line 4: n02124075 is listed twice",
+    ),
+    "unknown class": (
+        lambda f: edit(f / "val/val_annotations.txt", lambda t: t.replace("n02124075", "n0212407")),
+        "val_1.JPEG has the unknown class 'n0212407'; .*'n02124075'",
+    ),
+    "row": (
+        lambda f: edit(f / "val/val_annotations.txt", lambda t: t.replace("\t44", " 44")),
+        "val_annotations.txt, line 1: .* must be 'NAME WNID X0 Y0 X1 Y1'",
+    ),
+    "row twice": (
+        lambda f: edit(f / "val/val_annotations.txt", lambda t: t + t.splitlines()[0]),
+        "val_annotations.txt, line 7: 'val_0.JPEG' is listed twice",
+    ),
+    "path": (
+        lambda f: edit(f / "val/val_annotations.txt", lambda t: t.replace("val_0", "../val_0")),
+        "line 1: .* must be",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TINY_BAD)
+def test_bad_trees_of_tiny_imagenet(tiny, case):
+    spoil, message = TINY_BAD[case]
+    spoil(tiny / "tiny-imagenet-200")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read_tiny_imagenet(tiny)

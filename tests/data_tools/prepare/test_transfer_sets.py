@@ -75,12 +75,9 @@ def check_colours(root: Path, paths: list[str], labels: np.ndarray) -> None:
         assert np.abs(mean - colours).sum(axis=1).argmin() == label, path
 
 
-def test_the_command_lists_every_set():
-    assert TRANSFER_NAMES == tuple(TRANSFER_SETS)
-
-
 @pytest.mark.parametrize("name", TRANSFER_SETS)
 def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
+    assert tuple(TRANSFER_SETS) == TRANSFER_NAMES  # of the command
     root = make(name, tmp_path)
     assert run_tool.prepare(name, root, "--no-check", "--strict") == 1
     captured = capsys.readouterr()
@@ -90,8 +87,6 @@ def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
     expected = dict(zip((*parts, "classes"), PUBLISHED[name], strict=True))
     assert published == {part: f"{count:,}" for part, count in expected.items()}
     assert "counts differ from the published ones" in captured.err
-    assert run_tool.prepare(name, root, "--no-check") == 0
-    assert "unchanged" in capsys.readouterr().out
 
 
 def test_labels_of_voc_are_those_of_its_lists(tmp_path):

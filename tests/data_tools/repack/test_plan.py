@@ -78,7 +78,7 @@ def table(path, rows, header=("path", "start", "end", "output", "label")):
 
 @pytest.mark.parametrize("name", ["long_video", "shifted_video"])
 @pytest.mark.parametrize(
-    ("start", "end"), [(0, 0.4), (1.2, 2.0), (1.21, 1.99), (2.44, 2.45), (3.0, 4.8), (4.5, 5.1)]
+    ("start", "end"), [(0, 0.4), (1.21, 1.99), (2.44, 2.45), (3.0, 4.8), (4.5, 5.1)]
 )
 def test_a_segment_has_the_frames_that_begin_in_it(request, name, start, end):
     path = request.getfixturevalue(name)
@@ -89,7 +89,7 @@ def test_a_segment_has_the_frames_that_begin_in_it(request, name, start, end):
     assert source.schedule.rate == RATE
 
 
-@pytest.mark.parametrize(("start", "end"), [(4.0, 6.0), (5.5, 6.0), (100.0, 101.0)])
+@pytest.mark.parametrize(("start", "end"), [(4.0, 6.0), (100.0, 101.0)])
 def test_a_segment_that_the_video_does_not_have(long_video, start, end):
     with pytest.raises(
         VideoDecodeError, match=rf"long\.mp4.*ends 4\.800 s.*{start:g} to {end:g} s"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from helpers.processes import is_running, killing, wait_until, workers_below
 from helpers.repack_fakes import by_name
 from helpers.tables import contents, inline
 from helpers.videos import numbered_frames, write_video
 
+from sce_video.commands.import_table import main as import_main
 from sce_video.commands.repack import main
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.data_tools.repack.to_table import EncodedRow, repack_to_table
@@ -83,8 +79,6 @@ def check_equal(table, other):
 
 def both_ways(source, tmp_path, arguments):
     """The table of ``repack --to``, and that of repack and import."""
-    from sce_video.commands.import_table import main as import_main
-
     assert main([str(source), "--to", str(tmp_path / "one.lance"), *arguments]) == 0
     assert main([str(source), str(tmp_path / "files"), *arguments]) == 0
     made = tmp_path / "files" / source.name if source.is_file() else tmp_path / "files"
@@ -111,12 +105,6 @@ def test_rows_of_a_list_have_its_labels(original, tmp_path, inside):
     assert check_equal(one, two) == 3
     samples = LanceVideoDataset(str(one), str(tmp_path / "files/list.txt"))
     assert samples.labels.tolist() == [5, 3, 3, 5]
-
-
-@pytest.mark.slow
-def test_rows_of_real_videos(shared_videos, tmp_path):
-    videos = shared_videos / "weizmann4"
-    assert check_equal(*both_ways(videos, tmp_path, ["--workers", "2"])) == 36
 
 
 def test_rows_that_are_up_to_date_are_not_encoded_again(folder, tmp_path, inside):
@@ -231,66 +219,6 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, insi
     os.rename(folder / "x/full.mp4", folder / "x/2.mp4")
     encoded(folder)
     assert run(folder, table).imported == 1 and encoded(folder) == ["2.mp4"]
-
-
-@pytest.mark.slow
-def test_processes_killed_at_random_moments_lose_and_double_nothing(folder, tmp_path):
-    for number in range(4, 40):
-        write_video(folder / f"x/{number}.mp4", numbered_frames(10 + number))
-    run(folder, tmp_path / "whole.lance", workers=2)
-    table, failures = tmp_path / "v.lance", []
-    with killing(os.getpid(), "forkserver", (0.1, 0.5), 0.03) as killed:
-        for _ in range(40):
-            result = run(folder, table, workers=2, force=True)
-            failures += result.failures
-            assert len(contents(table)) == 40
-            if len(killed) >= 5:
-                break
-    run(folder, table, workers=2)
-    assert len(killed) >= 5
-    assert {reason for _, reason in failures} <= {"the process was killed by SIGKILL"}
-    assert check_equal(table, tmp_path / "whole.lance") == 40
-
-
-@pytest.mark.slow
-def test_a_killed_driver_is_resumed(folder, tmp_path):
-    for number in range(4, 16):
-        write_video(folder / f"x/{number}.mp4", numbered_frames(10))
-    table = tmp_path / "v.lance"
-    script = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from helpers.processes import killing
-from helpers.repack_fakes import by_name
-from sce_video.data_tools.repack.plan import RepackOptions, Settings
-from sce_video.data_tools.repack.to_table import EncodedRow
-from sce_video.data_tools.tables.writer import ImportOptions
-from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
-from sce_video.datasets import scan_folder
-if __name__ == "__main__":
-    encode = EncodedRow(Settings(preset="ultrafast", crf=25), RepackOptions(min_psnr=20.0), by_name)
-    sources = row_sources(scan_folder({str(folder)!r}), {str(folder)!r})
-    options = ImportOptions(workers=1, commit_seconds=0.0)
-    fill_table({str(table)!r}, sources, RowMaker(encode, encode.is_current, most_files=2), options)
-"""
-    (tmp_path / "driver.py").write_text(script)
-    driver = subprocess.Popen([sys.executable, str(tmp_path / "driver.py")])
-    limit = time.monotonic() + 120
-    while not table.exists() or len(list((table / "_versions").glob("*.manifest"))) < 3:
-        assert driver.poll() is None and time.monotonic() < limit
-        time.sleep(0.05)
-    workers = workers_below(driver.pid, "forkserver")
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    done = contents(table)
-    assert 0 < len(done) < 16
-    wait_until(lambda: not any(map(is_running, workers)))  # they end with it
-    encoded(folder)
-    result = run(folder, table)
-    assert (result.known, result.imported) == (len(done), 16 - len(done))
-    names = {f"{number}.mp4" for number in range(16)}
-    assert set(encoded(folder)) == names - {os.path.basename(path) for path in done}
-    assert len(contents(table)) == 16
 
 
 @pytest.mark.parametrize(
