@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers.image_trees import draw, make_imagenet, make_tiny_imagenet, write_jpeg
+from helpers.image_trees import make_imagenet, make_tiny_imagenet
 from scipy.io import savemat
 
 from sce_video.data_tools.prepare.imagenet import (
@@ -108,81 +108,43 @@ def tars(root):
     (root / "train/n01440764.tar").write_bytes(b"")
 
 
-BAD = {
-    "class folder, devkit": (
-        "flat",
-        lambda root: shutil.rmtree(root / "train/n01443537"),
-        "train lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img_train.tar again",
-    ),
-    "class folder, val": (
-        "folders",
-        lambda root: shutil.rmtree(root / "val/n01443537"),
-        "val lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img_val.tar again",
-    ),
-    "class folder, train": (
-        "folders",
-        lambda root: shutil.rmtree(root / "train/n01443537"),
-        r"val/n01443537 has no folder of that name in .*train",
-    ),
-    "empty class folder": (
-        "folders",
-        lambda root: [path.unlink() for path in (root / "train/n01443537").iterdir()],
-        "n01443537 holds no image",
-    ),
-    "unknown folder": (
-        "flat",
-        lambda root: write_jpeg(root / "train/n99999999/a.JPEG", draw(0, 0, 8, 8)),
-        "n99999999 is no class folder of ImageNet",
-    ),
-    "tars": ("folders", tars, r"holds 1 archives as n01440764\.tar: unpack each .*tar xf"),
-    "no class": (
-        "folders",
-        lambda root: [shutil.rmtree(path) for path in (root / "train").iterdir()],
-        "holds no class folder such as n01440764",
-    ),
-    "no train": ("flat", lambda root: shutil.rmtree(root / "train"), "no folder of training"),
-    "no val": ("flat", lambda root: shutil.rmtree(root / "val"), "no folder of validation"),
-    "empty val": (
-        "flat",
-        lambda root: [path.unlink() for path in (root / "val").iterdir()],
-        "val holds no image: unpack ILSVRC2012_img_val.tar again",
-    ),
-    "no devkit": (
-        "flat",
-        lambda root: shutil.rmtree(root / "ILSVRC2012_devkit_t12"),
-        "no ground truth of the validation images, which are not in class folders",
-    ),
-    "no meta.mat": (
-        "flat",
-        lambda root: (root / DEVKIT / "meta.mat").unlink(),
-        "no meta.mat of the devkit",
-    ),
-    "damaged meta.mat": (
-        "flat",
-        lambda root: (root / DEVKIT / "meta.mat").write_bytes(b"no mat file" * 20),
-        "meta.mat is not the devkit's meta.mat",
-    ),
-    "other mat file": (
-        "flat",
-        lambda root: savemat(root / DEVKIT / "meta.mat", {"x": np.zeros(3)}),
-        "meta.mat is not the devkit's meta.mat",
-    ),
-    "truth": (
-        "flat",
-        lambda root: (root / TRUTH).write_text("1\n2\n9\n"),
-        "ground_truth.txt, line 3: '9' is no id of a class",
-    ),
-    "inner synset": (
-        "flat",
-        lambda root: (root / TRUTH).write_text("4\n"),
-        "line 1: '4' is no id of a class",
-    ),
-}
+def without(path):
+    return lambda root: [shutil.rmtree(p) if p.is_dir() else p.unlink() for p in root.glob(path)]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_trees(tree, case):
-    kind, spoil, message = BAD[case]
+def text(path, content):
+    return lambda root: (root / path).write_text(content)
+
+
+def mat(root):
+    savemat(root / DEVKIT / "meta.mat", {"x": np.zeros(3)})
+
+
+WNID = "n01443537"
+LACKS = "lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img"
+#: Layout, what is done to it, and the message.
+BAD = [
+    ("flat", without(f"train/{WNID}"), f"train {LACKS}_train.tar again"),
+    ("folders", without(f"val/{WNID}"), f"val {LACKS}_val.tar again"),
+    ("folders", without(f"train/{WNID}"), f"val/{WNID} has no folder of that name in .*train"),
+    ("folders", without(f"train/{WNID}/*"), f"{WNID} holds no image"),
+    ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is no class folder of"),
+    ("folders", tars, r"holds 1 archives as n01440764\.tar: unpack each .*tar xf"),
+    ("folders", without("train/*"), "holds no class folder such as n01440764"),
+    ("flat", without("train"), "no folder of training"),
+    ("flat", without("val"), "no folder of validation"),
+    ("flat", without("val/*"), "val holds no image: unpack ILSVRC2012_img_val.tar again"),
+    ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),
+    ("flat", without(f"{DEVKIT}/meta.mat"), "no meta.mat of the devkit"),
+    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "is not the devkit's meta.mat"),
+    ("flat", mat, "is not the devkit's meta.mat"),
+    ("flat", text(TRUTH, "1\n2\n9\n"), "ground_truth.txt, line 3: '9' is no id of a class"),
+    ("flat", text(TRUTH, "4\n"), "line 1: '4' is no id of a class"),  # an inner synset
+]
+
+
+@pytest.mark.parametrize(("kind", "spoil", "message"), BAD)
+def test_bad_trees(tree, kind, spoil, message):
     root = tree(kind)
     spoil(root)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -236,54 +198,35 @@ def test_tiny_imagenet(tiny):
     assert found.path == "tiny-imagenet-200/val/n02124075/val_1.JPEG" and found.remark == MOVED
 
 
-def edit(path, change):
-    path.write_text(change(path.read_text()))
+def edit(path, old, new):
+    def change(root):
+        text = (root / path).read_text()
+        assert old in text
+        (root / path).write_text(text.replace(old, new, 1))
+
+    return change
 
 
-TINY_BAD = {
-    "class folder": (
-        lambda f: shutil.rmtree(f / "train/n02124075"),
-        "train lacks 1 of 3 class folders: n02124075. Unpack tiny-imagenet-200.zip again",
-    ),
-    "boxes": (
-        lambda f: (f / "train/n02124075/n02124075_boxes.txt").unlink(),
-        "no list of boxes: looked for .*n02124075_boxes.txt",
-    ),
-    "annotations": (
-        lambda f: (f / "val/val_annotations.txt").unlink(),
-        "no list of validation images",
-    ),
-    "no set": (lambda f: shutil.rmtree(f), "no list of classes(.|\n)*tiny-imagenet-200.zip"),
-    "wnids": (
-        lambda f: edit(f / "wnids.txt", lambda text: text + "\ncat"),
-        "wnids.txt, line 4: 'cat' is no WordNet id",
-    ),
-    "twice": (
-        lambda f: edit(f / "wnids.txt", lambda text: text + "\nn02124075"),
-        "wnids.txt, line 4: n02124075 is listed twice",
-    ),
-    "unknown class": (
-        lambda f: edit(f / "val/val_annotations.txt", lambda t: t.replace("n02124075", "n0212407")),
-        "val_1.JPEG has the unknown class 'n0212407'; .*'n02124075'",
-    ),
-    "row": (
-        lambda f: edit(f / "val/val_annotations.txt", lambda t: t.replace("\t44", " 44")),
-        "val_annotations.txt, line 1: .* must be 'NAME WNID X0 Y0 X1 Y1'",
-    ),
-    "row twice": (
-        lambda f: edit(f / "val/val_annotations.txt", lambda t: t + t.splitlines()[0]),
-        "val_annotations.txt, line 7: 'val_0.JPEG' is listed twice",
-    ),
-    "path": (
-        lambda f: edit(f / "val/val_annotations.txt", lambda t: t.replace("val_0", "../val_0")),
-        "line 1: .* must be",
-    ),
-}
+BOXES = "train/n02124075/n02124075_boxes.txt"
+LIST = "val/val_annotations.txt"
 
 
-@pytest.mark.parametrize("case", TINY_BAD)
-def test_bad_trees_of_tiny_imagenet(tiny, case):
-    spoil, message = TINY_BAD[case]
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without("train/n02124075"), "lacks 1 of 3 class folders: n02124075. Unpack tiny-imagenet"),
+        (without(BOXES), "no list of boxes: looked for .*n02124075_boxes.txt"),
+        (without(LIST), "no list of validation images"),
+        (without("wnids.txt"), "no list of classes(.|\n)*tiny-imagenet-200.zip"),
+        (edit("wnids.txt", "n02124075", "cat"), r"wnids.txt, line \d: 'cat' is no WordNet id"),
+        (edit("wnids.txt", "n02124075", "n01443537"), "n01443537 is listed twice"),
+        (edit(LIST, "n02124075", "n0212407"), "has the unknown class 'n0212407'; .*'n02124075'"),
+        (edit(LIST, "\t44", " 44"), "line 1: .* must be 'NAME WNID X0 Y0 X1 Y1'"),
+        (edit(LIST, "val_1", "val_0"), "line 2: 'val_0.JPEG' is listed twice"),
+        (edit(LIST, "val_0", "../val_0"), "line 1: .* must be"),
+    ],
+)
+def test_bad_trees_of_tiny_imagenet(tiny, spoil, message):
     spoil(tiny / "tiny-imagenet-200")
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         read_tiny_imagenet(tiny)
