@@ -90,20 +90,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of one entry of a list.
+    """One problem of one entry of a list."""
 
-    Attributes:
-        kind: A key of :data:`KINDS`.
-        path: As written in the list.
-        line: Line of the list, counted from 1; None for a folder.
-        detail: Description.
-        facts: Result of :func:`examine_file`; empty if the file was not opened for this entry.
-    """
-
-    kind: str
-    path: str
-    line: int | None
-    detail: str
+    kind: str  # a key of :data:`KINDS`
+    path: str  # as written in the list
+    line: int | None  # line of the list, counted from 1; None for a folder
+    detail: str  # description
+    # Result of :func:`examine_file`; empty if the file was not opened for this entry.
     facts: dict[str, Any]
 
 

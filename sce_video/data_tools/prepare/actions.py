@@ -24,6 +24,7 @@ from sce_video.data_tools.prepare.official import (
     is_count,
     list_videos,
     nearest,
+    read_class_file,
     read_lines,
     read_matches,
     unique_entries,
@@ -339,19 +340,7 @@ _NTU60_COUNTS = {
     "test_view.txt": 18960,
 }
 #: In the order of the numbers A001 to A060.
-NTU60_CLASSES = (
-    "drink water", "eat meal", "brush teeth", "brush hair", "drop", "pick up", "throw", "sit down",
-    "stand up", "clapping", "reading", "writing", "tear up paper", "put on jacket",
-    "take off jacket", "put on a shoe", "take off a shoe", "put on glasses", "take off glasses",
-    "put on a hat/cap", "take off a hat/cap", "cheer up", "hand waving", "kicking something",
-    "reach into pocket", "hopping", "jump up", "phone call", "play with phone/tablet",
-    "type on a keyboard", "point to something", "taking a selfie", "check time (from watch)",
-    "rub two hands", "nod head/bow", "shake head", "wipe face", "salute", "put palms together",
-    "cross hands in front", "sneeze/cough", "staggering", "falling down", "headache", "chest pain",
-    "back pain", "neck pain", "nausea/vomiting", "fan self", "punch/slap", "kicking", "pushing",
-    "pat on back", "point finger", "hugging", "giving object", "touch pocket", "shaking hands",
-    "walking towards", "walking apart",
-)  # fmt: skip
+NTU60_CLASSES = read_class_file("ntu60")
 _NTU60_NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})_rgb")
 
 

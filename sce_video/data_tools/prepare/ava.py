@@ -92,26 +92,18 @@ class AvaOptions(PrepareOptions):
 
 @dataclass
 class Images:
-    """Images on disk, by video.
+    """Images on disk, by video."""
 
-    Attributes:
-        folder: Folder of videos or of frame folders.
-        as_frames: Whether it holds folders of frames.
-        missing: Why there is no file.
-        unreadable: Why the file cannot be read.
-        seconds: Seconds of the film that are on disk, ``(first, last + 1)``; no entry for videos
-            that were not opened.
-        gaps: Seconds within that range without a frame.
-        films: Videos that are full films.
-    """
-
-    folder: Path
-    as_frames: bool = False
-    missing: dict[str, str] = field(default_factory=dict)
-    unreadable: dict[str, str] = field(default_factory=dict)
+    folder: Path  # folder of videos or of frame folders
+    as_frames: bool = False  # whether it holds folders of frames
+    missing: dict[str, str] = field(default_factory=dict)  # why there is no file
+    unreadable: dict[str, str] = field(default_factory=dict)  # why the file cannot be read
+    # Seconds of the film that are on disk, ``(first, last + 1)``; no entry for videos that were not
+    # opened.
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # Seconds within that range without a frame.
     gaps: dict[str, set[int]] = field(default_factory=dict)
-    films: list[str] = field(default_factory=list)
+    films: list[str] = field(default_factory=list)  # videos that are full films
 
     def has(self, key: Key) -> bool:
         """Whether the key frame is on disk; True for videos that were not opened."""

@@ -17,6 +17,7 @@ from sce_video.data_tools.prepare.official import (
     is_count,
     list_videos,
     nearest,
+    read_class_file,
     read_lines,
 )
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
@@ -35,9 +36,7 @@ or, in place of the last three,
 #: The 100 classes of ImageNet100, sorted: the label of a class is its rank. The paper's table
 #: "classes" of the appendix, which is the list of CMC (Tian et al. 2020) and
 #: ``Imagenet100DataModule.class_list`` in eztorch/datamodules/imagenet.py of juliendenize/eztorch.
-IMAGENET100_CLASSES: tuple[str, ...] = tuple(
-    (Path(__file__).parent / "classes" / "imagenet100.txt").read_text(encoding="utf-8").splitlines()
-)
+IMAGENET100_CLASSES = read_class_file("imagenet100")
 PUBLISHED_CLASSES = 1000
 PUBLISHED_TRAIN = 1_281_167
 PUBLISHED_TRAIN_100 = 126_689

@@ -21,6 +21,7 @@ from sce_video.data_tools.prepare.official import (
     is_count,
     list_videos,
     nearest,
+    read_class_file,
     read_lines,
     relative_to_root,
 )
@@ -40,9 +41,7 @@ REPLACED = "taken from the folder of replacements for damaged videos"
 #: the ids in train_ytid_list.txt and val_ytid_list.txt (Xie et al. 2018, S3D;
 #: github.com/s9xie/Mini-Kinetics-200) in the official Kinetics-400 train.csv and val.csv. All
 #: 80,000 + 5,000 ids are there, exactly 400 + 25 per class.
-K200_CLASSES: tuple[str, ...] = tuple(
-    (Path(__file__).parent / "classes" / "k200.txt").read_text(encoding="utf-8").splitlines()
-)
+K200_CLASSES = read_class_file("k200")
 PUBLISHED_CLASSES = 400
 # Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
 # github.com/cvdfoundation/kinetics-dataset: some videos were removed from YouTube before that.

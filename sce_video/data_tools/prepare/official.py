@@ -33,20 +33,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Split:
-    """One list to write.
+    """One list to write."""
 
-    Attributes:
-        list_name: File name of the list, for example ``train_split1.txt``.
-        entries: In the order of the official list.
-        published: Published number of videos, None without one.
-        published_files: Number of these that can still be downloaded, if it is lower (Kinetics).
-        per_class: Published number of videos per class, if all classes have the same (HMDB51).
-    """
-
-    list_name: str
-    entries: tuple[Entry, ...]
-    published: int | None = None
+    list_name: str  # file name of the list, for example ``train_split1.txt``
+    entries: tuple[Entry, ...]  # in the order of the official list
+    published: int | None = None  # published number of videos, None without one
+    # Number of these that can still be downloaded, if it is lower (Kinetics).
     published_files: int | None = None
+    # Published number of videos per class, if all classes have the same (HMDB51).
     per_class: int | None = None
 
     @property
@@ -66,24 +60,15 @@ class ClassMap:
 
 @dataclass(frozen=True)
 class OfficialLists:
-    """Content of the official files of a data set.
+    """Content of the official files of a data set."""
 
-    Attributes:
-        name: Short name of the data set, for file names and messages.
-        splits: The lists to write.
-        class_maps: The class maps to write.
-        published_videos: Published number of different videos, None without one.
-        unused: Names of videos that are listed but in no split (HMDB51).
-        notes: Notes to print.
-        kind: What is listed, ``video`` or ``image``: how files are checked, and for messages.
-    """
-
-    name: str
-    splits: tuple[Split, ...]
-    class_maps: tuple[ClassMap, ...]
-    published_videos: int | None = None
-    unused: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    name: str  # short name of the data set, for file names and messages
+    splits: tuple[Split, ...]  # the lists to write
+    class_maps: tuple[ClassMap, ...]  # the class maps to write
+    published_videos: int | None = None  # published number of different videos, None without one
+    unused: tuple[str, ...] = ()  # names of videos that are listed but in no split (HMDB51)
+    notes: tuple[str, ...] = ()  # notes to print
+    # What is listed, ``video`` or ``image``: how files are checked, and for messages.
     kind: str = "video"
 
     def names(self) -> list[str]:
@@ -128,6 +113,12 @@ def unique_entries(
             raise ValueError(f"{where}: {shown(name)} is listed twice")
         entries[name] = Entry(name, label)
     return tuple(entries.values())
+
+
+def read_class_file(name: str) -> tuple[str, ...]:
+    """The class names in a text file of this package."""
+    path = Path(__file__).parent / "classes" / f"{name}.txt"
+    return tuple(path.read_text(encoding="utf-8").splitlines())
 
 
 def is_count(text: str) -> bool:
@@ -261,23 +252,14 @@ def locate_by_name(root: Path, folder: Path, names: Sequence[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Downloads:
-    """Where the unpacked official downloads of a set lie in its folder.
+    """Where the unpacked official downloads of a set lie in its folder."""
 
-    Attributes:
-        layout: Shown in messages and by ``--help``.
-        lists: Sub-folders for the official lists, in order of preference.
-        files: Sub-folders for the videos, likewise.
-        what: What the latter hold, for messages.
-        uncut: Sub-folder of the long videos that clips are cut from.
-        extension: Of the videos, where the lists name them without it instead of by paths.
-    """
-
-    layout: str
-    lists: tuple[str, ...] = ("",)
-    files: tuple[str, ...] = ("",)
-    what: str = "videos"
-    uncut: str = ""
-    extension: str = ""
+    layout: str  # shown in messages and by ``--help``
+    lists: tuple[str, ...] = ("",)  # sub-folders for the official lists, in order of preference
+    files: tuple[str, ...] = ("",)  # sub-folders for the videos, likewise
+    what: str = "videos"  # what the latter hold, for messages
+    uncut: str = ""  # sub-folder of the long videos that clips are cut from
+    extension: str = ""  # of the videos, where the lists name them without it instead of by paths
 
     def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
         """An official file by any of its names, in ``folder`` if that is given.

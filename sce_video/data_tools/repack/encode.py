@@ -200,20 +200,14 @@ _STORAGE = {
 
 
 class Job(NamedTuple):
-    """What one process is to do.
+    """What one process is to do."""
 
-    Attributes:
-        source: File to read.
-        temporary: File to write.
-        settings: Settings of the output.
-        options: PSNR that the output must have, threads, largest frames that are read.
-        span: (start, end) in seconds of the part to write; None for the whole file.
-    """
-
-    source: str
-    temporary: str
-    settings: Settings
+    source: str  # file to read
+    temporary: str  # file to write
+    settings: Settings  # settings of the output
+    # PSNR that the output must have, threads, largest frames that are read.
     options: RepackOptions = RepackOptions()
+    # (start, end) in seconds of the part to write; None for the whole file.
     span: tuple[float, float] | None = None
 
 
@@ -255,7 +249,7 @@ def _repack(job: Job) -> dict[str, Any]:
     source = read_source(job.source, settings, DecodeLimits(job.options.max_pixels), job.span)
     crf = settings.crf
     if crf is None:
-        crf = choose_crf(source.held, source.size, source.schedule.rate, settings)
+        crf = choose_crf(source.held, source.preparation.size, source.schedule.rate, settings)
     while True:
         _write(job, source, crf)
         facts, (luma, planes) = verify_output(job.temporary, source, settings.keyint)
@@ -269,7 +263,7 @@ def _repack(job: Job) -> dict[str, Any]:
     if worse < least:
         below = f"PSNR {worse:.2f} dB at crf {crf:g} is below {least:g} dB (--min-psnr)"
         raise ItemError("quality", below)
-    height, width = source.size
+    height, width = source.preparation.size
     return {
         **facts,
         "crf": crf,
@@ -281,11 +275,8 @@ def _repack(job: Job) -> dict[str, Any]:
         "constant": source.schedule.constant,
         "rate": f"{source.schedule.rate}",
         "bytes": os.path.getsize(job.temporary),
-        "frames_not_shown": source.schedule.never_shown(source.frames),
-        "source_frames": source.frames,
-        "source_promised": source.promised,
-        "source_seconds": round(source.duration, 6),
-        "source_video_bytes": source.video_bytes,
+        "frames_not_shown": source.schedule.never_shown(source.facts["source_frames"]),
+        **source.facts,
     }
 
 
@@ -302,7 +293,7 @@ def _write(job: Job, source: Source, crf: float) -> None:
         encode(
             frames(),
             job.temporary,
-            size=source.size,
+            size=source.preparation.size,
             rate=source.schedule.rate,
             options=encoder_options(job.settings, crf),
             tags=source.tags,
@@ -357,7 +348,7 @@ def verify_output(
                     require(packet.is_keyframe == (packets % keyint == 0), "key frames")
                     packets += 1
                 for frame in packet.decode():
-                    require((frame.height, frame.width) == source.size, "the size")
+                    require((frame.height, frame.width) == source.preparation.size, "the size")
                     require(frame.pts * frame.time_base == number / rate, "a time stamp")
                     reference = source.held.get(int(shown[number])) if number < len(shown) else None
                     if reference is not None:

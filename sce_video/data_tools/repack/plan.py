@@ -36,25 +36,18 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class RepackPlan:
-    """All files of a data set.
+    """All files of a data set."""
 
-    Attributes:
-        source: The folder or list, as given.
-        root: Folder that the paths of the items are relative to.
-        items: Every file once, sorted by path; of a table of segments every segment.
-        listed: Keys of the entries of the list in its order; None for a folder.
-        labels: Labels of these entries, -1 without one.
-        prefix: Of the names of report and failures: ``LIST.`` for a list, empty for a folder.
-        list_name: File name of the list; empty for a folder.
-    """
-
-    source: str
-    root: str
+    source: str  # the folder or list, as given
+    root: str  # folder that the paths of the items are relative to
+    # Every file once, sorted by path; of a table of segments every segment.
     items: list[PlannedFile]
+    # Keys of the entries of the list in its order; None for a folder.
     listed: list[str] | None = None
-    labels: list[int] | None = None
+    labels: list[int] | None = None  # labels of these entries, -1 without one
+    # Of the names of report and failures: ``LIST.`` for a list, empty for a folder.
     prefix: str = ""
-    list_name: str = ""
+    list_name: str = ""  # file name of the list; empty for a folder
 
     @property
     def digest(self) -> str:

@@ -51,21 +51,13 @@ Label = tuple[int, str | None]
 
 
 class KnownRow(NamedTuple):
-    """State of a row.
+    """State of a row."""
 
-    Attributes:
-        row_id: Of the table.
-        source: Size and modification time (ns) of its file then.
-        label: Label and class name.
-        failed: Whether it holds a failure.
-        is_current: Whether its settings are those of this run; a failure is.
-    """
-
-    row_id: int
-    source: tuple[int, int]
-    label: Label
-    failed: bool
-    is_current: bool
+    row_id: int  # of the table
+    source: tuple[int, int]  # size and modification time (ns) of its file then
+    label: Label  # label and class name
+    failed: bool  # whether it holds a failure
+    is_current: bool  # whether its settings are those of this run; a failure is
 
 
 class KnownRows:
@@ -200,23 +192,15 @@ Progress = Callable[[int, int, bool], None]
 
 @dataclass(frozen=True)
 class RowMaker:
-    """How the row of a file is made, and how many are written at once.
+    """How the row of a file is made, and how many are written at once."""
 
-    Attributes:
-        make: The row of a source; pickled.
-        is_current: Whether a row with this text in ``settings`` need not be made again.
-        cpus: Cores that making takes.
-        most_files: Of a batch, whose rows become one fragment of the table.
-        most_bytes: Of the files of a batch.
-        batches_per_worker: At least, of a small data set.
-    """
-
-    make: Callable[[RowSource], Row]
+    make: Callable[[RowSource], Row]  # the row of a source; pickled
+    # Whether a row with this text in ``settings`` need not be made again.
     is_current: Callable[[str], bool]
-    cpus: int = 1
-    most_files: int = 2000
-    most_bytes: int = 512 * 2**20
-    batches_per_worker: int = 4
+    cpus: int = 1  # cores that making takes
+    most_files: int = 2000  # of a batch, whose rows become one fragment of the table
+    most_bytes: int = 512 * 2**20  # of the files of a batch
+    batches_per_worker: int = 4  # at least, of a small data set
 
 
 def fill_table(

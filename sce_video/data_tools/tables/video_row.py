@@ -28,23 +28,14 @@ _LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is
 
 @dataclass(frozen=True, slots=True)  # a driver holds one for each file
 class RowSource:
-    """A file to import.
+    """A file to import."""
 
-    Attributes:
-        file: Its path.
-        path: As listed, relative to the root of the data set.
-        label: -1 without one.
-        class_name: Of its folder; None for a list.
-        timeout: Seconds that reading the file may take; None for no limit.
-        max_pixels: Height x width of the largest frames.
-    """
-
-    file: str
-    path: str
-    label: int = -1
-    class_name: str | None = None
-    timeout: float | None = 60.0
-    max_pixels: int = DecodeLimits().max_pixels
+    file: str  # its path
+    path: str  # as listed, relative to the root of the data set
+    label: int = -1  # -1 without one
+    class_name: str | None = None  # of its folder; None for a list
+    timeout: float | None = 60.0  # seconds that reading the file may take; None for no limit
+    max_pixels: int = DecodeLimits().max_pixels  # height x width of the largest frames
 
 
 class NotRepackedError(ValueError):

@@ -294,28 +294,18 @@ class ImportOptions:
 
 @dataclass
 class ImportResult:
-    """What a run has done with ``files`` videos.
-
-    Attributes:
-        known: Rows that were in the table already and are up to date.
-        imported: Rows written, with those of failed files.
-        failures: (path, reason) of the failed files of this run.
-        away: Files that do not exist now; their rows, if they have any, stay.
-        failed_before: Known rows that hold a failure.
-        relabelled: Known rows whose label or class was changed.
-        source_bytes: Of the files of the rows written that hold a stream.
-        stream_bytes: Of these streams.
-    """
+    """What a run has done with ``files`` videos."""
 
     files: int
-    known: int = 0
-    imported: int = 0
+    known: int = 0  # rows that were in the table already and are up to date
+    imported: int = 0  # rows written, with those of failed files
+    # (path, reason) of the failed files of this run.
     failures: list[tuple[str, str]] = field(default_factory=list)
-    away: int = 0
-    failed_before: int = 0
-    relabelled: int = 0
-    source_bytes: int = 0
-    stream_bytes: int = 0
+    away: int = 0  # files that do not exist now; their rows, if they have any, stay
+    failed_before: int = 0  # known rows that hold a failure
+    relabelled: int = 0  # known rows whose label or class was changed
+    source_bytes: int = 0  # of the files of the rows written that hold a stream
+    stream_bytes: int = 0  # of these streams
 
     @property
     def complete(self) -> bool:

@@ -84,7 +84,7 @@ def test_a_segment_has_the_frames_that_begin_in_it(request, name, start, end):
     path = request.getfixturevalue(name)
     source = read_source(str(path), SETTINGS, span=(start, end))
     shown = [source.held[number] for number in source.schedule.shown]
-    luma = [np.repeat(frame[: source.size[0], :, None], 3, axis=2) for frame in shown]
+    luma = [np.repeat(frame[: source.preparation.size[0], :, None], 3, axis=2) for frame in shown]
     assert read_numbers(luma) == expected(start, end, 120)
     assert source.schedule.rate == RATE
 
