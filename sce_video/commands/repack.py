@@ -260,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def repack_into_table(args: argparse.Namespace, settings: Settings, options: RepackOptions) -> int:
     """Write rows, print what was done, and return the exit status."""
-    from sce_video.data_tools.repack.to_table import repack_to_table
+    from sce_video.data_tools.repack.run import repack_to_table
     from sce_video.data_tools.tables.writer import describe_import
 
     videos, root = _read_source(args)

@@ -20,24 +20,13 @@ import av
 import av.logging
 import numpy as np
 
+from sce_video import jobs
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import decoder_options, open_container
 from sce_video.datasets.readers.base import check_deadline, check_regular_file
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
 from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
-from sce_video.jobs import (
-    BatchJob,
-    BusyStoreError,
-    Item,
-    Record,
-    RecordStore,
-    StoreError,
-    Workers,
-    file_state,
-    is_current,
-    run_job,
-)
 from sce_video.utils.files import write_text
 from sce_video.utils.printable import printable_utf8
 
@@ -343,22 +332,22 @@ def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, lis
     )
 
 
-def open_records(path: str | os.PathLike[str], restart: bool = False) -> RecordStore:
+def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
     """The records of a verification; ``restart`` discards what the file holds.
 
     Raises:
-        StoreError: The file holds something else, or another run writes it.
+        jobs.StoreError: The file holds something else, or another run writes it.
         StorageError: It cannot be written.
     """
     try:
-        return RecordStore(Path(path), VerifyJob.name, restart=restart)
-    except BusyStoreError:
+        return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
+    except jobs.BusyStoreError:
         raise
-    except StoreError as error:
-        raise StoreError(f"{error}; choose another name with --out") from error
+    except jobs.StoreError as error:
+        raise jobs.StoreError(f"{error}; choose another name with --out") from error
 
 
-class VerifyJob(BatchJob):
+class VerifyJob(jobs.BatchJob):
     """Decodes one file completely.
 
     Its limits are no settings of the records: what was found tells whether other limits would find
@@ -385,13 +374,13 @@ class VerifyJob(BatchJob):
         self.max_pixels = max_pixels
         self._examine = examine
 
-    def process(self, item: Item) -> dict[str, Any]:
+    def process(self, item: jobs.Item) -> dict[str, Any]:
         """Facts about a file."""
         examine = self._examine or partial(examine_file, max_pixels=self.max_pixels)
         facts = examine((os.path.join(self.root, item.key), self.timeout))
         return {**facts, "max_pixels": self.max_pixels}
 
-    def holds(self, item: Item, record: Record) -> bool:
+    def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
         """Files that crashed a process are decoded again, files that timed out if the limit is
         longer now, and files that another ``max_pixels`` may admit or refuse."""
         facts = facts_of(record)
@@ -407,8 +396,8 @@ class VerifyJob(BatchJob):
 def verify_videos(
     paths: Iterable[str],
     job: VerifyJob,
-    store: RecordStore,
-    workers: Workers,
+    store: jobs.RecordStore,
+    workers: jobs.Workers,
     on_progress: Callable[[int, int, int], None] | None = None,
 ) -> Callable[[str], dict[str, Any]]:
     """Decode all files whose present state has no record.
@@ -429,26 +418,26 @@ def verify_videos(
     unique = dict.fromkeys(paths)
     missing: set[str] = set()
 
-    def existing() -> Iterator[Item]:
+    def existing() -> Iterator[jobs.Item]:
         for path in unique:
-            item = Item(path, file_state(os.path.join(job.root, path)))
+            item = jobs.Item(path, jobs.file_state(os.path.join(job.root, path)))
             if item.source is None:
                 missing.add(path)
             else:
                 yield item
 
-    due = sum(not is_current(job, item, store) for item in existing())
+    due = sum(not jobs.is_current(job, item, store) for item in existing())
     report = on_progress or (lambda done, total, known: None)
     report(0, due, len(unique) - due)
     done = 0
 
-    def add(item: Item, record: Record | None) -> None:
+    def add(item: jobs.Item, record: jobs.Record | None) -> None:
         nonlocal done
         done += 1
         report(done, due, len(unique) - due)
 
     if due:
-        run_job(job, existing(), store, workers.at_most(due), add)
+        jobs.run_job(job, existing(), store, workers.at_most(due), add)
 
     def facts(path: str) -> dict[str, Any]:
         if path in missing:
@@ -460,7 +449,7 @@ def verify_videos(
     return facts
 
 
-def facts_of(record: Record) -> dict[str, Any]:
+def facts_of(record: jobs.Record) -> dict[str, Any]:
     """The facts of a record, whether or not its file could be examined."""
     if record.done:
         return record.facts

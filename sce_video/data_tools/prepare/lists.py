@@ -16,20 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from sce_video import jobs
 from sce_video.data_tools.prepare.official import Located, OfficialLists
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
-from sce_video.jobs import (
-    BatchJob,
-    Item,
-    RecordStore,
-    Workers,
-    file_state,
-    is_current,
-    run_job,
-)
 from sce_video.utils.files import write_text
 from sce_video.utils.printable import printable_lines
 from sce_video.utils.progress import Progress
@@ -191,7 +183,7 @@ def image_error(path: str) -> str | None:
     return None
 
 
-class CheckJob(BatchJob):
+class CheckJob(jobs.BatchJob):
     """Calls a function with the path of every file; what it returns stands until the file changes.
 
     Args:
@@ -206,13 +198,13 @@ class CheckJob(BatchJob):
         self.check = check
         self.settings = {"check": check.__name__}
 
-    def process(self, item: Item) -> dict[str, Any]:
+    def process(self, item: jobs.Item) -> dict[str, Any]:
         """What was found."""
         return {"found": self.check(os.path.join(self.root, item.key))}
 
 
 def check_files(
-    paths: Sequence[str], job: CheckJob, records: Path | None, workers: Workers
+    paths: Sequence[str], job: CheckJob, records: Path | None, workers: jobs.Workers
 ) -> dict[str, Any]:
     """What was found for each file; a file that hangs or crashes its process affects no other file.
 
@@ -232,12 +224,14 @@ def check_files(
     """
     if not paths:
         return {}
-    items = [Item(path, file_state(os.path.join(job.root, path))) for path in paths]
+    items = [jobs.Item(path, jobs.file_state(os.path.join(job.root, path))) for path in paths]
     found: dict[str, Any] = {}
-    with RecordStore(records, job.name) as store:
-        due = [item for item in items if not is_current(job, item, store)]
+    with jobs.RecordStore(records, job.name) as store:
+        due = [item for item in items if not jobs.is_current(job, item, store)]
         progress = Progress(len(items), "checking", begin=len(items) - len(due))
-        run_job(job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance())
+        jobs.run_job(
+            job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance()
+        )
         progress.finish()
         for path in paths:
             record = store.get(path)
@@ -285,7 +279,7 @@ class PrepareOptions:
 
     def check_files(self, paths: Sequence[str], job: CheckJob, name: str) -> dict[str, Any]:
         """:func:`check_files` with the records and workers of these options."""
-        workers = Workers(self.workers, self.time_limit, self.ray)
+        workers = jobs.Workers(self.workers, self.time_limit, self.ray)
         return check_files(paths, job, self.folder / f"checked_{name}.sqlite", workers)
 
 

@@ -25,6 +25,7 @@ from sce_video.data_tools.prepare.official import (
     Split,
     check_disjoint,
     nearest,
+    read_class_file,
     read_lines,
     read_matches,
     unique_entries,
@@ -347,11 +348,7 @@ def _read_cifar(files: _Files, cifar: CifarFiles) -> _Content:
     return _Content(parts, list(splits["train"].classes))
 
 
-_VOC_CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
-    "tvmonitor",
-)  # fmt: skip
+_VOC_CLASSES = read_class_file("voc2007")
 
 
 def _read_voc2007(files: _Files) -> _Content:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sce_video import jobs
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import (
     ImportOptions,
@@ -27,16 +28,6 @@ from sce_video.data_tools.tables.writer import (
 from sce_video.datasets.tables.rows import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
 from sce_video.datasets.video_list import VideoList
-from sce_video.jobs import (
-    BatchJob,
-    Item,
-    Record,
-    RecordStore,
-    StorageError,
-    Workers,
-    run_job,
-    usable_cores,
-)
 from sce_video.utils.errors import MissingPackageError
 
 #: Columns that are read of every row.
@@ -126,7 +117,7 @@ def _hash(path: str) -> bytes:
 _GRACE = 2.0  # seconds for a reader that watches the time itself to return
 
 
-class RowsJob(BatchJob):
+class RowsJob(jobs.BatchJob):
     """Writes the rows of some files to new files of a table, which the driver commits.
 
     Args:
@@ -147,12 +138,12 @@ class RowsJob(BatchJob):
         self._make_row = make_row
         self._timeout = timeout
 
-    def process(self, item: Item) -> dict[str, Any]:
+    def process(self, item: jobs.Item) -> dict[str, Any]:
         """``fragments``: of :func:`write_rows`; ``failures``: [path, reason] of the rows without a
         stream; ``source_bytes`` and ``stream_bytes`` of the others.
 
         Raises:
-            StorageError: The table, or a temporary file, cannot be written.
+            jobs.StorageError: The table, or a temporary file, cannot be written.
         """
         sources: tuple[RowSource, ...] = item.argument
         facts: dict[str, Any] = {"failures": [], "source_bytes": 0, "stream_bytes": 0}
@@ -171,7 +162,7 @@ class RowsJob(BatchJob):
         try:
             fragments = write_rows(self._table, rows())
         except (TableError, MissingPackageError) as error:
-            raise StorageError(str(error)) from error
+            raise jobs.StorageError(str(error)) from error
         return {"fragments": fragments, **facts}
 
 
@@ -226,7 +217,7 @@ def fill_table(
 
     Raises:
         TableError: The table cannot be opened, made or written by this process.
-        StorageError: It cannot be written by a worker. What was written before is committed.
+        jobs.StorageError: It cannot be written by a worker. What was written before is committed.
         UserError: The processes cannot start, or the cluster is lost.
     """
     # Other machines have other current folders.
@@ -273,7 +264,7 @@ class _Run:
         self._on_progress(self._done, len(sources), False)
         try:
             if todo:
-                cores = _SUPPOSED_PROCESSES if self._options.ray else usable_cores()
+                cores = _SUPPOSED_PROCESSES if self._options.ray else jobs.usable_cores()
                 processes = self._options.workers or cores
                 self._process(_batches(todo, self._maker, processes))
                 # The file that ends its process is not known: those of its batch come one by one.
@@ -325,12 +316,12 @@ class _Run:
         job = RowsJob(self._writer.table, maker.make, timeout=options.timeout, cpus=maker.cpus)
         # Every file has a limit of its own in the worker; this one is for all else.
         limit = max(options.timeout, min(10 * options.timeout, _LONGEST_BATCH))
-        workers = Workers(options.workers, limit, options.ray)
-        items = (Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)
-        with RecordStore(None, job.name) as store:
-            run_job(job, items, store, workers, self._take)
+        workers = jobs.Workers(options.workers, limit, options.ray)
+        items = (jobs.Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)
+        with jobs.RecordStore(None, job.name) as store:
+            jobs.run_job(job, items, store, workers, self._take)
 
-    def _take(self, item: Item, record: Record | None) -> None:
+    def _take(self, item: jobs.Item, record: jobs.Record | None) -> None:
         """Take over what a worker has written, and commit it from time to time."""
         assert record is not None
         sources: tuple[RowSource, ...] = item.argument

@@ -15,7 +15,7 @@ from helpers.videos import numbered_frames, write_video
 from sce_video.commands.import_table import main as import_main
 from sce_video.commands.repack import main
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
-from sce_video.data_tools.repack.to_table import EncodedRow, repack_to_table
+from sce_video.data_tools.repack.run import EncodedRow, repack_to_table
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
 from sce_video.jobs import StorageError, local, process_pool
 
@@ -195,7 +195,7 @@ def test_a_crash_and_a_hang_cost_one_video_each(folder, tmp_path, monkeypatch):
     """In batches of several files: they are encoded one by one then."""
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
     monkeypatch.setattr("sce_video.data_tools.tables.fill._GRACE", 0.0)
-    monkeypatch.setattr("sce_video.data_tools.repack.to_table._BATCHES_PER_WORKER", 1)
+    monkeypatch.setattr("sce_video.data_tools.repack.run._BATCHES_PER_WORKER", 1)
     for name in ("crash", "hang"):
         os.rename(folder / f"x/{3 if name == 'hang' else 1}.mp4", folder / f"x/{name}.mp4")
     table = tmp_path / "v.lance"
