@@ -71,33 +71,24 @@ def test_key_frames_without_persons_and_odd_rows(tmp_path):
     ("row", "message"),
     [
         ("film,0902,0.1,0.2,1.3,0.4,12,0", r"box 0\.1,0\.2,1\.3,0\.4 is outside the frame"),
-        ("film,0902,0.1,-0.2,0.3,0.4,12,0", "is outside the frame"),
         ("film,0902,10,20,30,40,12,0", "is outside the frame.*pixels"),
         ("film,0902,0.3,0.2,0.1,0.4,12,0", r"box 0\.3,0\.2,0\.1,0\.4 has inverted corners"),
-        ("film,0902,0.1,0.4,0.3,0.2,12,0", "has inverted corners"),
         ("film,0902,0.1,nan,0.3,0.2,12,0", "a coordinate that is not a number"),
         ("film,0902,0.1,x,0.3,0.2,12,0", "'x' is not a number"),
         ("film,0901,0.1,0.2,0.3,0.4,12,0", "time stamp 901 is not in .* 902 to 1798"),
-        ("film,1799,0.1,0.2,0.3,0.4,12,0", "time stamp 1799 is not in"),
         ("film,902.5,0.1,0.2,0.3,0.4,12,0", r"time stamp '902\.5' is not a whole number"),
         ("film,0902,0.1,0.2,0.3,0.4,13,0", r"action 13 is not in the action list, ids 1 to 80"),
         ("film,0902,0.1,0.2,0.3,0.4,stand,0", "action_id 'stand' is not a whole number"),
-        ("film,0902,0.1,0.2,0.3,0.4,12,-1", "person_id '-1' is not a whole number"),
-        ("film,0902,0.1,0.2,0.3,0.4", "6 cells, not 8"),
         ("film,0902,0.1,0.2,0.3,0.4,12,0,0.9", "9 cells, not 8"),
         ("film", "does not begin with VIDEO,TIMESTAMP"),
-        (",0902,0.1,0.2,0.3,0.4,12,0", "does not begin with VIDEO,TIMESTAMP"),
     ],
 )
 def test_faulty_rows_are_named(tmp_path, row, message):
+    with pytest.raises(ValueError, match=r"a\.csv is empty"):
+        read_annotations(write(tmp_path / "a.csv", "\n"), NAMES)
     path = write(tmp_path / "a.csv", f"{GOOD}\n\n{row}\n")
     with pytest.raises(ValueError, match=rf"a\.csv, line 3: .*{message}"):
         read_annotations(path, NAMES)
-
-
-def test_an_empty_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a\.csv is empty"):
-        read_annotations(write(tmp_path / "a.csv", "\n"), NAMES)
 
 
 def test_boxes_are_clipped_within_the_tolerance_only():
@@ -158,7 +149,7 @@ def test_faulty_action_lists_are_named(tmp_path, text, message):
         read_action_list(write(tmp_path / "l", "\n" + text))
 
 
-def test_scored_actions_are_marked():
+def test_scored_actions_are_marked_and_others_named_by_their_ids_without_the_full_list():
     every = {1: "bend", 2: "crawl", 3: "kneel"}
     assert merge_actions({1: "bend", 3: "kneel"}, every) == [
         Action(1, "bend", True),
@@ -167,16 +158,10 @@ def test_scored_actions_are_marked():
     ]
     with pytest.raises(ValueError, match=r"action 4 \(fall\) is in the list of scored"):
         merge_actions({4: "fall"}, every)
-
-
-def test_without_the_full_list_other_actions_are_named_by_their_ids():
-    unscored = (2, 16, 75)
-    scored = {i: f"name {i}" for i in range(1, 81) if i not in unscored}
-    actions = merge_actions(scored, None)
+    actions = merge_actions({i: f"name {i}" for i in range(3, 81)}, None)
     assert [action.id for action in actions] == list(range(1, 81))
-    others = {a.id: a.name for a in actions if not a.scored}
-    assert others == {2: "action 2", 16: "action 16", 75: "action 75"}
-    assert actions[0].name == "name 1" and actions[0].scored
+    assert [a.name for a in actions if not a.scored] == ["action 1", "action 2"]
+    assert actions[2] == Action(3, "name 3", True)
 
 
 # -- detections -------------------------------------------------------------------------------
@@ -235,8 +220,6 @@ def test_mmaction2_proposals(tmp_path):
         ("film,0902,0.1,0.2,0.3,0.4,,nan", "score nan is not in 0 to 1"),
         ("film,0902,0.1,0.2,0.3,0.4,,", "'' is not a number"),
         ("film,0902,0.1,0.2,0.3,0.4,0.9", "7 cells, not 8"),
-        ("film,0902,0.3,0.2,0.1,0.4,,0.1", "inverted corners"),
-        ("film,0902,3,2,4,4,,0.9", "outside the frame"),
         ("film,0901,0.1,0.2,0.3,0.4,,0.9", "time stamp 901"),
         ("flim,0902,0.1,0.2,0.3,0.4,,0.9", "'flim' is not in the annotation files.*'film'"),
     ],
@@ -253,7 +236,6 @@ def test_faulty_detections_are_named(tmp_path, row, message):
         ([1], r"p\.pkl holds a list, not a dict of proposals"),
         ({}, "holds a dict, not a dict of proposals"),
         ({1: np.zeros((1, 5))}, "key 1 is not VIDEO,TIMESTAMP"),
-        ({"film": np.zeros((1, 5))}, "key 'film' is not VIDEO,TIMESTAMP"),
         ({"flim,0902": np.zeros((1, 5))}, "key 'flim,0902': video 'flim' is not in the annotation"),
         ({"film,1799": np.zeros((1, 5))}, "key 'film,1799': time stamp 1799"),
         ({"film,0902": np.zeros((1, 4))}, r"key 'film,0902': \(1, 4\), not an array \(n, 5\)"),

@@ -69,14 +69,6 @@ def test_constant_rate_keeps_every_frame_and_time(tmp_path, keyint):
     assert facts["frames"] == facts["source_frames"] == 23
 
 
-def test_an_odd_rate_is_kept_exactly(tmp_path):
-    path = write_video(tmp_path / "in.mp4", numbered_frames(40), fps=Fraction(30000, 1001))
-    facts, output = repacked(path, tmp_path)
-    with av.open(str(output)) as container:
-        assert container.streams.video[0].average_rate == Fraction(30000, 1001)
-    assert facts["rate"] == "30000/1001" and facts["frames"] == 40
-
-
 def test_variable_rate_is_right_in_seconds(tmp_path):
     """Each output frame is the frame that the source shows at its time."""
     gaps = [40] * 20 + [120] * 5 + [40] * 10 + [500, 40, 40, 80, 200]
@@ -107,7 +99,7 @@ def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
     assert (facts["source_frames"], facts["source_promised"]) == (33, 40)
 
 
-@pytest.mark.parametrize(("still", "rate"), [(6, "30"), (10, "124/5")])
+@pytest.mark.parametrize(("still", "rate"), [(10, "124/5")])
 def test_a_burst_before_a_still_keeps_its_frames(tmp_path, still, rate):
     """30 frames in one second; frames that cannot be shown within the limit are counted."""
     stamps = [round(1000 * number / 30) for number in range(30)] + [still * 1000 - 40]
@@ -172,13 +164,11 @@ def test_rotation_is_applied(shared_videos, tmp_path, turn):
 
 def test_full_range_and_colour_matrix(shared_videos, tmp_path):
     path = shared_videos / "formats" / "torchcodec__bt709_full_range.mp4"
-    _, output = repacked(path, tmp_path, short_side=112, crf=10, preset="ultrafast")
+    _, output = repacked(path, tmp_path, short_side=None, crf=10, preset="ultrafast")
     with open_reader(str(path)) as one, open_reader(str(output)) as other:
         first, made = one.read(np.array([0])), other.read(np.array([0]))
-    size = made.shape[2:0:-1]
-    first = cv2.resize(first[0], size, interpolation=cv2.INTER_AREA)[None]
     difference = made.astype(int) - first
-    assert abs(difference.mean()) < 0.5 and psnr(first, made) > 30
+    assert abs(difference.mean()) < 0.5 and psnr(first, made) > 33
     with av.open(str(path)) as container, av.open(str(output)) as result:
         before, after = container.streams.video[0].codec_context, result.streams.video[0]
         assert after.codec_context.colorspace == before.colorspace
@@ -214,12 +204,11 @@ def test_psnr_against_numpy(tmp_path):
     assert facts["psnr_frames"] == 12 and facts["crf"] == 27
 
 
-@pytest.mark.parametrize("keyint", [1, 8])
-def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path, keyint):
-    path = write_video(tmp_path / "in.mp4", noise(40), options={"crf": "2"})
+def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
+    path = write_video(tmp_path / "in.mp4", noise(16), options={"crf": "2"})
     found = {}
     for aim in (39.0, 42.0):
-        facts, output = repacked(path, tmp_path, psnr=aim, keyint=keyint)
+        facts, output = repacked(path, tmp_path, psnr=aim, keyint=8)
         error = (yuv(path) - yuv(output)) ** 2
         worse = max(error.mean(), error[:, :64].mean())  # the chroma of noise has the lower PSNR
         assert aim <= 10 * np.log10(255**2 / worse) < aim + 1
@@ -254,42 +243,24 @@ def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
     assert shown == [*range(30), *np.repeat(np.arange(30, 59), 3), 59]
 
 
-def spoiled(change):
-    """``encode`` with changed arguments."""
-    encode = work.encode
-
-    def spoil(frames, path, **options):
-        encode(*change(list(frames), path, options)[:2], **options)
-
-    return spoil
-
-
 def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
     path = write_video(tmp_path / "in.mp4", numbered_frames(20), fps=25)
+    encode = work.encode
 
-    def without_last(frames, name, options):
-        return frames[:-1], name
+    def spoil(*, frames=lambda list_: list_, **changed):
+        def spoiled(made, name, **options):
+            if "x264" in changed:
+                options["options"]["x264-params"] = changed["x264"]
+            options |= {key: value for key, value in changed.items() if key != "x264"}
+            encode(frames(list(made)), name, **options)
 
-    def other_rate(frames, name, options):
-        options["rate"] = Fraction(24)
-        return frames, name
+        monkeypatch.setattr(work, "encode", spoiled)
+        return refused(path, tmp_path, min_psnr=30)[1]
 
-    def other_keys(frames, name, options):
-        options["options"]["x264-params"] = "keyint=5:scenecut=0"
-        return frames, name
-
-    def shifted(frames, name, options):
-        return [*frames[1:], frames[-1]], name
-
-    for change, words in (
-        (without_last, "frame count (19 of 20)"),
-        (other_rate, "time stamp"),
-        (other_keys, "key frames"),
-        (shifted, "PSNR"),
-    ):
-        monkeypatch.setattr(work, "encode", spoiled(change))
-        assert words in refused(path, tmp_path, min_psnr=30)[1], change.__name__
-        monkeypatch.undo()
+    assert "frame count (19 of 20)" in spoil(frames=lambda made: made[:-1])
+    assert "time stamp" in spoil(rate=Fraction(24))
+    assert "key frames" in spoil(x264="keyint=5:scenecut=0")
+    assert "PSNR" in spoil(frames=lambda made: [*made[1:], made[-1]])
 
 
 def test_bad_sources_fail_with_their_reason(tmp_path):
