@@ -189,7 +189,7 @@ def first_moment(held: VideoIndex, feature: np.ndarray, kind: str, model: Any) -
         count = REFINED[kind]
         matches = query_index(held, feature, count, whitened=True)
         near = partial(windows_near, model, held.options)
-        return refine_moments(held, feature, matches, near, whitened=True, count=count).matches[0]
+        return refine_moments(held, feature, matches, near, whitened=True, count=count)[0][0]
     return query_index(held, feature, 1, centred=kind == "centred", whitened=kind == "whitened")[0]
 
 

@@ -427,9 +427,10 @@ def mean_ratio_to_best(
     best: dict[tuple[str, str, str], Times] = {}
     for (name, which, candidate), measured in times.items():
         key = (name, kind, "best")
-        if which == kind and candidate in below:
-            if key not in best or getattr(measured, speed) > getattr(best[key], speed):
-                best[key] = measured
+        if which != kind or candidate not in below:
+            continue
+        if key not in best or getattr(measured, speed) > getattr(best[key], speed):
+            best[key] = measured
     return mean_ratio({**times, **best}, above, (kind, "best"), speed)
 
 

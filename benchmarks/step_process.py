@@ -321,7 +321,7 @@ class Step:
         batch = next(self.batches)
         self.watch.on = False
         tensors = [*self.model.parameters(), *self.model.buffers()]
-        as_on_gpu = mock.patch.object(collapse, "_is_on_host", lambda h: False)
+        as_on_gpu = mock.patch.object(collapse, "_is_on_host", return_value=False)
         with as_on_gpu, host_waits(tensors) as found:
             self._advance(batch)
         self.watch.on = True

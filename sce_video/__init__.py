@@ -7,20 +7,9 @@ Likewise ``evaluate``, which returns the metrics, ``embed``, ``build_index``, ``
 """
 
 import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
-from sce_video.dependencies import check_dependencies
 from sce_video.version import __version__
-
-try:
-    check_dependencies()
-except ImportError as error:
-    # The command sce-video imports this package first: its user wants the sentences alone.
-    if Path(sys.argv[0]).name == "sce-video":
-        sys.exit(f"sce-video: error: {error}")
-    raise
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
@@ -47,5 +36,7 @@ __all__ = ["__version__", *_FUNCTIONS]
 
 def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
+        dependencies = importlib.import_module("sce_video.dependencies")
+        dependencies.check_dependencies()  # its sentences before another package's traceback
         return getattr(importlib.import_module(f"sce_video.{_FUNCTIONS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

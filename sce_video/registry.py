@@ -15,8 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-import mmengine.registry as mmengine_registry
-from mmengine.registry import Registry
+from sce_video.dependencies import check_dependencies
+
+check_dependencies()  # before the imports that a wrong installation breaks
+
+import mmengine.registry as mmengine_registry  # noqa: E402
+from mmengine.registry import Registry  # noqa: E402
 
 _SCOPE = "sce_video"
 

@@ -26,7 +26,7 @@ from sce_video.find.store import FileRecord, FileStore
 from sce_video.pages.curves import draw_run
 from sce_video.pages.frames import save_figure, write_clip, write_image
 from sce_video.pages.gallery import GalleryEntry, write_gallery
-from sce_video.reporting.html_report import TITLE, write_report
+from sce_video.reporting.report_pages import TITLE, write_report
 from sce_video.utils.files import WriteError, write_json, write_text
 
 REPO = Path(__file__).resolve().parents[1]

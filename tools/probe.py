@@ -23,9 +23,11 @@ from sce_video.evaluation.metrics.base import (
     format_metric_lines,
     listed_metrics,
     metric_settings,
+    outcomes_of,
+    outcomes_path,
+    save_outcomes,
     telling,
 )
-from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

@@ -67,7 +67,7 @@ def notes(pair: FeaturePair, outcome: RetrievalResult, gallery: str) -> list[str
     return found
 
 
-def report(args: argparse.Namespace, pair: FeaturePair, outcome: RetrievalResult) -> dict:
+def report(pair: FeaturePair, outcome: RetrievalResult) -> dict:
     """The content of the JSON file."""
     provenance = {
         **pair.provenance,
@@ -138,7 +138,7 @@ def main(argv: list[str] | None = None) -> int:
     print(format_recall(outcome))
     for note in notes(pair, outcome, args.bank):
         print(f"  note: {note}")
-    content = report(args, pair, outcome)
+    content = report(pair, outcome)
     if args.neighbours is not None:
         save_neighbours(args.neighbours, pair, outcome, content["protocol"])
     if args.json is not None:

@@ -13,8 +13,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sce_video.datasets.sources import is_table, is_table_folder, split_row_path
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder
@@ -25,6 +26,7 @@ from sce_video.utils.storage import is_url, walk_files
 
 #: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
+T = TypeVar("T")
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 
 
@@ -72,13 +74,13 @@ def number(
         except ValueError:
             what = "a whole number" if kind is int else "a number"
             raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}") from None
-        bounds = [
-            (f"at least {least}", least is None or value >= least),
-            (f"above {above}", above is None or value > above),
-            (f"at most {most}", most is None or value <= most),
-        ]
-        if not all(holds for _, holds in bounds):  # of NaN nothing holds
-            words = " and ".join(name for name, _ in bounds if not name.endswith("None"))
+        tests = {
+            f"at least {least}": least is None or value >= least,
+            f"above {above}": above is None or value > above,
+            f"at most {most}": most is None or value <= most,
+        }
+        if not all(tests.values()):  # of NaN nothing holds
+            words = " and ".join(name for name in tests if not name.endswith("None"))
             raise argparse.ArgumentTypeError(f"must be {words}, got {text}")
         return value
 
@@ -127,6 +129,12 @@ _SHARED: dict[str, dict[str, Any]] = {
         metavar="N",
         help="with --ray, processes that share a GPU of the cluster (default: %(default)s)",
     ),
+    "--workers": dict(
+        type=number(int, 1), help="processes (default: all cores, of the cluster with --ray)"
+    ),
+    "--data-root": dict(
+        help="folder the paths of a list are relative to (default: the list's or the current one)"
+    ),
     "--windows": dict(
         metavar="TIME",
         help="divide every video into windows of this length, 5s or 0:30 (default: whole videos, "
@@ -148,31 +156,45 @@ _SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
-    """Add options that several commands share, each with its one type, default and text."""
-    for name in names:
-        parser.add_argument(name, **_SHARED[name])
+class Options:
+    """Adds options to a parser, or to a group of one, with less to write than argparse asks for.
+
+    A name may be followed by a metavar, ``"--keep LIST"``; the type ``bool`` makes a switch.
+    """
+
+    def __init__(self, container: argparse._ActionsContainer) -> None:
+        self._container = container
+
+    def __call__(self, name: str, text: str | None, kind: Any = None, **settings: Any) -> None:
+        """Add an option or, without dashes, an argument."""
+        name, _, metavar = name.partition(" ")
+        settings |= {"action": "store_true"} if kind is bool else {"type": kind}
+        settings |= {"metavar": metavar} if metavar else {}
+        self._container.add_argument(name, help=text, **settings)
+
+    def shared(self, *names: str) -> None:
+        """Add options that several commands take, each with its one type, default and text."""
+        for name in names:
+            self._container.add_argument(name, **_SHARED[name])
+
+    def changes(self, example: str) -> None:
+        """Add ``--cfg-options``."""
+        text = f"change the config, for example {example}; unknown keys are refused"
+        self("--cfg-options KEY=VALUE", text, nargs="+", default=[])
+
+    def group(self, title: str, text: str | None = None) -> Options:
+        """For the options of a group with a title."""
+        return Options(self._container.add_argument_group(title, text))
+
+    def exclusive(self, required: bool = False) -> Options:
+        """For options of which one may be given."""
+        return Options(self._container.add_mutually_exclusive_group(required=required))
 
 
-def add_workers_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Add ``--workers`` of a command that works on this machine alone."""
-    parser.add_argument(
-        "--workers",
-        type=number(int, 0),
-        default=min(8, len(os.sched_getaffinity(0))),
-        help=f"{what} (default: one per core, at most 8)",
-    )
-
-
-def add_config_changes(parser: argparse._ActionsContainer, example: str) -> None:
-    """Add ``--cfg-options``."""
-    parser.add_argument(
-        "--cfg-options",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help=f"change the config, for example {example}; unknown keys are refused",
-    )
+def chosen(kind: type[T], args: argparse.Namespace, **others: Any) -> T:
+    """A dataclass of the options that have the names of its fields, and others."""
+    names = [field.name for field in fields(kind) if hasattr(args, field.name)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(args, name) for name in names} | others)
 
 
 def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Windows | None:
@@ -219,8 +241,10 @@ def check_videos(root: str, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> Non
         raise ValueError(f"no video in {root!r}; searched for {' '.join(extensions)}")
 
 
-def check_exists(path: str | os.PathLike[str], what: str) -> None:
+def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
     """Raise FileNotFoundError for a missing local path; a URL or a row of a table is not asked."""
+    if path is None:
+        return
     name = os.fspath(path)
     if not is_url(name) and split_row_path(name) is None and not os.path.exists(name):
         raise FileNotFoundError(f"no {what} at {name}")
@@ -228,9 +252,8 @@ def check_exists(path: str | os.PathLike[str], what: str) -> None:
 
 def check_index(folder: str) -> None:
     """Raise FileNotFoundError unless a folder holds an index, or is a table."""
-    if is_table_folder(folder):
-        return
-    if not any(file for kind in ("features*", "records*") for file in Path(folder).glob(kind)):
+    files = (file for kind in ("features*", "records*") for file in Path(folder).glob(kind))
+    if not is_table_folder(folder) and next(files, None) is None:
         raise FileNotFoundError(
             f"there is no index in {folder}: sce-video index VIDEOS --checkpoint RUN --out {folder}"
         )
@@ -245,14 +268,12 @@ def check_source(
         FileNotFoundError: no such list, or folder that its paths are relative to.
         ValueError: no video in the folder, or a folder with a ``data_root``.
     """
-    if os.path.isdir(source) and data_root is None:
-        check_videos(source, extensions)
-    elif os.path.isdir(source):
-        raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
-    else:
-        check_exists(source, "list or folder")
+    if os.path.isdir(source):
         if data_root is not None:
-            check_exists(data_root, "folder")
+            raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
+        check_videos(source, extensions)
+    check_exists(source, "list or folder")
+    check_exists(data_root, "folder")
 
 
 def class_names_of(path: str | None) -> list[str] | None:
@@ -290,26 +311,23 @@ def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
             bar.finish()
 
 
-class FileProgress:
-    """Prints the number of files to do, then the progress, to stderr.
+def file_progress(name: str, title: str) -> Callable[[int, int, bool], None]:
+    """A function of (done, total, failed) that prints the number of files to do, then a progress.
 
     Args:
         name: Of the command.
-        title: What it does.
+        title: First words of the progress.
     """
+    bar: Progress | None = None
 
-    def __init__(self, name: str, title: str) -> None:
-        self._name, self._title = name, title
-        self._progress: Progress | None = None
-
-    def __call__(self, done: int, total: int, failed: bool) -> None:
-        """Show that ``done`` of ``total`` files are done, of which the last one may have failed."""
-        if self._progress is None:
-            print(f"{self._name}: {total - done} of {total} files to do", file=sys.stderr)
-            self._progress = Progress(total, self._title, begin=done)
-            if done == total:
-                return
+    def show(done: int, total: int, failed: bool) -> None:
+        nonlocal bar
+        if bar is None:
+            print(f"{name}: {total - done} of {total} files to do", file=sys.stderr)
+            bar = Progress(total, title, begin=done)
         else:
-            self._progress.advance(failed)
-        if done == total:
-            self._progress.finish()
+            bar.advance(failed)
+            if done == total:
+                bar.finish()
+
+    return show

@@ -14,17 +14,18 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_options,
     check_exists,
     check_run,
     check_videos,
+    chosen,
     number,
     progress_bar,
     shown_failures,
@@ -45,109 +46,60 @@ _INDEX, _PAGE = "index", "curation.html"
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The command line; an error for options or paths that cannot be meant."""
     parser = Parser(
         description="Find near-duplicates, outliers, clusters and a diverse subset of videos."
     )
-    parser.add_argument(
+    add = Options(parser)
+    add(
         "source",
-        help="folder of an index; feature file (.npz); table with a column of features (v.lance); "
+        "folder of an index; feature file (.npz); table with a column of features (v.lance); "
         "or, with --checkpoint, a folder or table of videos",
     )
-    parser.add_argument("--out", required=True, help="folder of the lists, the report and the page")
-    parser.add_argument("--keep", metavar="LIST", help="list to keep (default: OUT/keep.txt)")
-    parser.add_argument(
-        "--checkpoint",
-        help="embed the videos first, into OUT/index: a run, or its checkpoint",
-    )
-    add_options(parser, "--config", "--device", "--labels")
-    parser.add_argument("--column", metavar="NAME", help="of features, if the table has several")
-    parser.add_argument("--classes", metavar="FILE", help="names of its labels, one per line")
-    parser.add_argument(
+    add("--out", "folder of the lists, the report and the page", required=True)
+    add("--keep LIST", "list to keep (default: OUT/keep.txt)")
+    add("--checkpoint", "embed the videos first, into OUT/index: a run, or its checkpoint")
+    add.shared("--config", "--device", "--labels")
+    add("--column NAME", "of features, if the table has several")
+    add("--classes FILE", "names of its labels, one per line")
+    add(
         "--duplicates",
+        "what decides on near-duplicates: frames (default), features alone (no video is "
+        "opened), or none: they are not searched",
         choices=(FRAMES, FEATURES, NONE),
         default=FRAMES,
-        help="what decides on near-duplicates: frames (default), features alone (no video is "
-        "opened), or none: they are not searched",
     )
-    parser.add_argument(
-        "--similarity",
-        type=number(float, above=0, most=1),
-        metavar="X",
-        help="smallest of near-duplicates (default: "
+    add(
+        "--similarity X",
+        "smallest of near-duplicates (default: "
         + ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
         + ")",
+        number(float, above=0, most=1),
     )
-    parser.add_argument(
-        "--neighbours", type=number(int, 1), default=20, metavar="K",
-        help="nearest videos that each is compared with (default: 20)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--drop-outliers", action="store_true", help="leave outliers out of the list to keep"
+    add(
+        "--neighbours K",
+        "nearest videos that each is compared with (default: 20)",
+        number(int, 1),
+        default=20,
     )
-    parser.add_argument(
-        "--subset",
-        type=number(int, 0),
-        default=0,
-        metavar="K",
-        help="list the K most diverse videos",
-    )
-    parser.add_argument(
-        "--clusters", type=number(int, 1), default=20, metavar="K", help="default: 20"
-    )
-    parser.add_argument("--seed", type=number(int, 0), default=0, help="of the clusters")
-    parser.add_argument(
+    add("--drop-outliers", "leave outliers out of the list to keep", bool)
+    add("--subset K", "list the K most diverse videos", number(int, 0), default=0)
+    add("--clusters K", "default: 20", number(int, 1), default=20)
+    add("--seed", "of the clusters", number(int, 0), default=0)
+    add(
         "--workers",
-        type=number(int, 0),
+        "processes that decode and compare; 0 for none besides this one (default: all cores)",
+        number(int, 0),
         default=usable_cores(),
-        help="processes that decode and compare; 0 for none besides this one (default: all cores)",
     )
-    parser.add_argument("--no-page", action="store_true", help="do not write the page")
-    return parser.parse_args(argv)
-
-
-@command(interrupted="interrupted; nothing was written but features, which a next run uses")
-def main(argv: Sequence[str] | None = None) -> int:
-    """Curate; returns the exit status."""
-    args = parse_args(argv)
-    check(args)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.curation.curate import CurateOptions, curate
-    from sce_video.curation.write import write_curation, write_curation_page
-    from sce_video.find.stored_features import read_videos
-
-    options = CurateOptions(
-        duplicates=args.duplicates,
-        similarity=args.similarity,
-        neighbours=args.neighbours,
-        drop_outliers=args.drop_outliers,
-        subset=args.subset,
-        clusters=args.clusters,
-        seed=args.seed,
-        workers=args.workers,
-    )
-    out = Path(args.out)
-    source = args.source if args.checkpoint is None else embedded(args)
-    videos = read_videos(source, args.labels, args.classes, args.column)
-    # After the reading: a wrong source leaves no folder behind.
-    out.mkdir(parents=True, exist_ok=True)
-    with progress_bars() as count:
-        found = curate(videos, options, folder=out, on_video=count)
-    report = write_curation(found, out, args.keep)
-    if not args.no_page:
-        write_curation_page(out / _PAGE, found, report)
-    print(describe(found, report, out, not args.no_page))
-    return 1 if found.duplicates.unread else 0
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    add("--no-page", "do not write the page", bool)
+    args = parser.parse_args(argv)
     if args.similarity is not None and args.duplicates == NONE:
         raise ValueError("similarity is that of near-duplicates, which are not searched")
     if args.classes is not None and args.labels is None:
         raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
-    for path in filter(None, (args.labels, args.classes)):
-        check_exists(path, "file")
+    check_exists(args.labels, "file")
+    check_exists(args.classes, "file")
     has_index = any(Path(args.source, name).exists() for name in ("features.npz", "features.lance"))
     folder = os.path.isdir(args.source) and not is_table(args.source)
     if args.checkpoint is None:
@@ -157,18 +109,32 @@ def check(args: argparse.Namespace) -> None:
                 "videos in it, a network (--checkpoint RUN)"
             )
         check_exists(args.source, "index, feature file or table")
-        return
+        return args
     if args.column is not None:
         raise ValueError("--column names features that exist, --checkpoint makes new ones")
     if folder and has_index:
         raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
     check_videos(args.source)
     check_run(args.checkpoint)
+    return args
 
 
-@contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, bool], None]]:
-    """A function that counts a video of a total in a bar for each thing that is done."""
+@command(interrupted="interrupted; nothing was written but features, which a next run uses")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Curate; returns the exit status."""
+    args = parse_args(argv)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.curation.curate import CurateOptions, curate
+    from sce_video.curation.write import write_curation, write_curation_page
+    from sce_video.find.stored_features import read_videos
+
+    options = chosen(CurateOptions, args)
+    out, source = Path(args.out), args.source
+    if args.checkpoint is not None:
+        source = _embed(args, out / _INDEX)
+    videos = read_videos(source, args.labels, args.classes, args.column)
+    # After the reading: a wrong source leaves no folder behind.
+    out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         bars: dict[str, Callable[[int, bool], None]] = {}
 
@@ -178,24 +144,27 @@ def progress_bars() -> Iterator[Callable[[str, int, bool], None]]:
                 bars[what] = stack.enter_context(progress_bar(what))
             bars[what](total, failed)
 
-        yield count
+        found = curate(videos, options, folder=out, on_video=count)
+    report = write_curation(found, out, args.keep)
+    if not args.no_page:
+        write_curation_page(out / _PAGE, found, report)
+    print(describe(found, report, out, not args.no_page))
+    return 1 if found.duplicates.unread else 0
 
 
-def embedded(args: argparse.Namespace) -> str:
+def _embed(args: argparse.Namespace, folder: Path) -> str:
     """Embed a folder of videos; returns the folder of the index."""
     from sce_video.find.index import build_index
     from sce_video.inference.embed import EmbedOptions
     from sce_video.inference.model import load_model
 
     model = load_model(args.checkpoint, args.config, args.device)
-    folder = os.path.join(args.out, _INDEX)
-    options = EmbedOptions(num_workers=args.workers)
     with progress_bar("embedding") as count:
         build_index(
-            *(model, args.source, folder, options),
+            *(model, args.source, str(folder), EmbedOptions(num_workers=args.workers)),
             on_video=lambda done, total, reason: count(total, bool(reason)),
         )
-    return folder
+    return str(folder)
 
 
 def describe(found: Curation, report: dict, out: Path, page: bool) -> str:

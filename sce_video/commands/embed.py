@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_config_changes,
-    add_options,
     check_exists,
     check_run,
     check_videos,
@@ -40,51 +39,53 @@ from sce_video.utils.storage import path_or_url
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="A feature of every video in a folder, a table or a config's data.")
-    parser.add_argument(
+    add = Options(parser)
+    add(
         "videos",
-        nargs="?",
-        help="folder, sub-folders too; or a table (v.lance); with --windows also a video; with "
+        "folder, sub-folders too; or a table (v.lance); with --windows also a video; with "
         "--config the default is its data",
+        nargs="?",
     )
-    parser.add_argument(
+    add(
         "--checkpoint",
-        required=True,
-        type=path_or_url,
-        help="folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
+        "folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
         f"of transformers: hf:FOLDER, hf:OWNER/MODEL; or '{RANDOM}' with --config",
+        path_or_url,
+        required=True,
     )
-    parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file or URL")
-    parser.add_argument(
-        "--config", help="config to run (default: the one inside the checkpoint, as data)"
-    )
-    data = parser.add_argument_group("data of a config")
-    data.add_argument(
+    add("--out FILE.npz", "output file or URL", required=True)
+    add("--config", "config to run (default: the one inside the checkpoint, as data)")
+    data = add.group("data of a config")
+    data(
         "--part",
+        "the test set, the gallery of a retrieval recipe (bank), or the training set",
         choices=["test", "bank", "train"],
         default="test",
-        help="the test set, the gallery of a retrieval recipe (bank), or the training set",
     )
-    data.add_argument("--ann-file", metavar="LIST", help="annotation list, of videos in VIDEOS")
-    add_options(data, "--backend")
-    add_config_changes(data, "test_dataloader.num_workers=8")
-    where = parser.add_argument_group("processes")
-    where.add_argument(
+    data("--ann-file LIST", "annotation list, of videos in VIDEOS")
+    data.shared("--backend")
+    data.changes("test_dataloader.num_workers=8")
+    where = add.group("processes")
+    where(
         "--workers",
-        type=number(int, 0),
-        help="that decode and embed, of each rank; 0 for none besides this one (default: "
+        "that decode and embed, of each rank; 0 for none besides this one (default: "
         "num_workers of the config, at most one per core; with --ray the whole cluster)",
+        number(int, 0),
     )
-    add_options(where, "--ray", "--processes-per-gpu", "--launcher")
-    windows = parser.add_argument_group("windows")
-    add_options(windows, "--windows", "--stride", "--shots")
-    windows.add_argument("--clips", type=number(int, 1), default=4, help="per window (default: 4)")
-    windows.add_argument("--crops", type=int, choices=(1, 3), default=1, help="per clip")
-    add_options(windows, "--device")
+    where.shared("--ray", "--processes-per-gpu", "--launcher")
+    windows = add.group("windows")
+    windows.shared("--windows", "--stride", "--shots")
+    windows("--clips", "per window (default: 4)", number(int, 1), default=4)
+    windows("--crops", "per clip", int, choices=(1, 3), default=1)
+    windows.shared("--device")
     return parser.parse_args(argv)
 
 
-def check(args: argparse.Namespace, windows: Windows | None) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+@command(interrupted="interrupted; the same command resumes from here")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Embed; returns the exit status."""
+    args = parse_args(argv)
+    windows = given_windows(args)
     if args.config is not None:
         find_recipe(args.config)
     if args.videos is None and (args.config is None or windows is not None):
@@ -98,16 +99,8 @@ def check(args: argparse.Namespace, windows: Windows | None) -> None:
         check_exists(args.ann_file, "file or folder")
     if args.checkpoint != RANDOM or args.config is None:
         check_run(args.checkpoint)
-
-
-@command(interrupted="interrupted; the same command resumes from here")
-def main(argv: Sequence[str] | None = None) -> int:
-    """Embed; returns the exit status."""
-    args = parse_args(argv)
-    windows = given_windows(args)
-    check(args, windows)
     if windows is not None:
-        return run_windows(args, windows)
+        return _embed_windows(args, windows)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.inference.encoders.run import run_of_model
     from sce_video.inference.stored_test import stored_test
@@ -118,18 +111,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if checkpoint != RANDOM:
         # A model of transformers becomes a run in the cache.
         checkpoint = newest_checkpoint(run_of_model(checkpoint))
+    same = ("part", "ann_file", "backend", "cfg_options", "launcher")
     names = ("workers", "ray", "processes_per_gpu")
     with output_file(args.out) as out:
         cfg = launch.extraction_config(
             args.config or stored_test(checkpoint),
             checkpoint,
             out,
-            part=args.part,
+            **{name: getattr(args, name) for name in same},
             data_root=args.videos,
-            ann_file=args.ann_file,
-            backend=args.backend,
-            cfg_options=args.cfg_options,
-            launcher=args.launcher,
             processes={name: getattr(args, name) for name in names},
         )
         launch.test(cfg)
@@ -137,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run_windows(args: argparse.Namespace, windows: Windows) -> int:
+def _embed_windows(args: argparse.Namespace, windows: Windows) -> int:
     """Embed windows; returns 1 if some of them are missing."""
     from sce_video.inference.embed import EmbedOptions
     from sce_video.inference.model import load_model
@@ -147,7 +137,6 @@ def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
         count, problems = embed_to_file(model, args.videos, out, windows, options)
-    print(
-        "\n".join(map(printable, [f"{args.out}: {count} {windows}", *("  " + p for p in problems)]))
-    )
+    lines = [f"{args.out}: {count} {windows}", *(f"  {problem}" for problem in problems)]
+    print("\n".join(map(printable, lines)))
     return 1 if problems else 0

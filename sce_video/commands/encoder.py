@@ -9,51 +9,48 @@ run takes it then; `hf:MODEL` in place of RUN is the same with the model's own s
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import Parser, check_run, number
+from sce_video.commands.arguments import Options, Parser, check_run, number
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints
 
-if TYPE_CHECKING:
-    from sce_video.inference.encoders.run import ImportedEncoder
-
 #: Of :mod:`sce_video.models.backbones.hf_encoder`, whose import takes seconds.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Import and print what was found; returns the exit status."""
     parser = Parser(description="A model of transformers as the folder of a run.")
-    parser.add_argument("model", metavar="MODEL", help="folder of a model, or owner/model")
-    parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
-    parser.add_argument("--pool", choices=POOLS, help="default: the model's own")
-    parser.add_argument(
-        "--frames", type=number(int, 1), help="frames of a clip (default: the model's own)"
-    )
-    parser.add_argument(
-        "--fps",
-        type=number(float, above=0),
-        help="frames per second of a clip (default: the model's own)",
-    )
-    parser.add_argument(
-        "--recipe",
+    add = Options(parser)
+    add("model MODEL", "folder of a model, or owner/model")
+    add("--out RUN", "folder of the run", Path, required=True)
+    add("--pool", "default: the model's own", choices=POOLS)
+    add("--frames", "frames of a clip (default: the model's own)", number(int, 1))
+    add("--fps", "frames per second of a clip (default: the model's own)", number(float, above=0))
+    add(
+        "--recipe CONFIG",
+        "also write these recipes with this encoder in place of their network",
         nargs="+",
         default=[],
-        metavar="CONFIG",
-        help="also write these recipes with this encoder in place of their network",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if any(path.name != "epoch_0.pth" for path in find_checkpoints(args.out)):
+        raise ValueError(f"{args.out} holds a training: give another folder (--out)")
+    check_run(MODEL_PREFIX + args.model.removeprefix(MODEL_PREFIX))
+    for recipe in args.recipe:
+        find_recipe(recipe)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.inference.encoders.run import import_encoder, write_recipe
 
-
-def describe(imported: ImportedEncoder) -> list[str]:
-    """Lines for the terminal."""
+    imported = import_encoder(
+        args.model, args.out, pool=args.pool, frames=args.frames, fps=args.fps
+    )
     settings = imported.settings
     clip = "spread over the whole video"
     if settings.clip_duration is not None:
@@ -68,25 +65,7 @@ def describe(imported: ImportedEncoder) -> list[str]:
         lines.append(f"  {imported.unused} weights of other parts (decoder, classifier) left out")
     if imported.has_text:
         lines.append("  has a text encoder: sce-video search --text WORDS --index INDEX")
-    return lines
-
-
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Import and print what was found; returns the exit status."""
-    args = parse_args(argv)
-    if any(path.name != "epoch_0.pth" for path in find_checkpoints(args.out)):
-        raise ValueError(f"{args.out} holds a training: give another folder (--out)")
-    check_run(MODEL_PREFIX + args.model.removeprefix(MODEL_PREFIX))
-    for recipe in args.recipe:
-        find_recipe(recipe)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.inference.encoders.run import import_encoder, write_recipe
-
-    imported = import_encoder(
-        args.model, args.out, pool=args.pool, frames=args.frames, fps=args.fps
-    )
-    print("\n".join(map(printable, describe(imported))))
+    print("\n".join(map(printable, lines)))
     for recipe in args.recipe:
         path = write_recipe(
             recipe, args.out, imported.backbone, imported.settings, imported.checkpoint

@@ -19,12 +19,10 @@ import argparse
 import os
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_options,
-    add_workers_option,
     check_exists,
     check_index,
     check_run,
@@ -32,11 +30,9 @@ from sce_video.commands.arguments import (
     progress_bar,
     shown_failures,
 )
+from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
-
-if TYPE_CHECKING:
-    from sce_video.interop.export import ExportReport
 
 #: Of :mod:`sce_video.interop.export`, whose import takes seconds.
 NETWORK_FORMATS, FORMATS = ("pretrained", "onnx", "program"), ("parquet", "projector", "fiftyone")
@@ -55,36 +51,23 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = Parser(
         description="Export a network to another runtime, or videos with features to a viewer."
     )
-    parser.add_argument(
-        "source", help="run or checkpoint; of the viewers, an index or a feature file (.npz)"
-    )
+    add = Options(parser)
+    add("source", "run or checkpoint; of the viewers, an index or a feature file (.npz)")
     parser.add_argument("--to", required=True, choices=[*NETWORK_FORMATS, *FORMATS])
-    parser.add_argument("--out", required=True, help="file or folder; must not exist")
-    parser.add_argument(
-        "--config", help="of a network whose checkpoint contains none, as converted files"
+    add("--out", "file or folder; must not exist", required=True)
+    add("--config", "of a network whose checkpoint contains none, as converted files")
+    add.shared("--labels")
+    add(
+        "--classes FILE",
+        "names of its labels, one per line (default: the file "
+        "LIST_classes.txt beside it, if there is one)",
     )
-    add_options(parser, "--labels")
-    parser.add_argument(
-        "--classes", metavar="FILE", help="names of its labels, one per line (default: the file "
-        "LIST_classes.txt beside it, if there is one)"
-    )  # fmt: skip
-    parser.add_argument(
-        "--thumbnail",
-        type=number(int, 0, most=1024),
-        default=128,
-        metavar="PX",
-        help="longest side (default: 128)",
-    )
-    parser.add_argument("--no-thumbnails", action="store_true", help="do not open the videos")
-    parser.add_argument(
-        "--neighbours",
-        type=number(int, 0, most=1024),
-        default=10,
-        metavar="K",
-        help="of each video (default: 10)",
-    )
-    parser.add_argument("--no-embedding", action="store_true", help="leave out the features")
-    add_workers_option(parser, "processes that read thumbnails")
+    add("--thumbnail PX", "longest side (default: 128)", number(int, 0, most=1024), default=128)
+    add("--no-thumbnails", "do not open the videos", bool)
+    add("--neighbours K", "of each video (default: 10)", number(int, 0, most=1024), default=10)
+    add("--no-embedding", "leave out the features", bool)
+    workers = "processes that read thumbnails (default: one per core, at most 8)"
+    add("--workers", workers, number(int, 0), default=min(8, usable_cores()))
     return parser.parse_args(argv)
 
 
@@ -92,36 +75,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Export; returns the exit status."""
     args = parse_args(argv)
-    check(args)
-    if args.to in NETWORK_FORMATS:
-        return export_a_network(args)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.interop.export import export
-
-    with progress_bar("reading thumbnails") as count:
-        report = export(
-            args.source,
-            args.to,
-            args.out,
-            labels=args.labels,
-            class_file=args.classes or class_file_beside(args.labels),
-            thumbnail_side=0 if args.no_thumbnails else args.thumbnail,
-            num_neighbours=args.neighbours,
-            with_embedding=not args.no_embedding,
-            workers=args.workers,
-            on_video=count,
-        )
-    print(describe(report, args))
-    return 1 if report.failures else 0
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise an error of the user for options or paths that cannot be meant."""
     if os.path.lexists(args.out):
         raise FileExistsError(f"{args.out} exists: remove it, or give another --out")
     if args.to in NETWORK_FORMATS:
-        check_run(args.source)
-        return
+        return _export_network(args)
     if args.config is not None:
         raise ValueError(f"--config is for networks, not for --to {args.to}")
     if args.no_embedding and args.to == "projector":
@@ -130,19 +87,46 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"a parquet file must end in .parquet to be read as one, got {args.out!r}")
     if args.classes is not None and args.labels is None:
         raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
-    for path, what in (
-        (args.source, "index or feature file"),
-        (args.labels, "annotation file"),
-        (args.classes, "file of class names"),
-    ):
-        if path is not None:
-            check_exists(path, what)
+    check_exists(args.source, "index or feature file")
+    check_exists(args.labels, "annotation file")
+    check_exists(args.classes, "file of class names")
     if os.path.isdir(args.source):
         check_index(args.source)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.interop.export import export
+
+    beside = f"{os.path.splitext(args.labels or '')[0]}_classes.txt"
+    class_file = args.classes or (beside if args.labels and os.path.isfile(beside) else None)
+    with progress_bar("reading thumbnails") as count:
+        report = export(
+            args.source,
+            args.to,
+            args.out,
+            labels=args.labels,
+            class_file=class_file,
+            thumbnail_side=0 if args.no_thumbnails else args.thumbnail,
+            num_neighbours=args.neighbours,
+            with_embedding=not args.no_embedding,
+            workers=args.workers,
+            on_video=count,
+        )
+    lines = [
+        f"{report.path}: {report.videos} videos, {report.labelled} with a label, map by "
+        f"{report.map_name}, {len(report.failures)} without a thumbnail"
+    ]
+    lines += report.notes
+    lines += shown_failures(report.failures)
+    columns = " --neighbors neighbors" * (args.neighbours > 0 and report.videos > 1)
+    columns += " --image thumbnail" * (args.thumbnail > 0 and not args.no_thumbnails)
+    out = repr(str(report.path)) if args.to == "fiftyone" else shlex.quote(str(report.path))
+    lines.append("next: " + _NEXT[args.to].format(out=out, columns=columns))
+    print("\n".join(map(printable, lines)))
+    return 1 if report.failures else 0
 
 
-def export_a_network(args: argparse.Namespace) -> int:
+def _export_network(args: argparse.Namespace) -> int:
     """Export a network and say what was written; returns the exit status."""
+    check_run(args.source)
     # Imported here: the formats of viewers need no network.
     from sce_video.interop.export.networks import export_network
     from sce_video.interop.pretrained import load_network
@@ -158,26 +142,3 @@ def export_a_network(args: argparse.Namespace) -> int:
     lines.append("next: " + _NEXT[args.to].format(out=shlex.quote(str(report.path))))
     print("\n".join(map(printable, lines)))
     return 0
-
-
-def class_file_beside(labels: str | None) -> str | None:
-    """The class names beside a list: of labels.txt, labels_classes.txt."""
-    if labels is None:
-        return None
-    beside = f"{os.path.splitext(labels)[0]}_classes.txt"
-    return beside if os.path.isfile(beside) else None
-
-
-def describe(report: ExportReport, args: argparse.Namespace) -> str:
-    """Text for the terminal: what was written and what shows it."""
-    lines = [
-        f"{report.path}: {report.videos} videos, {report.labelled} with a label, map by "
-        f"{report.map_name}, {len(report.failures)} without a thumbnail"
-    ]
-    lines += report.notes
-    lines += shown_failures(report.failures)
-    columns = " --neighbors neighbors" * (args.neighbours > 0 and report.videos > 1)
-    columns += " --image thumbnail" * (args.thumbnail > 0 and not args.no_thumbnails)
-    out = repr(str(report.path)) if args.to == "fiftyone" else shlex.quote(str(report.path))
-    lines.append("next: " + _NEXT[args.to].format(out=out, columns=columns))
-    return "\n".join(map(printable, lines))

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_options,
     check_run,
     check_videos,
     given_windows,
@@ -31,65 +31,47 @@ from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 
-if TYPE_CHECKING:
-    from sce_video.find.index import IndexReport, VideoIndex
-    from sce_video.inference.embed import EmbedOptions
-
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
 _PER_GPU = 8  # processes of this machine
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The command line; an error for options or paths that cannot be meant."""
     parser = Parser(description="build or update the index of a folder")
-    parser.add_argument("dir", help="folder of videos, sub-folders too; or a table (v.lance)")
-    parser.add_argument(
+    add = Options(parser)
+    add("dir", "folder of videos, sub-folders too; or a table (v.lance)")
+    add(
         "--checkpoint",
-        help="pretrained or finetuned checkpoint, or the folder of a run, or a model of "
+        "pretrained or finetuned checkpoint, or the folder of a run, or a model of "
         "transformers (hf:FOLDER, hf:OWNER/MODEL); an update needs none: the index names its own",
     )
-    parser.add_argument("--out", required=True, help="folder of the index")
-    add_options(parser, "--config")
-    parser.add_argument(
-        "--clips", type=number(int, 1), help="clips per video (default: those of the index, else 4)"
-    )
-    parser.add_argument(
-        "--crops", type=int, choices=(1, 3), help="crops per clip (default: likewise, else 1)"
-    )
-    add_options(parser, "--windows", "--stride", "--shots")
-    parser.add_argument(
+    add("--out", "folder of the index", required=True)
+    add.shared("--config")
+    add("--clips", "clips per video (default: those of the index, else 4)", number(int, 1))
+    add("--crops", "crops per clip (default: likewise, else 1)", int, choices=(1, 3))
+    add.shared("--windows", "--stride", "--shots")
+    add(
         "--workers",
-        type=number(int, 0),
-        help="processes that decode and embed; 0 for none besides this one (default: one per core, "
+        "processes that decode and embed; 0 for none besides this one (default: one per core, "
         "at most 8 per GPU; with --ray the whole cluster)",
+        number(int, 0),
     )
-    add_options(parser, "--timeout", "--max-views", "--ray", "--processes-per-gpu")
-    parser.add_argument("--rebuild", action="store_true", help="discard the existing index")
-    parser.add_argument(
-        "--retry-failed", action="store_true", help="try unreadable files again, even if unchanged"
-    )
-    parser.add_argument(
+    add.shared("--timeout", "--max-views", "--ray", "--processes-per-gpu")
+    add("--rebuild", "discard the existing index", bool)
+    add("--retry-failed", "try unreadable files again, even if unchanged", bool)
+    add(
         "--table",
-        action="store_true",
-        help="keep the features in a Lance table, for millions of videos; an index that exists is "
+        "keep the features in a Lance table, for millions of videos; an index that exists is "
         "moved there, and stays (pip install 'sce-video[lance]')",
+        bool,
     )
-    parser.add_argument(
-        "--approximate",
-        action="store_true",
-        help="search the table by a vector index (default: above 200,000 videos)",
+    add("--approximate", "search the table by a vector index (default: above 200,000 videos)", bool)
+    add(
+        "--column NAME",
+        "of a table of videos: also write the features into its column feature_NAME",
     )
-    parser.add_argument(
-        "--column",
-        metavar="NAME",
-        help="of a table of videos: also write the features into its column feature_NAME",
-    )
-    add_options(parser, "--device")
-    return parser.parse_args(argv)
-
-
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    add.shared("--device")
+    args = parser.parse_args(argv)
     if args.column is not None and not is_table(args.dir):
         raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
     check_videos(args.dir)
@@ -98,25 +80,34 @@ def check(args: argparse.Namespace) -> None:
         check_run(args.checkpoint)
     elif args.rebuild or not any(Path(args.out).glob("features*")):
         raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
+    return args
 
 
 @command(interrupted=INTERRUPTED)
 def main(argv: Sequence[str] | None = None) -> int:
     """Build or update an index and print what was done; returns the exit status."""
     args = parse_args(argv)
-    check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     import numpy as np
 
     from sce_video.find.index import build_index, find_store, read_index
     from sce_video.find.search import model_of_index
     from sce_video.find.table_store import write_feature_column
+    from sce_video.inference.embed import EmbedOptions
     from sce_video.inference.model import load_model
 
     stored = None
     if not args.rebuild and find_store(Path(args.out)) is not None:
         stored = read_index(args.out, root=args.dir)
-    options = index_options(args, stored)
+    options = EmbedOptions() if stored is None else stored.options
+    views = {"num_clips": args.clips, "num_crops": args.crops}
+    options = replace(
+        options,
+        **{name: value for name, value in views.items() if value is not None},
+        max_views=args.max_views,
+        timeout=args.timeout,
+        num_workers=_default_workers(args) if args.workers is None else args.workers,
+    )
     windows = given_windows(args, None if stored is None else stored.windows)
     if args.column is not None and windows is not None:
         raise ValueError("--column holds a feature of each whole video: give it without --windows")
@@ -141,7 +132,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             approximate=args.approximate,
             windows=windows,
         )
-    print(describe(report, args.out))
+    rows = "" if report.windows is None else f"{report.windows} windows of "
+    lines = [
+        f"{args.out}: {rows}{report.videos} videos in the index, "
+        f"{len(report.failures)} unreadable files",
+        f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
+        f"{report.dropped} dropped",
+    ]
+    if report.incomplete:
+        lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
+    problems = [*report.failures, *report.incomplete]
+    lines += shown_failures(problems, f", in {os.path.join(args.out, 'index.json')}")
+    print("\n".join(map(printable, lines)))
     if args.column is not None:
         index = read_index(args.out, root=args.dir)
         features = index.features[np.arange(len(index))]
@@ -151,21 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
-    """The options of the command line, over the views of the existing index."""
-    from sce_video.inference.embed import EmbedOptions
-
-    defaults = EmbedOptions() if stored is None else stored.options
-    return EmbedOptions(
-        num_clips=defaults.num_clips if args.clips is None else args.clips,
-        num_crops=defaults.num_crops if args.crops is None else args.crops,
-        max_views=args.max_views,
-        num_workers=default_workers(args) if args.workers is None else args.workers,
-        timeout=args.timeout,
-    )
-
-
-def default_workers(args: argparse.Namespace) -> int:
+def _default_workers(args: argparse.Namespace) -> int:
     """Processes without ``--workers``; 0 on a cluster stands for all of it."""
     if args.ray is not None:
         return 0
@@ -177,19 +165,3 @@ def default_workers(args: argparse.Namespace) -> int:
         return usable_cores()
     gpus = 1 if ":" in (args.device or "") else torch.cuda.device_count()
     return min(usable_cores(), _PER_GPU * gpus)
-
-
-def describe(report: IndexReport, out: str) -> str:
-    """Text for the terminal: what a run did."""
-    rows = "" if report.windows is None else f"{report.windows} windows of "
-    lines = [
-        f"{out}: {rows}{report.videos} videos in the index, "
-        f"{len(report.failures)} unreadable files",
-        f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
-        f"{report.dropped} dropped",
-    ]
-    if report.incomplete:
-        lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
-    problems = [*report.failures, *report.incomplete]
-    lines += shown_failures(problems, f", in {os.path.join(out, 'index.json')}")
-    return "\n".join(map(printable, lines))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_options,
     check_exists,
     check_run,
     class_names_of,
@@ -29,7 +29,6 @@ from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 
 if TYPE_CHECKING:
-    from sce_video.inference.classifier import VideoClassifier
     from sce_video.pages.cell_maps import MapStrip
 
 #: Of :mod:`sce_video.inference.cell_maps`, whose import takes seconds.
@@ -38,55 +37,84 @@ MEAN, BEST = "mean", "best"
 _FORMATS = (".png", ".html")
 
 
+def _cell(text: str) -> str | tuple[int, int]:
+    """``mean``, ``best``, or row and column of ``2,3``."""
+    if text in (MEAN, BEST):
+        return text
+    matched = re.fullmatch(r"(\d{1,4}),(\d{1,4})", text)
+    if matched is None:
+        raise argparse.ArgumentTypeError(
+            f"must be {MEAN}, {BEST} or a row and a column as 2,3: got {text!r}"
+        )
+    return int(matched[1]), int(matched[2])
+
+
+def _limits(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        message = f"must be LOW,HIGH, for example 0,1: got {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+    return low, high
+
+
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """The command line; ValueError for options that do not belong together."""
     parser = Parser(
         description="Where a network looks: which cells of the frames speak for a class, or "
         "resemble a frame of another video."
     )
-    parser.add_argument("checkpoint", help="checkpoint, or folder of a run (its newest one)")
-    parser.add_argument("videos", nargs="*", help="videos or images to explain the class of")
-    parser.add_argument("--query", metavar="FILE", help="video or image whose frame is searched")
-    parser.add_argument("--key", metavar="FILE", help="video or image in which it is searched")
-    parser.add_argument("--out", required=True, type=Path, help="look.png or look.html")
-    parser.add_argument("--class", dest="class_name", metavar="NAME", help="default: the predicted")
-    parser.add_argument(
-        "--frame", type=number(int, 0), help="frame of the query's clip (default: the middle)"
-    )
-    parser.add_argument(
-        "--cell",
-        default=MEAN,
-        metavar="Y,X",
-        help=f"row and column of a cell of that frame; {MEAN}: the mean of all (default); {BEST}: "
+    add = Options(parser)
+    add("checkpoint", "checkpoint, or folder of a run (its newest one)")
+    add("videos", "videos or images to explain the class of", nargs="*")
+    add("--query FILE", "video or image whose frame is searched")
+    add("--key FILE", "video or image in which it is searched")
+    add("--out", "look.png or look.html", Path, required=True)
+    add("--class NAME", "default: the predicted", dest="class_name")
+    add("--frame", "frame of the query's clip (default: the middle)", number(int, 0))
+    add(
+        "--cell Y,X",
+        f"row and column of a cell of that frame; {MEAN}: the mean of all (default); {BEST}: "
         "all, of which the most similar counts",
+        _cell,
+        default=MEAN,
     )
-    parser.add_argument(
-        "--clips",
-        type=number(int, 1),
-        help="clips of each video or of the key (default: the centre one)",
-    )
-    parser.add_argument(
-        "--at", type=number(float, 0), metavar="S", help="second of the clip (of the query)"
-    )
-    parser.add_argument(
-        "--size", type=number(int, 1), help="pixels of the frames (default: those of the test)"
-    )
-    parser.add_argument(
-        "--frames", type=number(int, 1), default=8, help="frames shown of a clip (default: 8)"
-    )
-    parser.add_argument(
-        "--scale", metavar="LOW,HIGH", help="values of the darkest and the brightest colour"
-    )
-    parser.add_argument("--classes", metavar="FILE", help="class names, if the checkpoint has none")
-    add_options(parser, "--config", "--device")
-    return parser.parse_args(argv)
+    add("--clips", "clips of each video or of the key (default: the centre one)", number(int, 1))
+    add("--at S", "second of the clip (of the query)", number(float, 0))
+    add("--size", "pixels of the frames (default: those of the test)", number(int, 1))
+    add("--frames", "frames shown of a clip (default: 8)", number(int, 1), default=8)
+    add("--scale LOW,HIGH", "values of the darkest and the brightest colour", _limits)
+    add("--classes FILE", "class names, if the checkpoint has none")
+    add.shared("--config", "--device")
+    args = parser.parse_args(argv)
+    if args.out.suffix.lower() not in _FORMATS:
+        raise ValueError(f"--out must end in {' or '.join(_FORMATS)}, got {str(args.out)!r}")
+    if (args.query is None) != (args.key is None):
+        raise ValueError("--query and --key belong together: give both, or videos without them")
+    if args.query is not None:
+        given = {"videos": args.videos, "--class": args.class_name, "--classes": args.classes}
+        wrong = [name for name, value in given.items() if value]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} explain a class: leave out --query and --key")
+    elif not args.videos:
+        raise ValueError(
+            "give videos to explain the class of, or --query FILE --key FILE to compare two"
+        )
+    elif args.frame is not None or args.cell != MEAN:
+        raise ValueError("--frame and --cell are of a query: give --query FILE --key FILE")
+    elif args.at is not None and args.clips is not None:
+        raise ValueError("--at chooses one clip: leave out --clips")
+    return args
 
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the maps; returns the exit status."""
     args = parse_args(argv)
-    _check(args)
+    check_run(args.checkpoint)
+    for path in (*args.videos, args.query, args.key):
+        check_exists(path, "video or image")
+    check_exists(args.classes, "file of class names")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.pages.cell_maps import Scale, common_scale, write_maps
 
@@ -96,46 +124,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         strips, quantity, grid, title = _look_for_frame(args)
     # One scale for all strips, so that colours can be compared.
-    limits = _limits(args.scale)
-    if limits is None:
+    if args.scale is None:
         scale = common_scale([s.maps for s in strips if s.maps is not None], quantity)
     else:
-        scale = Scale(*limits, quantity)
+        low, high = args.scale
+        scale = Scale(low, high, quantity)
     note = f"{grid}; colours from {scale.low:.3g} to {scale.high:.3g}, the same for all frames"
     write_maps(args.out, strips, scale, title, note)
-    for strip in strips:
-        print(printable(f"{strip.name}: {strip.note}"))
-    print(printable(grid))
-    for path, reason in failures:
-        print(printable(f"left out: {path}: {reason}"))
-    print(printable(f"written: {args.out}"))
+    lines = [f"{strip.name}: {strip.note}" for strip in strips]
+    lines += [grid, *(f"left out: {path}: {reason}" for path, reason in failures)]
+    print("\n".join(map(printable, [*lines, f"written: {args.out}"])))
     return 1 if failures else 0
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Raise ValueError for options that do not belong together."""
-    if args.out.suffix.lower() not in _FORMATS:
-        raise ValueError(f"--out must end in {' or '.join(_FORMATS)}, got {str(args.out)!r}")
-    if (args.query is None) != (args.key is None):
-        raise ValueError("--query and --key belong together: give both, or videos without them")
-    if args.query is None and not args.videos:
-        raise ValueError(
-            "give videos to explain the class of, or --query FILE --key FILE to compare two"
-        )
-    if args.query is not None:
-        given = {"videos": args.videos, "--class": args.class_name, "--classes": args.classes}
-        wrong = [name for name, value in given.items() if value]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)} explain a class: leave out --query and --key")
-    elif args.frame is not None or args.cell != MEAN:
-        raise ValueError("--frame and --cell are of a query: give --query FILE --key FILE")
-    if args.query is None and args.at is not None and args.clips is not None:
-        raise ValueError("--at chooses one clip: leave out --clips")
-    parse_cell(args.cell)
-    _limits(args.scale)
-    check_run(args.checkpoint)
-    for path in filter(None, (*args.videos, args.query, args.key, args.classes)):
-        check_exists(path, "video or image" if path != args.classes else "file of class names")
 
 
 def _look_for_class(
@@ -144,41 +143,34 @@ def _look_for_class(
     """Strips, the quantity of their maps, the grid and the title, for a classifier."""
     from sce_video.datasets import VideoDecodeError
     from sce_video.inference.cell_maps import class_activation
-    from sce_video.pages.cell_maps import activation_strips, describe_grid
-
-    classifier = _classifier(args)
-    strips, grid, names = [], "", []
-    # A network of images sees one frame of a clip: several clips show the video.
-    one_frame = classifier.settings.num_frames == 1 and args.at is None
-    num_clips = args.clips if args.clips is not None else args.frames if one_frame else 1
-    for path in args.videos:
-        try:
-            found = class_activation(
-                classifier, path, args.class_name, num_clips, args.at, args.size
-            )
-        except VideoDecodeError as error:
-            failures.append((path, error.reason))
-            continue
-        strips += activation_strips(classifier, found, args.frames)
-        grid = describe_grid(found.clips[0], found.maps[0].shape)
-        names.append(classifier.classes[found.label])
-    if not strips:
-        raise ValueError("none of the files can be decoded: " + "; ".join(map(": ".join, failures)))
-    shown = ", ".join(dict.fromkeys(names))
-    return strips, "added to the score", grid, f"What speaks for {shown}"
-
-
-def _classifier(args: argparse.Namespace) -> VideoClassifier:
     from sce_video.inference.classifier import NoClassifierError, load_classifier
+    from sce_video.pages.cell_maps import activation_strips, describe_grid
 
     try:
         names = class_names_of(args.classes)
-        return load_classifier(args.checkpoint, args.config, args.device, names)
+        classifier = load_classifier(args.checkpoint, args.config, args.device, names)
     except NoClassifierError as error:
         raise ValueError(
             f"{error}; or compare two videos with it: sce-video look {args.checkpoint} --query "
             "FILE --key FILE"
         ) from None
+    strips, grid, shown = [], "", []
+    # A network of images sees one frame of a clip: several clips show the video.
+    one_frame = classifier.settings.num_frames == 1 and args.at is None
+    clips = args.clips or (args.frames if one_frame else 1)
+    for path in args.videos:
+        try:
+            found = class_activation(classifier, path, args.class_name, clips, args.at, args.size)
+        except VideoDecodeError as error:
+            failures.append((path, error.reason))
+            continue
+        strips += activation_strips(classifier, found, args.frames)
+        grid = describe_grid(found.clips[0], found.maps[0].shape)
+        shown.append(classifier.classes[found.label])
+    if not strips:
+        raise ValueError("none of the files can be decoded: " + "; ".join(map(": ".join, failures)))
+    title = f"What speaks for {', '.join(dict.fromkeys(shown))}"
+    return strips, "added to the score", grid, title
 
 
 def _look_for_frame(args: argparse.Namespace) -> tuple[list[MapStrip], str, str, str]:
@@ -188,44 +180,13 @@ def _look_for_frame(args: argparse.Namespace) -> tuple[list[MapStrip], str, str,
     from sce_video.pages.cell_maps import describe_grid, similarity_strips
 
     model = load_model(args.checkpoint, args.config, args.device)
-    one_frame = model.settings.num_frames == 1
+    clips = args.clips or (args.frames if model.settings.num_frames == 1 else 1)
     found = cell_similarity(
-        model,
-        args.query,
-        args.key,
-        args.frame,
-        parse_cell(args.cell),
-        num_clips=args.clips if args.clips is not None else args.frames if one_frame else 1,
+        *(model, args.query, args.key, args.frame, args.cell),
+        num_clips=clips,
         at=args.at,
         size=args.size,
     )
     grid = describe_grid(found.keys[0], found.maps[0].shape)
     strips = similarity_strips(found, args.frames)
     return strips, "cosine similarity", grid, "What resembles the marked frame"
-
-
-def parse_cell(text: str) -> str | tuple[int, int]:
-    """``mean``, ``best``, or row and column of ``2,3``.
-
-    Raises:
-        ValueError: something else.
-    """
-    if text in (MEAN, BEST):
-        return text
-    matched = re.fullmatch(r"(\d{1,4}),(\d{1,4})", text)
-    if matched is None:
-        raise ValueError(
-            f"--cell must be {MEAN}, {BEST} or a row and a column as 2,3: got {text!r}"
-        )
-    return int(matched[1]), int(matched[2])
-
-
-def _limits(text: str | None) -> tuple[float, float] | None:
-    """The two numbers of ``--scale``; None without it."""
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise ValueError(f"--scale must be LOW,HIGH, for example 0,1: got {text!r}") from None
-    return low, high

@@ -81,6 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         meant = f", meant {near[0]}?" if near else ""
         print(f"sce-video: error: no command {name!r}{meant} (sce-video --help)", file=sys.stderr)
         return 2
+    from sce_video.dependencies import check_dependencies  # takes longer than a page of help
+
+    try:
+        check_dependencies()
+    except ImportError as error:
+        print(f"sce-video: error: {error}", file=sys.stderr)
+        return 1
     module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
     try:

@@ -21,12 +21,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_options,
-    add_workers_option,
     check_exists,
     check_run,
     check_videos,
@@ -36,13 +34,10 @@ from sce_video.commands.arguments import (
     shown_failures,
 )
 from sce_video.datasets.sources import is_table
+from sce_video.jobs import usable_cores
 from sce_video.utils.command import INTERRUPTED, command
 from sce_video.utils.files import atomic_file
 from sce_video.utils.printable import printable
-
-if TYPE_CHECKING:
-    from sce_video.inference.classifier import VideoClassifier
-    from sce_video.inference.embed import EmbedOptions
 
 _VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
 
@@ -50,25 +45,20 @@ _VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="Classify new videos with a finetuned checkpoint.")
-    parser.add_argument(
-        "checkpoint", help="checkpoint of a finetuning, or the folder of its run (its newest one)"
-    )
-    parser.add_argument("videos", nargs="+", help="files, folders, tables (v.lance), URLs")
-    parser.add_argument("--csv", metavar="OUT", help="write a row per file instead of printing it")
-    parser.add_argument(
-        "--top", type=number(int, 1), default=3, help="classes per video (default: 3)"
-    )
-    parser.add_argument(
-        "--views",
-        metavar="CLIPSxCROPS",
-        help="views per video, for example 10x3 or 1x1, the fastest (default: those of the test "
+    add = Options(parser)
+    add("checkpoint", "checkpoint of a finetuning, or the folder of its run (its newest one)")
+    add("videos", "files, folders, tables (v.lance), URLs", nargs="+")
+    add("--csv OUT", "write a row per file instead of printing it")
+    add("--top", "classes per video (default: 3)", number(int, 1), default=3)
+    add(
+        "--views CLIPSxCROPS",
+        "views per video, for example 10x3 or 1x1, the fastest (default: those of the test "
         "pipeline in the checkpoint's config)",
     )
-    parser.add_argument(
-        "--classes", metavar="FILE", help="class names, one per line, if the checkpoint has none"
-    )
-    add_workers_option(parser, "decoding processes")
-    add_options(parser, "--timeout", "--max-views", "--config", "--device")
+    add("--classes FILE", "class names, one per line, if the checkpoint has none")
+    workers = "decoding processes (default: one per core, at most 8)"
+    add("--workers", workers, number(int, 0), default=min(8, usable_cores()))
+    add.shared("--timeout", "--max-views", "--config", "--device")
     return parser.parse_args(argv)
 
 
@@ -94,28 +84,6 @@ def find_videos(given: list[str]) -> list[str]:
     return paths
 
 
-def view_options(args: argparse.Namespace, classifier: VideoClassifier) -> EmbedOptions:
-    """The classifier's views, or those of ``--views``.
-
-    Raises:
-        ValueError: ``--views`` asks for clips of a network that sees one clip.
-    """
-    options = replace(
-        classifier.options,
-        num_workers=args.workers,
-        timeout=args.timeout,
-        max_views=args.max_views,
-    )
-    if args.views is None:
-        return options
-    clips, crops = map(int, args.views.split("x"))
-    if classifier.settings.clip_duration is None and clips != 1:
-        raise ValueError(
-            f"this network sees the whole video as one clip: --views 1x{crops}, not {args.views}"
-        )
-    return replace(options, num_clips=clips, num_crops=crops)
-
-
 @contextmanager
 def opened_csv(path: str | None, top: int) -> Iterator[Callable[..., object] | None]:
     """Writes a row of the CSV file, which is complete also if the run is interrupted."""
@@ -137,35 +105,18 @@ def opened_csv(path: str | None, top: int) -> Iterator[Callable[..., object] | N
         raise interrupted
 
 
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predict, print and write; returns the exit status."""
+    args = parse_args(argv)
     if args.views is not None and _VIEWS.fullmatch(args.views) is None:
         raise ValueError(
             f"--views must be CLIPSxCROPS with 1 or 3 crops, for example 10x3, got {args.views}"
         )
     for path in args.videos:
-        if os.path.isdir(path):
-            check_videos(path)
-        else:
-            check_exists(path, "video or folder")
-    if args.classes is not None:
-        check_exists(args.classes, "file of class names")
+        check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
+    check_exists(args.classes, "file of class names")
     check_run(args.checkpoint)
-
-
-def describe(args: argparse.Namespace, total: int, failures: list[tuple[str, str]]) -> str:
-    """The closing lines: how many files were classified, and those that could not be decoded."""
-    where = f", written to {args.csv}" if args.csv else ""
-    lines = [f"predict: {total - len(failures)} of {total} files classified{where}"]
-    lines += shown_failures(failures, f", in {args.csv}" if args.csv else "")
-    return "\n".join(map(printable, lines))
-
-
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Predict, print and write; returns the exit status."""
-    args = parse_args(argv)
-    check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.inference.classifier import load_classifier, top_classes
     from sce_video.inference.embed import iterate_embeddings
@@ -174,7 +125,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = find_videos(args.videos)
     names = class_names_of(args.classes)
     classifier = load_classifier(args.checkpoint, args.config, args.device, names)
-    options = view_options(args, classifier)
+    options = replace(
+        classifier.options,
+        **{"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views},
+    )
+    if args.views is not None:
+        clips, crops = map(int, args.views.split("x"))
+        if classifier.settings.clip_duration is None and clips != 1:
+            raise ValueError(
+                "this network sees the whole video as one clip: --views "
+                f"1x{crops}, not {args.views}"
+            )
+        options = replace(options, num_clips=clips, num_crops=crops)
     if not classifier.named:
         print(
             f"sce-video predict: {classifier.checkpoint} contains no class names (its training "
@@ -202,5 +164,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept = f"; {args.csv} has the videos so far" if args.csv else ""
         print(f"\nsce-video predict: interrupted{kept}", file=sys.stderr)
         return INTERRUPTED
-    print(describe(args, len(paths), failures), file=sys.stdout if args.csv else sys.stderr)
+    where = f", written to {args.csv}" if args.csv else ""
+    lines = [f"predict: {len(paths) - len(failures)} of {len(paths)} files classified{where}"]
+    lines += shown_failures(failures, f", in {args.csv}" if args.csv else "")
+    # Without --csv the standard output is the predictions alone.
+    print("\n".join(map(printable, lines)), file=sys.stdout if args.csv else sys.stderr)
     return int(len(failures) == len(paths))

@@ -23,37 +23,44 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from sce_video.commands.arguments import Parser
+from sce_video.commands.arguments import Options, Parser
 from sce_video.utils.command import command
 
 Arguments = argparse.Namespace
-#: Content of the official lists, and where each of their videos is.
-Found = tuple[Any, Any]
 
 
-def _find_clips(module: ModuleType, name: str, args: Arguments) -> Found:
-    """Of a set whose lists name its videos."""
-    downloads, read = module.SETS[name]
-    official = _with_samples(read(args.root, args.annotations), args)
-    return official, downloads.locate(args.root, official, args.videos)
+def _write_lists(official: Any, located: Any, args: Arguments) -> bool:
+    """Whether the counts of lists, whose files were located, are the published ones."""
+    from sce_video.data_tools.prepare.lists import PrepareOptions, prepare
+
+    return prepare(official, located, PrepareOptions(**_settings(args)))
 
 
-def _find_cut_clips(module: ModuleType, name: str, args: Arguments) -> Found | None:
-    """Of a set whose clips are cut from long videos; None after ``--segments``."""
-    from sce_video.data_tools.prepare.cut_clips import write_segments
+def _settings(args: Arguments) -> dict[str, Any]:
+    """Settings of PrepareOptions."""
+    names = ("root", "out", "workers", "time_limit", "ray", "keep_missing", "force")
+    return {"check": not args.no_check, **{name: getattr(args, name) for name in names}}
 
-    downloads, read, clips_of = module.SETS[name]
+
+def _clips(module: ModuleType, name: str, args: Arguments) -> bool | None:
+    """Of a set whose lists name its videos, or clips cut from them; None after ``--segments``."""
+    from sce_video.data_tools.prepare.official import class_balanced
+
+    downloads, read, *clips_of = module.SETS[name]
     official = read(args.root, args.annotations)
-    if args.segments:
+    if getattr(args, "segments", False):
         folder = args.videos or args.root / downloads.uncut
-        clips = clips_of(args.root, official, args.annotations)
-        print(write_segments((args.out or args.root) / "segments.csv", args.root, folder, clips))
+        clips = clips_of[0](args.root, official, args.annotations)
+        table = (args.out or args.root) / "segments.csv"
+        print(module.write_segments(table, args.root, folder, clips))
         return None
-    official = _with_samples(official, args)
-    return official, downloads.locate(args.root, official, args.videos)
+    if getattr(args, "samples", None) is not None:  # a smaller list, as SEVERE draws it
+        large = next(s for s in official.splits if s.list_name == f"train{_SAMPLED[name]}.txt")
+        official = replace(official, splits=(*official.splits, class_balanced(large, args.samples)))
+    return _write_lists(official, downloads.locate(args.root, official, args.videos), args)
 
 
-def _find_kinetics(module: ModuleType, name: str, args: Arguments) -> Found:
+def _kinetics(module: ModuleType, name: str, args: Arguments) -> bool:
     if args.k200_ids and not (args.k200 or args.k200_classes is not None):
         raise ValueError("--k200-ids needs --k200 or --k200-classes")
     parts = ("train", "val", "test") if args.test else ("train", "val")
@@ -64,14 +71,15 @@ def _find_kinetics(module: ModuleType, name: str, args: Arguments) -> Found:
             names = module.read_class_list(args.k200_classes, official.class_maps[0].names)
         ids = dict(zip(("train", "val"), args.k200_ids, strict=True)) if args.k200_ids else None
         official = module.add_k200(official, names, ids)
-    return official, module.locate_kinetics(args.root, official, args.videos)
+    return _write_lists(official, module.locate_kinetics(args.root, official, args.videos), args)
 
 
-def _find_ntu60(module: ModuleType, name: str, args: Arguments) -> Found:
-    return module.read_ntu60(args.root, args.videos)  # its file names are its lists
+def _ntu60(module: ModuleType, name: str, args: Arguments) -> bool:
+    official, located = module.read_ntu60(args.root, args.videos)  # its file names are its lists
+    return _write_lists(official, located, args)
 
 
-def _find_images(module: ModuleType, name: str, args: Arguments) -> Found:
+def _images(module: ModuleType, name: str, args: Arguments) -> bool:
     from sce_video.data_tools.prepare.official import locate_images
 
     if name == "imagenet":
@@ -79,7 +87,22 @@ def _find_images(module: ModuleType, name: str, args: Arguments) -> Found:
     else:
         official = module.read_tiny_imagenet(args.root)
         folder = module.tiny_imagenet_folder(args.root)
-    return official, locate_images(args.root, folder, official)
+    return _write_lists(official, locate_images(args.root, folder, official), args)
+
+
+def _ava(module: ModuleType, name: str, args: Arguments) -> bool:
+    names = ("annotations", "min_score", "videos", "frames", "skip_frameless", "unannotated")
+    options = module.AvaOptions(
+        **_settings(args),
+        **{name: getattr(args, name) for name in names},
+        detections=tuple(args.detections),
+        without_detections=args.no_detections,
+    )
+    return module.prepare_ava(options)
+
+
+def _transfer_set(module: ModuleType, name: str, args: Arguments) -> bool:
+    return module.prepare_transfer_set(name, module.PrepareOptions(**_settings(args)))
 
 
 class DataSet(NamedTuple):
@@ -87,28 +110,28 @@ class DataSet(NamedTuple):
 
     Attributes:
         about: Its name, and the lists that are written.
-        module: Below ``data_tools.prepare``; its ``SETS`` have the set.
-        options: Of :data:`OPTIONS`.
-        folders: PrepareOptions for other folders than the usual ones.
-        find: Reads the lists and locates the files; None if there is nothing more to do.
+        module: Below ``data_tools.prepare``.
+        options: Of :data:`OPTIONS`, besides those of all sets.
+        write: Whether the counts of the lists that it writes agree; None without counts.
     """
 
     about: str
     module: str
-    options: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ("videos", "annotations")
-    find: Callable[[ModuleType, str, Arguments], Found | None] = _find_clips
+    options: str = "--videos --annotations"
+    write: Callable[[ModuleType, str, Arguments], bool | None] = _clips
 
 
+#: Ends of the lists that ``--samples`` draws from.
+_SAMPLED = {"ucf101": "_split1", "finegym": ""}
 DATA_SETS: dict[str, DataSet] = {
     "kinetics": DataSet(
         "Kinetics-400, and Kinetics-200 from it: k400_{train,val}.txt, k200_{train,val}.txt",
         "kinetics",
-        ("--test", "--k200", "--k200-classes", "--k200-ids"),
-        find=_find_kinetics,
+        "--videos --annotations --test --k200 --k200-classes --k200-ids",
+        _kinetics,
     ),
     "ucf101": DataSet(
-        "UCF101: {train,test}_split{1,2,3}.txt", "actions", ("--samples train_split1.txt",)
+        "UCF101: {train,test}_split{1,2,3}.txt", "actions", "--videos --annotations --samples"
     ),
     "hmdb51": DataSet("HMDB51: {train,test}_split{1,2,3}.txt", "actions"),
     "ssv2": DataSet("Something-Something V2: train.txt, val.txt", "actions"),
@@ -116,237 +139,120 @@ DATA_SETS: dict[str, DataSet] = {
     "finegym": DataSet(
         "FineGym-99, clips cut by repack: {train,val}.txt, {train,val}_{fx_s1,ub_s1}.txt",
         "cut_clips",
-        ("--samples train.txt", "--segments"),
-        find=_find_cut_clips,
+        "--videos --annotations --samples --segments",
     ),
     "ntu60": DataSet(
-        "NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt",
-        "actions",
-        folders=("videos",),
-        find=_find_ntu60,
+        "NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt", "actions", "--videos", _ntu60
     ),
     "epic_kitchens": DataSet(
         "EPIC-KITCHENS-100, clips cut by repack: {train,val}_{verb,noun,action}.txt",
         "cut_clips",
-        ("--segments",),
-        find=_find_cut_clips,
+        "--videos --annotations --segments",
     ),
-    "tiny_imagenet": DataSet(
-        "Tiny-ImageNet: train.txt, val.txt", "imagenet", folders=(), find=_find_images
-    ),
+    "tiny_imagenet": DataSet("Tiny-ImageNet: train.txt, val.txt", "imagenet", "", _images),
     "imagenet": DataSet(
         "ImageNet (ILSVRC2012), or 100 classes of it: imagenet_{train,val}.txt",
-        "imagenet",
-        ("--imagenet100",),
-        folders=(),
-        find=_find_images,
+        *("imagenet", "--imagenet100", _images),
+    ),
+    "ava": DataSet(
+        "AVA v2.2: lists of key frames with boxes, actions and person detections",
+        "ava",
+        "--videos --annotations --frames --detections --no-detections --min-score --unannotated "
+        "--skip-frameless",
+        _ava,
     ),
 }
-#: Prepared by functions of their own.
+#: Written by functions of their own.
 OTHERS = {
-    "ava": "AVA v2.2: lists of key frames with boxes, actions and person detections",
     "toy_actions": "generated: short videos of 12 actions, to try everything with",
     "digits": "scikit-learn's handwritten digits as image files, to try images with",
 }
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--test": dict(action="store_true", help="also prepare test.csv and test/"),
-    "--k200": dict(
-        action="store_true",
-        help="also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)",
+#: The eleven sets of the paper's many-shot table.
+TRANSFER_NAMES = (
+    "food101", "cifar10", "cifar100", "sun397", "cars", "aircraft", "voc2007", "dtd", "pets",
+    "caltech101", "flowers",
+)  # fmt: skip
+#: Text and type of the options that only some sets have, by name and metavar.
+OPTIONS: dict[str, tuple[str, Any]] = {
+    "--videos DIR": ("folder of the videos", Path),
+    "--annotations DIR": ("folder of the official lists", Path),
+    "--samples N": (
+        "also write a list of about N videos of {sampled}, as many of every class", int,
     ),
-    "--k200-classes": dict(
-        type=Path,
-        metavar="FILE",
-        help="use the classes of this file instead, one name per line (implies --k200)",
+    "--test": ("also prepare test.csv and test/", bool),
+    "--k200": ("also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)", bool),
+    "--k200-classes FILE": (
+        "use the classes of this file instead, one name per line (implies --k200)", Path,
     ),
-    "--k200-ids": dict(
-        type=Path,
-        nargs=2,
-        metavar=("TRAIN", "VAL"),
-        help="only the videos of these classes whose YouTube ids are listed, one per line: "
-        "train_ytid_list.txt and val_ytid_list.txt of the authors of Mini-Kinetics-200",
+    "--k200-ids": (
+        "only the videos of these classes whose YouTube ids are listed, one per line: "
+        "train_ytid_list.txt and val_ytid_list.txt of the authors of Mini-Kinetics-200", Path,
     ),
-    "--segments": dict(action="store_true", help="write segments.csv for repack, and no lists"),
-    "--imagenet100": dict(
-        action="store_true",
-        help="write the lists of the 100 classes of ImageNet100, for train and val",
+    "--segments": ("write segments.csv for repack, and no lists", bool),
+    "--imagenet100": ("write the lists of the 100 classes of ImageNet100, for train and val", bool),
+    "--frames DIR": ("folder of frame folders, instead of videos", Path),
+    "--detections FILE": (
+        "person detections of train and val: SlowFast's csv or mmaction2's pkl", Path,
     ),
-    "--frames": dict(type=Path, metavar="DIR", help="folder of frame folders, instead of videos"),
-    "--detections": dict(
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="person detections of train and val: SlowFast's csv or mmaction2's pkl",
+    "--no-detections": ("use none: the lists cannot serve for testing", bool),
+    "--min-score SCORE": ("leave out detections with a lower score (default: %(default)s)", float),
+    "--unannotated": (
+        "also list seconds of val with detections but no ground truth, as SlowFast does", bool,
     ),
-    "--no-detections": dict(
-        action="store_true", help="use none: the lists cannot serve for testing"
+    "--skip-frameless": (
+        "leave out key frames outside of their video, instead of an error", bool,
     ),
-    "--min-score": dict(
-        type=float,
-        default=0.9,
-        metavar="SCORE",
-        help="leave out detections with a lower score (default: %(default)s)",
-    ),
-    "--unannotated": dict(
-        action="store_true",
-        help="also list seconds of val with detections but no ground truth, as SlowFast does",
-    ),
-    "--skip-frameless": dict(
-        action="store_true",
-        help="leave out key frames outside of their video, instead of an error",
-    ),
+}  # fmt: skip
+_MORE: dict[str, dict[str, Any]] = {
+    "--k200-ids": dict(nargs=2, metavar=("TRAIN", "VAL")),
+    "--detections FILE": dict(nargs="+", default=[]),
+    "--min-score SCORE": dict(default=0.9),
 }
-_AVA_OPTIONS = tuple(OPTIONS)[-6:]
 
 
-def _parser(name: str, about: str, layout: str) -> Parser:
-    """PrepareOptions that all sets of downloads share."""
+def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
     parser = Parser(
         f"{sys.argv[0]} {name}",
-        description=about,
+        description=f"Prepare {data_set.about}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"ROOT holds the unpacked official downloads:\n{layout}",
     )
-    parser.add_argument("root", type=Path, metavar="ROOT", help="folder of the data set")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write the lists here instead of ROOT; paths in them stay relative to ROOT",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        help="processes that check files (default: all cores, of the cluster with --ray)",
-    )
-    parser.add_argument(
-        "--ray", metavar="ADDRESS", help="check files on a Ray cluster: its address, or 'auto'"
-    )
-    parser.add_argument(
-        "--time-limit",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="a file that takes longer counts as unreadable (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-check",
-        action="store_true",
-        help="only check that files exist, do not decode their first frame (images: all of it)",
-    )
-    parser.add_argument(
-        "--keep-missing",
-        action="store_true",
-        help="keep missing and unreadable files in the lists",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="exit status 1 if a count differs from the published one",
-    )
-    parser.add_argument("--force", action="store_true", help="replace existing lists that differ")
+    add = Options(parser)
+    add("root ROOT", "folder of the data set", Path)
+    out = "write the lists here instead of ROOT; paths in them stay relative to ROOT"
+    add("--out DIR", out, Path)
+    workers = "processes that check files (default: all cores, of the cluster with --ray)"
+    add("--workers", workers, int)
+    add("--ray ADDRESS", "check files on a Ray cluster: its address, or 'auto'")
+    limit = "a file that takes longer counts as unreadable (default: %(default)s)"
+    add("--time-limit SECONDS", limit, float, default=60.0)
+    check = "only check that files exist, do not decode their first frame (images: all of it)"
+    add("--no-check", check, bool)
+    add("--keep-missing", "keep missing and unreadable files in the lists", bool)
+    add("--strict", "exit status 1 if a count differs from the published one", bool)
+    add("--force", "replace existing lists that differ", bool)
+    own = data_set.options.split()
+    for option, (text, kind) in OPTIONS.items():
+        if option.partition(" ")[0] in own:
+            sampled = f"train{_SAMPLED.get(name)}.txt"
+            add(option, text.format(sampled=sampled), kind, **_MORE.get(option, {}))
     return parser
 
 
-def _add_options(parser: Parser, names: Sequence[str], other_folders: Sequence[str]) -> None:
-    if "videos" in other_folders:
-        parser.add_argument("--videos", type=Path, metavar="DIR", help="folder of the videos")
-    if "annotations" in other_folders:
-        parser.add_argument(
-            "--annotations", type=Path, metavar="DIR", help="folder of the official lists"
-        )
-    for name in names:
-        option, _, list_name = name.partition(" ")
-        if option == "--samples":
-            parser.set_defaults(samples_of=list_name)
-            parser.add_argument(
-                "--samples",
-                type=int,
-                metavar="N",
-                help=f"also write a list of about N videos of {list_name}, as many of every class",
-            )
-        else:
-            parser.add_argument(option, **OPTIONS[option])
-
-
-def _with_samples(official: Any, args: Arguments) -> Any:
-    """The lists and, with ``--samples``, a smaller one, as SEVERE draws them."""
-    from sce_video.data_tools.prepare.official import class_balanced
-
-    if getattr(args, "samples", None) is None:
-        return official
-    split = next(split for split in official.splits if split.list_name == args.samples_of)
-    return replace(official, splits=(*official.splits, class_balanced(split, args.samples)))
-
-
 def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
-    data_set = DATA_SETS[name]
+    about = f"{name} for transfer learning: lists/{{train,val,test}}.txt"
+    data_set = DATA_SETS.get(name) or DataSet(about, "transfer_sets", "", _transfer_set)
     module = importlib.import_module(f"sce_video.data_tools.prepare.{data_set.module}")
-    parser = _parser(name, f"Prepare {data_set.about}.", module.SETS[name][0].layout)
-    _add_options(parser, data_set.options, data_set.folders)
-    args = parser.parse_args(argv)
-    found = data_set.find(module, name, args)
-    if found is None:
+    if name in TRANSFER_NAMES:
+        layout = module.TRANSFER_SETS[name].layout
+    else:
+        layout = module.AVA.layout if name == "ava" else module.SETS[name][0].layout
+    args = _parser(name, data_set, layout).parse_args(argv)
+    if data_set.write(module, name, args) is not False:
         return 0
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.data_tools.prepare.lists import prepare
-
-    return _status(name, args, prepare(*found, _options_of(args)))
-
-
-def _prepare_ava(argv: Sequence[str]) -> int:
-    from sce_video.data_tools.prepare.ava import AvaOptions, prepare_ava
-    from sce_video.data_tools.prepare.ava_files import LAYOUT
-
-    parser = _parser("ava", f"Prepare {OTHERS['ava']}.", LAYOUT)
-    _add_options(parser, _AVA_OPTIONS, ("videos", "annotations"))
-    args = parser.parse_args(argv)
-    options = AvaOptions(
-        **vars(_options_of(args)),
-        annotations=args.annotations,
-        detections=tuple(args.detections),
-        without_detections=args.no_detections,
-        min_score=args.min_score,
-        videos=args.videos,
-        frames=args.frames,
-        skip_frameless=args.skip_frameless,
-        unannotated=args.unannotated,
-    )
-    return _status("ava", args, prepare_ava(options))
-
-
-def _prepare_transfer_set(name: str, argv: Sequence[str]) -> int:
-    from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
-
-    about = f"Prepare {name} for transfer learning: lists/{{train,val,test}}.txt."
-    args = _parser(name, about, TRANSFER_SETS[name].layout).parse_args(argv)
-    return _status(name, args, prepare_transfer_set(name, _options_of(args)))
-
-
-def _options_of(args: Arguments) -> Any:
-    from sce_video.data_tools.prepare.lists import PrepareOptions
-
-    return PrepareOptions(
-        root=args.root,
-        out=args.out,
-        workers=args.workers,
-        time_limit=args.time_limit,
-        ray=args.ray,
-        check=not args.no_check,
-        keep_missing=args.keep_missing,
-        force=args.force,
-    )
-
-
-def _status(name: str, args: Arguments, agrees: bool) -> int:
-    """1 if, with ``--strict``, a count differs from the published one."""
-    if not agrees:
-        note = "" if args.strict else " (an error with --strict only)"
-        print(
-            f"{name}: counts differ from the published ones, see the table{note}", file=sys.stderr
-        )
-    return 1 if args.strict and not agrees else 0
+    note = "" if args.strict else " (an error with --strict only)"
+    print(f"{name}: counts differ from the published ones, see the table{note}", file=sys.stderr)
+    return int(args.strict)
 
 
 def _write_toy_actions(argv: Sequence[str]) -> int:
@@ -355,25 +261,22 @@ def _write_toy_actions(argv: Sequence[str]) -> int:
         description="Write ROOT/{train,val,test}/CLASS/NUMBER.mp4: labelled h264 files of "
         "generated actions. The same command resumes an interrupted one.",
     )
-    parser.add_argument("root", type=Path, metavar="ROOT", help="folder to write to")
+    add = Options(parser)
+    add("root ROOT", "folder to write to", Path)
     for part, count in (("train", 480), ("val", 120), ("test", 240)):
-        parser.add_argument(
-            f"--{part}", type=int, default=count, help="videos of the part, 0 for none"
-        )
+        add(f"--{part}", "videos of the part, 0 for none", int, default=count)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--size", type=int, default=64, help="height and width in pixels")
+    add("--size", "height and width in pixels", int, default=64)
     parser.add_argument("--num-frames", type=int, default=60)
     parser.add_argument("--fps", type=int, default=15)
-    parser.add_argument("--workers", type=int, default=2, help="threads that render and encode")
-    parser.add_argument(
+    add("--workers", "threads that render and encode", int, default=2)
+    add(
         "--patterns",
-        action="store_true",
-        help="also write {train,val,test}_patterns.txt, lists with the pattern as the label, which "
+        "also write {train,val,test}_patterns.txt, lists with the pattern as the label, which "
         "a single frame shows",
+        bool,
     )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace videos made with other parameters"
-    )
+    add("--overwrite", "replace videos made with other parameters", bool)
     args = parser.parse_args(argv)
     from sce_video.data_tools.generated import CLASSES, generate_toy_actions, write_pattern_lists
 
@@ -402,7 +305,8 @@ def _write_digits(argv: Sequence[str]) -> int:
         description="Write ROOT/{train,val,test}/{0,...,9}/NUMBER.png: 1,797 images of 8x8. No "
         "download: scikit-learn (extra 'transfer') holds them.",
     )
-    parser.add_argument("root", type=Path, metavar="ROOT", help="folder to write to")
+    add = Options(parser)
+    add("root ROOT", "folder to write to", Path)
     args = parser.parse_args(argv)
     from sce_video.data_tools.generated import write_digits
 
@@ -410,13 +314,6 @@ def _write_digits(argv: Sequence[str]) -> int:
     listed = ", ".join(f"{part} {count}" for part, count in counts.items())
     print(f"{args.root}: {sum(counts.values()):,} images of 10 classes ({listed})")
     return 0
-
-
-#: The eleven sets of the paper's many-shot table.
-TRANSFER_NAMES = (
-    "food101", "cifar10", "cifar100", "sun397", "cars", "aircraft", "voc2007", "dtd", "pets",
-    "caltech101", "flowers",
-)  # fmt: skip
 
 
 @command
@@ -435,13 +332,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument("NAME", help="of the data set")
         parser.parse_args(words)
     name, *rest = words
-    if name in DATA_SETS:
+    if name in DATA_SETS or name in TRANSFER_NAMES:
         return _prepare_data_set(name, rest)
-    if name in TRANSFER_NAMES:
-        return _prepare_transfer_set(name, rest)
-    others = {"ava": _prepare_ava, "toy_actions": _write_toy_actions, "digits": _write_digits}
-    if name in others:
-        return others[name](rest)
+    if name in OTHERS:
+        return {"toy_actions": _write_toy_actions, "digits": _write_digits}[name](rest)
     near = difflib.get_close_matches(name, (*known, *TRANSFER_NAMES), 1)
     meant = f", meant {near[0]}?" if near else ""
     raise ValueError(f"no data set {name!r}{meant} (known: {', '.join((*known, *TRANSFER_NAMES))})")

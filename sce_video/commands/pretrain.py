@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, add_options, check_videos, number
+from sce_video.commands.arguments import Options, Parser, check_videos, number
 from sce_video.engine.config.changes import parse_value, read_config
 from sce_video.engine.config.settings import available_settings
 from sce_video.engine.recipes import find_recipe, methods
@@ -62,45 +62,36 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         description="Pretrain on a folder or a table of videos, labels not needed.",
         allow_abbrev=False,
     )
+    add = Options(parser)
     known = methods()
-    parser.add_argument("videos", nargs="?", help="folder, sub-folders too; or a table (v.lance)")
-    parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
-    parser.add_argument("--method", default="sce", choices=sorted(known), help="default: sce")
-    parser.add_argument(
-        "--hours", type=number(float, above=0), help="budget of each run, instead of --epochs"
-    )
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=number(int, 0, most=2**32 - 1),
-        metavar="N",
-        help="a run for each, in RUN/seedN",
-    )
-    parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
-    add_options(parser, "--track", "--mirror")
-    parser.add_argument("--plan", action="store_true", help="write RUN/config.py, do not train")
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument("--resume", action="store_true", help="continue the training in RUN")
-    start.add_argument("--overwrite", action="store_true", help="remove the training in RUN first")
+    add("videos", "folder, sub-folders too; or a table (v.lance)", nargs="?")
+    add("--out RUN", "folder of the run", Path, required=True)
+    add("--method", "default: sce", default="sce", choices=sorted(known))
+    add("--hours", "budget of each run, instead of --epochs", number(float, above=0))
+    add("--seeds N", "a run for each, in RUN/seedN", number(int, 0, most=2**32 - 1), nargs="+")
+    add("--precision", "default: what is fast here", choices=PRECISIONS)
+    add.shared("--track", "--mirror")
+    add("--plan", "write RUN/config.py, do not train", bool)
+    start = add.exclusive()
+    start("--resume", "continue the training in RUN", bool)
+    start("--overwrite", "remove the training in RUN first", bool)
     # The options are those of the recipe, which depends on --method: it is read first.
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
-    group = parser.add_argument_group(
-        "settings", "chosen for your videos and this machine unless you give them"
-    )
+    setting = add.group("settings", "chosen for your videos and this machine unless you give them")
     names = available_settings(recipe, defaults=False)
     for name in names:
         option = f"--{name.replace('_', '-')}"
-        group.add_argument(option, metavar="X", dest=f"set_{name}", help=_HELP.get(name))
+        setting(f"{option} X", _HELP.get(name), dest=f"set_{name}")
     args = parser.parse_args(argv)
     texts = {name: getattr(args, f"set_{name}") for name in names}
     settings = {name: parse_value(text) for name, text in texts.items() if text is not None}
     return args, settings
 
 
-def check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise an error for options or paths that cannot be meant."""
     for name, value in settings.items():
         numbers = value if isinstance(value, tuple | list) else [value]
         if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
@@ -127,7 +118,7 @@ def check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and train; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
-    check(args, settings)
+    _check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
@@ -160,13 +151,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"written to {config}", flush=True)
         if args.plan:
             return 0
-    resume = "auto" if restarted or args.resume else None
     cfg = training_config(
         planned_config(config, args.mirror, args.track, args.videos),
         work_dir=args.out,
-        resume=resume,
-        track=args.track,
-        mirror=args.mirror,
+        resume="auto" if restarted or args.resume else None,
+        **{"track": args.track, "mirror": args.mirror},
     )
     status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
     leave_process_group(status)
@@ -179,15 +168,9 @@ def _planned(
     """The plan, which is printed."""
     from sce_video.runs.pretrain import planned_pretraining
 
-    planned = planned_pretraining(
-        args.videos,
-        args.out,
-        method=args.method,
-        hours=args.hours,
-        precision=args.precision,
-        settings=settings,
-        begun=begun,
-    )
+    names = ("method", "hours", "precision")
+    given = {name: getattr(args, name) for name in names}
+    planned = planned_pretraining(args.videos, args.out, settings=settings, begun=begun, **given)
     print("\n".join(map(printable, planned.lines())), flush=True)
     return planned
 
@@ -208,11 +191,9 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
 
     seeds = args.seeds
     restarted = not args.plan and any(is_restart(seed_folder(args.out, s)) for s in seeds or ())
-    if args.resume and not restarted:
-        for seed in seeds or ():
-            if args.mirror is not None:
-                folder = seed_folder(args.out, seed)
-                restore_run(join(args.mirror, folder.name), folder)
+    if args.resume and not restarted and args.mirror is not None:
+        for folder in (seed_folder(args.out, seed) for seed in seeds or ()):
+            restore_run(join(args.mirror, folder.name), folder)
     if args.resume or restarted:
         seeds = resumed_seeds(args.out, seeds, args.videos)
     else:
@@ -226,11 +207,8 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     runs = train_seeds(
         args.out,
         seeds,
+        **{name: getattr(args, name) for name in ("overwrite", "track", "mirror", "videos")},
         resume=args.resume or restarted,
-        overwrite=args.overwrite,
-        track=args.track,
-        mirror=args.mirror,
-        videos=args.videos,
         say=lambda line: print(line, flush=True),
     )
     for line in runs.chance.lines():

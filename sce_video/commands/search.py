@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_options,
     check_exists,
     check_index,
     check_run,
@@ -47,95 +47,64 @@ _STEM_BYTES = 200
 _GALLERY_LIMIT = 100
 
 
-def _add_ranking_options(parser: Parser) -> None:
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--centred", action="store_true", help="subtract the mean feature of the index first"
-    )
-    kind.add_argument(
-        "--plain",
-        action="store_true",
-        help="rank by the features as they are, also among windows, which are whitened otherwise",
-    )
-    parser.add_argument(
-        "--exact", action="store_true", help="compare all videos, also with a vector index"
-    )
-    parser.add_argument(
-        "--refine",
-        action="store_true",
-        help="of an index of windows: embed windows around the best moments, every quarter of the "
-        "stride, and rank again; slower, finds moments more exactly",
-    )
-    parser.add_argument(
-        "--refine-moments",
-        type=number(int, 1),
-        metavar="N",
-        help=f"the same around the best N moments (default of --refine: {MOST_REFINED}); the "
-        "longer the stride, the more are worth it",
-    )
-
-
-def _add_page_options(parser: Parser) -> None:
-    page = parser.add_argument_group("in a browser, instead of a VIDEO")
-    page.add_argument(
-        "--serve",
-        nargs="?",
-        const="",
-        metavar="INDEX",
-        help="open a page on this machine that searches and labels the videos of the index",
-    )
-    page.add_argument(
-        "--port",
-        type=number(int, 0, most=65535),
-        default=0,
-        help="of the page (default: a free one)",
-    )
-    page.add_argument("--no-open", action="store_true", help="only print the link")
-    page.add_argument(
-        "--labels",
-        metavar="LIST",
-        help="list of the labels given on the page (default: INDEX/labels.txt)",
-    )
-
-
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends with an error unless there is one query, or an index to serve."""
     parser = Parser(description="find the videos most similar to a given one")
-    parser.add_argument(
+    add = Options(parser)
+    add(
         "video",
-        nargs="?",
-        help="a video, indexed or not; a URL or a row of a table, too; or a moment of one, "
+        "a video, indexed or not; a URL or a row of a table, too; or a moment of one, "
         "a.mp4@12.5-17",
+        nargs="?",
     )
-    parser.add_argument(
-        "--text",
-        metavar="WORDS",
-        help="instead of a VIDEO: what the videos show, in words; for an index made by a "
+    add(
+        "--text WORDS",
+        "instead of a VIDEO: what the videos show, in words; for an index made by a "
         "video-text model (X-CLIP, CLIP). No gallery is written",
     )
-    parser.add_argument(
-        "--index", help="folder of the index, or a table of videos with a column of features"
+    add("--index", "folder of the index, or a table of videos with a column of features")
+    add("--column", "of a table with several columns of features")
+    add("-k", "number of results (default: 10)", number(int, 1), default=10)
+    add("--checkpoint", "current path of the checkpoint, if it has moved")
+    add("--config", "config file, for a network registered by its custom_imports")
+    ranking = add.exclusive()
+    ranking("--centred", "subtract the mean feature of the index first", bool)
+    ranking(
+        "--plain",
+        "rank by the features as they are, also among windows, which are whitened otherwise",
+        bool,
     )
-    parser.add_argument("--column", help="of a table with several columns of features")
-    parser.add_argument(
-        "-k", type=number(int, 1), default=10, help="number of results (default: 10)"
+    add("--exact", "compare all videos, also with a vector index", bool)
+    add(
+        "--refine",
+        "of an index of windows: embed windows around the best moments, every quarter of the "
+        "stride, and rank again; slower, finds moments more exactly",
+        bool,
     )
-    parser.add_argument("--checkpoint", help="current path of the checkpoint, if it has moved")
-    parser.add_argument(
-        "--config", help="config file, for a network registered by its custom_imports"
+    add(
+        "--refine-moments N",
+        f"the same around the best N moments (default of --refine: {MOST_REFINED}); the "
+        "longer the stride, the more are worth it",
+        number(int, 1),
     )
-    _add_ranking_options(parser)
-    parser.add_argument(
-        "--include-self", action="store_true", help="list the query itself, if it is indexed"
-    )
-    parser.add_argument(
+    add("--include-self", "list the query itself, if it is indexed", bool)
+    add(
         "--html",
-        help="gallery to write, over an existing file too (default: a new file in INDEX/queries)",
+        "gallery to write, over an existing file too (default: a new file in INDEX/queries)",
     )
-    parser.add_argument("--no-html", action="store_true", help="write no gallery")
-    parser.add_argument("--json", help="also write the results as JSON")
-    add_options(parser, "--device")
-    _add_page_options(parser)
+    add("--no-html", "write no gallery", bool)
+    add("--json", "also write the results as JSON")
+    add.shared("--device")
+    page = add.group("in a browser, instead of a VIDEO")
+    page(
+        "--serve INDEX",
+        "open a page on this machine that searches and labels the videos of the index",
+        nargs="?",
+        const="",
+    )
+    page("--port", "of the page (default: a free one)", number(int, 0, most=65535), default=0)
+    page("--no-open", "only print the link", bool)
+    page("--labels LIST", "list of the labels given on the page (default: INDEX/labels.txt)")
     args = parser.parse_args(argv)
     problem = _what_is_wrong(args)
     if problem:
@@ -155,9 +124,9 @@ def _what_is_wrong(args: argparse.Namespace) -> str:
         if args.index is None:
             index = "INDEX" if args.video is None else shlex.quote(args.video)
             return f"--text takes the index as a video does: --text WORDS --index {index}"
-        shown = [name for name in ("serve", "html") if getattr(args, name) is not None]
-        if shown:
-            return f"--{shown[0]} shows a query's frames; a text has none: give --json"
+        for name in ("serve", "html"):
+            if getattr(args, name) is not None:
+                return f"--{name} shows a query's frames; a text has none: give --json"
         return ""
     if args.serve is None:
         if args.video is None:
@@ -169,41 +138,22 @@ def _what_is_wrong(args: argparse.Namespace) -> str:
         return "--refine is for a query on the command line, not for --serve"
     if args.serve and args.index and args.serve != args.index:
         return f"--serve {args.serve} and --index {args.index} are two indexes: give one"
-    if not (args.serve or args.index):
-        return "--serve needs the folder of an index: --serve INDEX"
-    return ""
-
-
-def check_paths(args: argparse.Namespace) -> Query | None:
-    """The query of a video, None for a text or a page, after a look at the paths that are named.
-
-    Raises:
-        FileNotFoundError: no such index, checkpoint or video.
-        ValueError: a moment that cannot be meant.
-    """
-    check_index(args.index)
-    if args.checkpoint is not None:
-        check_run(args.checkpoint)
-    if args.serve is not None and is_table_folder(args.index):
-        raise ValueError(
-            f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
-            "index"
-        )
-    if args.video is None:
-        return None
-    query = parse_query(args.video)
-    check_exists(query.video, "video")
-    return query
+    return "--serve needs the folder of an index: --serve INDEX" * (not (args.serve or args.index))
 
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Search, print the table, write JSON and the gallery; or serve the page."""
     args = parse_args(argv)
-    query = check_paths(args)
+    check_index(args.index)
+    if args.checkpoint is not None:
+        check_run(args.checkpoint)
     if args.serve is not None:
-        run_serve(args)
-        return 0
+        return _serve(args)
+    query = None
+    if args.video is not None:
+        query = parse_query(args.video)
+        check_exists(query.video, "video")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import read_index
     from sce_video.find.query import searches_approximately
@@ -242,15 +192,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json is not None:
         how = {"centred": args.centred, "whitened": whitened}
         how |= {"refined": args.refine_moments > 0, "approximate": approximate}
-        searched = {"text": args.text} if query is None else _searched(query)
-        write_json(Path(args.json), {**searched, **describe_search(args, index, how, matches)})
+        write_json(Path(args.json), _search_as_json(args, query, index, how, matches))
     if query is not None and not args.no_html:
         _write_gallery(args, query, index, matches, whitened)
     return 0
 
 
-def run_serve(args: argparse.Namespace) -> None:
+def _serve(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
+    if is_table_folder(args.index):
+        raise ValueError(
+            f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
+            "index"
+        )
     from sce_video.find.search_page import ServeOptions, can_open_browser, serve
     from sce_video.find.search_state import Network
     from sce_video.inference.model import checkpoint_of
@@ -259,6 +213,7 @@ def run_serve(args: argparse.Namespace) -> None:
     network = Network(checkpoint, args.config, args.device)
     open_browser = can_open_browser() and not args.no_open
     serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
+    return 0
 
 
 def format_matches(video: str, index: VideoIndex, matches: list[Match]) -> str:
@@ -278,16 +233,24 @@ def format_matches(video: str, index: VideoIndex, matches: list[Match]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _searched(query: Query) -> dict[str, object]:
-    moment = {} if query.start is None else {"start": query.start, "end": query.end}
-    return {"query": absolute(query.video), **moment}
-
-
-def describe_search(
-    args: argparse.Namespace, index: VideoIndex, how: dict[str, bool], matches: list[Match]
+def _search_as_json(
+    args: argparse.Namespace,
+    query: Query | None,
+    index: VideoIndex,
+    how: dict[str, bool],
+    matches: list[Match],
 ) -> dict[str, object]:
-    """Index, settings and results as written to JSON."""
+    """Query, index, settings and results."""
+    asked = {"text": args.text} if query is None else {"query": absolute(query.video)}
+    if query is not None and query.start is not None:
+        asked |= {"start": query.start, "end": query.end}
+    results = []
+    for m in matches:
+        moment = {} if m.start is None else {"start": m.start, "end": m.end}
+        found = {name: getattr(m, name) for name in ("rank", "similarity", "distance", "path")}
+        results.append({**found, **moment})
     return {
+        **asked,
         "index": os.path.abspath(args.index),
         "root": index.root,
         "checkpoint": index.checkpoint,
@@ -297,14 +260,7 @@ def describe_search(
         **how,
         **({} if index.windows is None else {"windows": index.windows.to_dict()}),
         "videos" if index.windows is None else "rows": len(index),
-        "results": [
-            {
-                **{"rank": m.rank, "similarity": m.similarity, "distance": m.distance},
-                **{"path": m.path},
-                **({} if m.start is None else {"start": m.start, "end": m.end}),
-            }
-            for m in matches
-        ],
+        "results": results,
     }
 
 

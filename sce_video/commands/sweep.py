@@ -18,10 +18,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import Parser, number
+from sce_video.commands.arguments import Options, Parser, number
 from sce_video.engine.recipes import find_sweep, shipped_folder
 from sce_video.utils.command import command
 
@@ -32,38 +33,26 @@ if TYPE_CHECKING:
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="Pretrain and evaluate every point of a sweep.")
-    parser.add_argument(
-        "sweeps", nargs="+", metavar="SWEEP", help="a file, or a name in configs/sweeps"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder of all steps and tables")
-    parser.add_argument(
-        "--seeds", nargs="+", type=number(int, 0), help="instead of those of the sweeps"
-    )
-    parser.add_argument("--points", nargs="+", metavar="NAME", help="only these rows")
-    parser.add_argument("--columns", nargs="+", metavar="NAME", help="only these columns")
+    add = Options(parser)
+    add("sweeps SWEEP", "a file, or a name in configs/sweeps", nargs="+")
+    add("--out", "folder of all steps and tables", Path, required=True)
+    add("--seeds", "instead of those of the sweeps", number(int, 0), nargs="+")
+    add("--points NAME", "only these rows", nargs="+")
+    add("--columns NAME", "only these columns", nargs="+")
     for name in ("--pretrain-options", "--evaluate-options"):
-        parser.add_argument(
+        add(
             name,
+            f"change the config of every step that {name[2:].split('-')[0]}s",
             nargs="+",
             default=[],
             metavar="KEY=VALUE",
-            help=f"change the config of every step that {name[2:].split('-')[0]}s",
         )
-    parser.add_argument(
-        "--jobs", type=number(int, 1), default=1, help="pretrainings side by side (1)"
-    )
-    parser.add_argument(
-        "--nproc",
-        type=number(int, 1),
-        default=1,
-        help="processes of each step, one for each GPU (1)",
-    )
-    parser.add_argument(
-        "--shard", default="1/1", metavar="I/N", help="part I of N of the pretrainings"
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--list", action="store_true", help="show the steps and their state only")
-    what.add_argument("--report", action="store_true", help="write the tables only")
+    add("--jobs", "pretrainings side by side (1)", number(int, 1), default=1)
+    add("--nproc", "processes of each step, one for each GPU (1)", number(int, 1), default=1)
+    add("--shard I/N", "part I of N of the pretrainings", default="1/1")
+    what = add.exclusive()
+    what("--list", "show the steps and their state only", bool)
+    what("--report", "write the tables only", bool)
     return parser.parse_args(argv)
 
 
@@ -82,33 +71,20 @@ def selected(args: argparse.Namespace) -> list[Sweep]:
     if args.seeds:
         check_seeds(args.seeds, "--seeds")
         sweeps = [replace(sweep, seeds=tuple(args.seeds)) for sweep in sweeps]
-    if args.points:
-        _check_known("point", args.points, [p.name for sweep in sweeps for p in sweep.points])
-        sweeps = [
-            replace(s, points=tuple(p for p in s.points if p.name in args.points)) for s in sweeps
-        ]
-    if args.columns:
-        _check_known("column", args.columns, [c.name for sweep in sweeps for c in sweep.columns])
-        for number, sweep in enumerate(sweeps):
-            columns = tuple(column for column in sweep.columns if column.name in args.columns)
-            points = tuple(point for point in sweep.points if any(map(point.has, columns)))
-            sweeps[number] = replace(sweep, columns=columns, points=points)
+    for kind, wanted in (("point", args.points), ("column", args.columns)):
+        known = [one.name for sweep in sweeps for one in getattr(sweep, f"{kind}s")]
+        unknown = sorted(set(wanted or ()) - set(known))
+        if unknown:
+            there_are = ", ".join(dict.fromkeys(known))
+            raise ValueError(f"no {kind} {unknown[0]!r}; there are {there_are}")
+    for n, sweep in enumerate(sweeps):
+        points = [p for p in sweep.points if p.name in (args.points or [p.name])]
+        columns = sweep.columns
+        if args.columns:
+            columns = tuple(column for column in columns if column.name in args.columns)
+            points = [point for point in points if any(map(point.has, columns))]
+        sweeps[n] = replace(sweep, columns=columns, points=tuple(points))
     return [sweep for sweep in sweeps if sweep.points]
-
-
-def _check_known(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = set(names) - set(known)
-    if unknown:
-        there_are = ", ".join(dict.fromkeys(known))
-        raise ValueError(f"no {kind} {sorted(unknown)[0]!r}; there are {there_are}")
-
-
-def show_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> None:
-    """Write and print the table of every sweep."""
-    from sce_video.runs.sweep_run import write_tables
-
-    for sweep, text in zip(sweeps, write_tables(sweeps, cells, out), strict=True):
-        print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
 
 
 def describe_steps(steps: Sequence[Step], out: Path) -> str:
@@ -121,17 +97,6 @@ def describe_steps(steps: Sequence[Step], out: Path) -> str:
         f"{trained} pretrainings and {len(steps) - trained} evaluations, {done} of these "
         f"{len(steps)} steps are done"
     )
-
-
-def show_plan(steps: Sequence[Step], out: Path) -> None:
-    """Print every step with its state and commands."""
-    from sce_video.runs.sweep_run import step_state
-
-    for step in steps:
-        print(f"{step_state(out, step):<12} {step.folder}")
-        for one in step.commands:
-            print("    " + shlex.join(("python", *one)))
-    print(describe_steps(steps, out))
 
 
 def requeue(job: str, advanced: bool) -> str:
@@ -155,6 +120,13 @@ def requeue(job: str, advanced: bool) -> str:
     return f"job {job} is requeued; its next start continues the sweep"
 
 
+def _show_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> None:
+    from sce_video.runs.sweep_run import write_tables
+
+    for sweep, text in zip(sweeps, write_tables(sweeps, cells, out), strict=True):
+        print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
+
+
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sweeps; returns the exit status, 1 if a step failed."""
@@ -166,24 +138,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         find_sweep(name)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.restarts import BEFORE_LIMIT, slurm_job
-    from sce_video.runs.sweep import Extra, chains, plan
-    from sce_video.runs.sweep_run import Resources, SweepRunner, progress_of
+    from sce_video.runs.sweep import chains, plan
+    from sce_video.runs.sweep_run import SweepRunner, progress_of, step_state
 
-    resources = Resources(args.jobs, args.nproc)
-    sweeps = selected(args)
-    extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
     root = shipped_folder()
-    cells = plan(sweeps, args.out, extra, root)
+    say = partial(print, flush=True)
+    runner = SweepRunner(root, args.out, args.jobs, args.nproc, say)
+    sweeps = selected(args)
+    cells = plan(sweeps, args.out, args.pretrain_options, args.evaluate_options, root)
     work = chains(cells)[int(shard[1]) - 1 :: int(shard[2])]  # every n-th chain
     steps = [step for chain in work for step in chain]
     if args.list:
-        show_plan(steps, args.out)
+        for step in steps:
+            print(f"{step_state(args.out, step):<12} {step.folder}")
+            for one in step.commands:
+                print("    " + shlex.join(("python", *one)))
+        print(describe_steps(steps, args.out))
         return 0
     if args.report:
-        show_tables(sweeps, cells, args.out)
+        _show_tables(sweeps, cells, args.out)
         return 0
     print(describe_steps(steps, args.out), flush=True)
-    runner = SweepRunner(root, args.out, resources, lambda line: print(line, flush=True))
     # A job that has advanced by nothing would be requeued for ever.
     before = progress_of(args.out, steps)
     try:
@@ -193,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if runner.stopped_by == BEFORE_LIMIT and job is not None:
             print(requeue(job, progress_of(args.out, steps) != before), file=sys.stderr)
         raise
-    show_tables(sweeps, cells, args.out)
+    _show_tables(sweeps, cells, args.out)
     if left:
         print(f"{len(left)} of {len(steps)} steps failed or were left out", file=sys.stderr)
     return 1 if left else 0

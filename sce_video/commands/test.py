@@ -15,7 +15,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import Parser, add_config_changes, add_options, check_run
+from sce_video.commands.arguments import Options, Parser, check_run
 from sce_video.commands.train import add_data_options, check_data_options, pop_options
 from sce_video.utils.command import command
 from sce_video.utils.run_files import RANDOM
@@ -24,27 +24,27 @@ from sce_video.utils.run_files import RANDOM
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="Evaluate a checkpoint with the protocols of a config's test_cfg.")
-    parser.add_argument("config", help="config file with test_dataloader and test_cfg")
-    parser.add_argument(
+    add = Options(parser)
+    add("config", "config file with test_dataloader and test_cfg")
+    add(
         "checkpoint",
-        help="checkpoint file; or the folder of a training, for its last epoch and the best one, "
+        "checkpoint file; or the folder of a training, for its last epoch and the best one, "
         f"if that was kept; or '{RANDOM}' to evaluate random initialisation",
     )
-    parser.add_argument("--work-dir", help="folder for logs (default: work_dirs/CONFIG_NAME)")
-    parser.add_argument(
+    add("--work-dir", "folder for logs (default: work_dirs/CONFIG_NAME)")
+    add(
         "--out",
-        help="JSON file for the results (default: results.json in the work dir, or best.json for "
+        "JSON file for the results (default: results.json in the work dir, or best.json for "
         "an epoch chosen by its validation metric)",
     )
-    parser.add_argument(
-        "--dump",
-        metavar="FILE.npz",
-        help="save the scores of every video (tools/fuse_scores.py), or its features where the "
+    add(
+        "--dump FILE.npz",
+        "save the scores of every video (tools/fuse_scores.py), or its features where the "
         "config evaluates a representation",
     )
-    add_data_options(parser, "test")
-    add_options(parser, "--backend", "--launcher")
-    add_config_changes(parser, "test_dataloader.batch_size=4")
+    add_data_options(add, "test")
+    add.shared("--backend", "--launcher")
+    add.changes("test_dataloader.batch_size=4")
     parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))

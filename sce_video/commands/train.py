@@ -1,10 +1,6 @@
 """Train a model with a config.
 
-    python tools/train.py CONFIG [--work-dir DIR] [--resume [RUN] | --overwrite] [--amp [DTYPE]]
-                          [--seed N] [--pretrained RUN|random]
-                          [--backend av|decord|torchcodec] [--track wandb|mlflow]
-                          [--mirror s3://BUCKET/RUN] [--cfg-options KEY=VALUE ...]
-                          [--launcher none|pytorch|slurm]
+    sce-video train CONFIG [--work-dir DIR] [--resume [RUN] | --overwrite] [--amp [DTYPE]] [...]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
 Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step, writes a checkpoint and
@@ -18,12 +14,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sce_video.commands.arguments import (
+    Options,
     Parser,
-    add_config_changes,
-    add_options,
     check_exists,
     check_run,
     check_videos,
@@ -33,61 +28,49 @@ from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.run_files import find_checkpoints
 
-if TYPE_CHECKING:
-    from mmengine.config import Config
-
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(description="Train a model with a config.")
-    parser.add_argument("config", help="path of a config file")
-    parser.add_argument(
-        "--work-dir", help="folder for logs and checkpoints (default: work_dirs/<config name>)"
-    )
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument(
-        "--resume",
+    add = Options(parser)
+    add("config", "path of a config file")
+    add("--work-dir", "folder for logs and checkpoints (default: work_dirs/<config name>)")
+    start = add.exclusive()
+    start(
+        "--resume RUN",
+        "continue from this run or checkpoint, or from the newest readable one of the work "
+        "dir, with its network and views",
         nargs="?",
         const="auto",
-        metavar="RUN",
-        help="continue from this run or checkpoint, or from the newest readable one of the work "
-        "dir, with its network and views",
     )
-    start.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="remove an earlier training from the work dir, and start from scratch",
+    start(
+        "--overwrite", "remove an earlier training from the work dir, and start from scratch", bool
     )
-    parser.add_argument(
-        "--pretrained",
-        metavar="RUN",
-        help="start from the backbone of this run or checkpoint; 'random' trains from scratch",
+    add(
+        "--pretrained RUN",
+        "start from the backbone of this run or checkpoint; 'random' trains from scratch",
     )
-    parser.add_argument(
+    add(
         "--amp",
+        "mixed precision (without a value: bfloat16); float32 switches it off",
         nargs="?",
         const="bfloat16",
         choices=["bfloat16", "float16", "float32"],
-        help="mixed precision (without a value: bfloat16); float32 switches it off",
     )
-    parser.add_argument("--seed", type=number(int, 0), help="random seed")
-    add_config_changes(parser, "model.tau_m=0.07")
-    add_options(parser, "--backend", "--track", "--mirror", "--launcher")
-    add_data_options(parser, "train", "val")
+    add("--seed", "random seed", number(int, 0))
+    add.changes("model.tau_m=0.07")
+    add.shared("--backend", "--track", "--mirror", "--launcher")
+    add_data_options(add, "train", "val")
     return parser.parse_args(argv)
 
 
-def add_data_options(parser: argparse.ArgumentParser, *parts: str) -> None:
+def add_data_options(add: Options, *parts: str) -> None:
     """Add ``--data-root``, ``--classes``, and a list for each part of a config's data."""
-    group = parser.add_argument_group("other videos than the config's")
-    group.add_argument("--data-root", metavar="DIR", help="folder or table of videos")
+    add = add.group("other videos than the config's")
+    add("--data-root DIR", "folder or table of videos")
     for part in parts:
-        group.add_argument(
-            f"--{part}-list",
-            metavar="LIST",
-            help=f"'path label' on every line, for {part}_dataloader",
-        )
-    group.add_argument("--classes", metavar="FILE", help="names of their labels, one per line")
+        add(f"--{part}-list LIST", f"'path label' on every line, for {part}_dataloader")
+    add("--classes FILE", "names of their labels, one per line")
 
 
 def check_data_options(args: argparse.Namespace, *parts: str) -> None:
@@ -101,7 +84,7 @@ def check_data_options(args: argparse.Namespace, *parts: str) -> None:
     lists = [path for part in parts if (path := getattr(args, f"{part}_list")) is not None]
     if args.classes is not None and not lists:
         raise ValueError(f"--classes names the labels of a list: give --{parts[0]}-list, too")
-    for path in (*lists, *filter(None, [args.classes])):
+    for path in (*lists, args.classes):
         check_exists(path, "file")
     if args.data_root is not None:
         check_exists(args.data_root, "folder") if lists else check_videos(args.data_root)
@@ -137,14 +120,6 @@ def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
     return changes
 
 
-def _what_is_left(cfg: Config | None) -> str:
-    """What can be resumed after an interruption."""
-    checkpoints = [] if cfg is None else find_checkpoints(cfg.work_dir)
-    if not checkpoints:
-        return "there is no checkpoint yet to resume from"
-    return f"--resume continues from the last checkpoint, {checkpoints[0]}"
-
-
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Train; returns the exit status, 128 + n where signal n has stopped the training."""
@@ -170,7 +145,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg = launch.training_config(**options, cfg_options=changes)
         runner = train_with_page(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one
-        print(f"train.py: interrupted; {_what_is_left(cfg)}", file=sys.stderr)
+        checkpoints = [] if cfg is None else find_checkpoints(cfg.work_dir)
+        left = "there is no checkpoint yet to resume from"
+        if checkpoints:
+            left = f"--resume continues from the last checkpoint, {checkpoints[0]}"
+        print(f"train.py: interrupted; {left}", file=sys.stderr)
         return 130
     status = launch.end_training(runner)
     leave_process_group(status)

@@ -15,14 +15,16 @@ from threadpoolctl import threadpool_limits
 
 from sce_video.curation.matching import (
     MOST_STARTS,
+    READ_SECONDS,
     REFINED,
     SIDE,
     Alignment,
     CopyMatcher,
     Thumbnails,
-    read_thumbnails,
+    read_thumbnail,
     refined,
 )
+from sce_video.datasets import VideoDecodeError
 from sce_video.jobs.process_pool import process_items
 
 _PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are refined at once
@@ -30,32 +32,8 @@ _REFINED_AT_ONCE = 32  # pairs
 
 
 @dataclass(frozen=True)
-class ComparedPair:
-    """Two videos by their numbers.
-
-    Attributes:
-        inner: The one that lies in the other, in time and in the frame.
-        outer: The other.
-        alignment: Where ``inner`` lies in ``outer``.
-    """
-
-    inner: int
-    outer: int
-    alignment: Alignment
-
-
-@dataclass(frozen=True)
 class StoredThumbnails:
-    """Where the thumbnails of a video are, for a process that reads them.
-
-    Attributes:
-        file: Of many videos.
-        offset: In it, bytes.
-        count: Of the frames.
-        duration: Of the video, seconds.
-        height: Of its frames, pixels.
-        width: Likewise.
-    """
+    """Where the thumbnails of a video are in a file of many, for a process that reads them."""
 
     file: str
     offset: int
@@ -74,20 +52,13 @@ class StoredThumbnails:
 
 
 class ThumbnailFile:
-    """Thumbnails of many videos in a temporary file, which processes read by its name.
-
-    Args:
-        folder: On the disk to be used.
-    """
+    """Thumbnails of many videos in a temporary file of ``folder``, read by its name."""
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
         self._end = 0
         #: Of every video.
         self.places: dict[int, StoredThumbnails] = {}
-
-    def __contains__(self, number: int) -> bool:
-        return number in self.places
 
     def __getitem__(self, number: int) -> Thumbnails:
         return self.places[number].read()
@@ -96,14 +67,9 @@ class ThumbnailFile:
         """Keep the frames of a video."""
         data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        self.places[number] = StoredThumbnails(
-            self._file.name,
-            self._end,
-            len(thumbnails.frames),
-            thumbnails.duration,
-            thumbnails.height,
-            thumbnails.width,
-        )
+        t = thumbnails
+        place = self._file.name, self._end, len(t.frames)
+        self.places[number] = StoredThumbnails(*place, t.duration, t.height, t.width)
         self._end += len(data)
 
     def close(self) -> None:
@@ -111,33 +77,44 @@ class ThumbnailFile:
         self._file.close()
 
 
-def read_all(
+def read_thumbnails(
     stored: ThumbnailFile,
     files: Sequence[str],
-    numbers: Sequence[int],
     workers: int,
-    on_video: Callable[[int, bool], None] | None = None,
+    on_video: Callable[[str, int, bool], None] | None = None,
 ) -> list[tuple[int, str]]:
-    """Read the thumbnails of some of the files.
+    """Add the thumbnails of files to ``stored``; number and reason of those that have none.
 
-    Args:
-        stored: They are added to it.
-        files: All videos.
-        numbers: Of those that are read.
-        workers: Processes; 0 for this one.
-        on_video: Called after each with the number of all and whether it could not be read.
-
-    Returns:
-        Number of and reason for each file that could not be read.
+    ``workers`` processes read, of which one may hang or crash; 0 reads in this one. After each
+    file ``on_video`` is called with ``reading frames``, their number and whether it failed.
     """
+
+    def outcomes() -> Iterator[tuple[int, Thumbnails | None, str]]:
+        if workers == 0:
+            for number, file in enumerate(files):
+                try:
+                    yield number, read_thumbnail(file), ""
+                except VideoDecodeError as error:
+                    yield number, None, error.reason
+            return
+        for number, outcome in process_items(
+            read_thumbnail,
+            enumerate(files),
+            workers=workers,
+            timeout=READ_SECONDS,
+            preload=(__name__,),
+        ):
+            reason = outcome.detail.removeprefix("VideoDecodeError: ")
+            yield number, outcome.value, reason.removeprefix(f"{files[number]}: ")
+
     failures = []
-    for i, found, reason in read_thumbnails([files[n] for n in numbers], workers):
+    for number, found, reason in outcomes():
         if found is None:
-            failures.append((numbers[i], reason))
+            failures.append((number, reason))
         else:
-            stored.add(numbers[i], found)
+            stored.add(number, found)
         if on_video is not None:
-            on_video(len(numbers), found is None)
+            on_video("reading frames", len(files), found is None)
     return sorted(failures)
 
 
@@ -147,8 +124,8 @@ def compare_pairs(
     threshold: float,
     workers: int,
     on_step: Callable[[str, int, bool], None] | None = None,
-) -> Iterator[ComparedPair]:
-    """Yield the pairs of videos that are similar, in any order.
+) -> Iterator[tuple[int, int, Alignment]]:
+    """Yield inner and outer video, and where the one lies in the other, of similar pairs.
 
     Each pair is aligned in both directions, which is quick; the direction in which the videos are
     more similar is refined, unless they cannot reach the threshold.
@@ -174,7 +151,7 @@ def compare_pairs(
     for number, found in _results(refine_all, items, workers):
         for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
             if alignment.similarity >= threshold:
-                yield ComparedPair(inner, outer, alignment)
+                yield inner, outer, alignment
         if on_step is not None:
             on_step("refining", len(blocks), False)
 
@@ -254,15 +231,8 @@ def refine_all(
 ) -> list[Alignment]:
     """The refined alignments of outer and inner videos, with a threshold for all."""
     threshold, pairs = item
-    return [
-        refined(
-            outer.read(),
-            inner.read(),
-            [
-                Alignment(row[0], row[1], (row[2], row[3], row[4], row[5]))
-                for row in starts.tolist()
-            ],
-            threshold,
-        )
-        for outer, inner, starts in pairs
-    ]
+    found = []
+    for outer, inner, rows in pairs:
+        starts = [Alignment(value, at, (x, y, w, h)) for value, at, x, y, w, h in rows.tolist()]
+        found.append(refined(outer.read(), inner.read(), starts, threshold))
+    return found

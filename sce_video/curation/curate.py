@@ -121,12 +121,12 @@ def curate(
 
     Features are compared by cosine after their mean was subtracted. Near-duplicates: the nearest
     videos of each, by features and by single frames, are candidates; their frames, aligned in time
-    and place, decide (:mod:`sce_video.data_tools.copies`). Outliers:
+    and place, decide (:mod:`sce_video.curation.matching`). Outliers:
     the mean distance to the 10 nearest videos (Ramaswamy et al. 2000) exceeds the median by five
     standard deviations, estimated by the median absolute deviation. Subset: k-centre greedy.
 
     Args:
-        videos: From :func:`~sce_video.interop.export.videos.read_videos`.
+        videos: From :func:`~sce_video.find.stored_features.read_videos`.
         options: None for the defaults.
         folder: For temporary files.
         on_video: Called with what is done, the total and whether a video failed.
@@ -152,6 +152,7 @@ def curate(
     keep = [row for row in range(len(videos)) if row not in dropped]
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
+    fewer = f"{clusters} clusters, not {options.clusters}: there are no more videos"
     return Curation(
         videos=videos,
         options=options,
@@ -163,9 +164,7 @@ def curate(
         subset=_subset(x, keep, options.subset),
         cluster=cluster,
         centrality=centrality,
-        notes=[]
-        if clusters == options.clusters
-        else [f"{clusters} clusters, not {options.clusters}: there are no more videos"],
+        notes=[] if clusters == options.clusters else [fewer],
     )
 
 
@@ -183,15 +182,8 @@ def _duplicates(
     if options.duplicates == FEATURES:
         return duplicates_by_features(videos.paths, similar, where, options.threshold)
     pairs = candidate_pairs(similar, where)
-    found = duplicates_by_frames(
-        videos.files,
-        pairs,
-        options.neighbours,
-        options.threshold,
-        folder,
-        options.workers,
-        on_video,
-    )
+    how = options.neighbours, options.threshold, folder, options.workers, on_video
+    found = duplicates_by_frames(videos.files, pairs, *how)
     if len(pairs) and not found.candidates:
         row, reason = found.unread[0]
         raise ValueError(

@@ -10,9 +10,8 @@ resemble one anchor do not resemble all of them in the same order and place.
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,7 +19,6 @@ import numpy as np
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_video, video_exists
 from sce_video.datasets.clip_sampling import shown_at
-from sce_video.jobs.process_pool import process_items
 
 #: Side of a thumbnail, pixels; the frame is squeezed to a square.
 SIDE = 32
@@ -28,7 +26,7 @@ SIDE = 32
 #: stretch that is read, from the beginning of the video.
 RATE, MAX_RATE, MAX_SECONDS = 16.0, 32.0, 60.0
 _READ_AT_ONCE = 8  # frames in their full size, which may be large
-_SECONDS = 60.0  # for a file
+READ_SECONDS = 60.0  # for a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +61,13 @@ class Thumbnails:
 
 
 def read_thumbnail(file: str) -> Thumbnails:
-    """The thumbnails of the first minute of a video.
-
-    Raises:
-        VideoDecodeError: the file is missing or cannot be decoded.
-    """
+    """The thumbnails of the first minute of a video; VideoDecodeError where there are none."""
     import cv2
 
     if not video_exists(file):
         raise VideoDecodeError(file, "the file is missing")
     correction = None
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + READ_SECONDS
     for _ in range(2):
         with open_video(file, correction=correction, deadline=deadline) as reader:
             times = np.asarray(reader.timestamps, dtype=np.float64)
@@ -93,33 +87,6 @@ def read_thumbnail(file: str) -> Thumbnails:
                 continue
             return Thumbnails(np.stack(small), times[indices], reader.duration, *size)
     raise VideoDecodeError(file, "its frames cannot be counted")
-
-
-def read_thumbnails(
-    files: Sequence[str], workers: int = 0
-) -> Iterator[tuple[int, Thumbnails | None, str]]:
-    """Yield index, thumbnails and problem of every file, in any order.
-
-    Args:
-        files: Videos.
-        workers: Processes, of which one may hang or crash; 0 reads in this one.
-
-    Yields:
-        The index, the thumbnails or None, and why there are none or "".
-    """
-    if workers == 0:
-        for index, file in enumerate(files):
-            try:
-                yield index, read_thumbnail(file), ""
-            except VideoDecodeError as error:
-                yield index, None, error.reason
-        return
-    items = ((index, os.fspath(file)) for index, file in enumerate(files))
-    for index, outcome in process_items(
-        read_thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
-    ):
-        reason = outcome.detail.removeprefix("VideoDecodeError: ")
-        yield index, outcome.value, reason.removeprefix(f"{files[index]}: ")
 
 
 #: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.
@@ -203,8 +170,8 @@ def _cut(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return parts, 1 / _norms(parts)
 
 
-def _whole(frames: np.ndarray) -> np.ndarray:
-    """Frames (n, 32, 32) as vectors (n, 64) without their mean, divided by their norm."""
+def query_vectors(frames: np.ndarray) -> np.ndarray:
+    """Frames (n, 32, 32) as unit vectors (n, 64), to search among :func:`index_vectors`."""
     factor = SIDE // _PART
     small = frames.reshape(len(frames), _PART, factor, _PART, factor)
     vectors = small.mean(axis=(2, 4), dtype=np.float32).reshape(len(frames), -1)
@@ -218,11 +185,7 @@ def _norms(vectors: np.ndarray) -> np.ndarray:
 
 
 def index_vectors(frames: np.ndarray) -> np.ndarray:
-    """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched.
-
-    Args:
-        frames: (T, 32, 32) uint8, of :meth:`Thumbnails.sampled`.
-    """
+    """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched."""
     every = round(RATE / _INDEXED_RATE)
     chosen = frames[min(every // 2, len(frames) - 1) :: every]
     parts, factors = _cut(chosen)
@@ -230,31 +193,20 @@ def index_vectors(frames: np.ndarray) -> np.ndarray:
     return (parts[:, coarse] * factors[:, coarse, None]).reshape(-1, _PART * _PART)
 
 
-def query_vectors(frames: np.ndarray) -> np.ndarray:
-    """Every frame as a unit vector (T, 64), to search among :func:`index_vectors`."""
-    return _whole(frames)
-
-
 @cache
 def _coarse_parts() -> list[int]:
     """Numbers of the parts of equal proportions, 0.7 to 1 of the side, at steps of 0.1."""
-
-    def coarse(value: float) -> bool:
-        return abs(10 * value - round(10 * value)) < 1e-6
-
     return [
         number
         for number, (left, top, wide, high) in enumerate(_parts())
-        if wide == high and wide > 0.65 and coarse(left) and coarse(top)
+        if wide == high
+        and wide > 0.65
+        and all(abs(10 * value - round(10 * value)) < 1e-6 for value in (left, top))
     ]
 
 
 class CopyMatcher:
-    """Compares videos with one video, whose parts are cut once.
-
-    Args:
-        frames: (T, 32, 32) uint8, of :meth:`Thumbnails.sampled`.
-    """
+    """Compares videos with one video of frames (T, 32, 32) uint8, whose parts are cut once."""
 
     def __init__(self, frames: np.ndarray) -> None:
         self._count = len(frames)
@@ -269,11 +221,8 @@ class CopyMatcher:
     def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
         """The best alignments of each video, those at peaks over displacements, most similar first.
 
-        Motion that repeats has several, and between two samples another one may look better.
-
-        Args:
-            videos: Frames (T', 32, 32) uint8 of each.
-            most: Alignments of a video; fewer if there are fewer peaks.
+        Motion that repeats has several, and between two samples another one may look better. There
+        are ``most`` of a video; fewer if there are fewer peaks.
         """
         found = []
         # One matrix product for several videos: it is limited by the reading of the parts.
@@ -281,14 +230,14 @@ class CopyMatcher:
         for begin in range(0, len(videos), block):
             some = videos[begin : begin + block]
             counts = [len(frames) for frames in some]
-            steps = [self._step(min(self._count, count)) for count in counts]
+            steps = [max(1, min(self._count, count) // ANCHORS) for count in counts]
             # Numbers of the compared frames of each video.
             anchors = [
                 np.arange(min(step // 2, count - 1), count, step)
                 for step, count in zip(steps, counts, strict=True)
             ]
             chosen = [frames[at] for frames, at in zip(some, anchors, strict=True)]
-            similar = _whole(np.concatenate(chosen)) @ self._vectors.T
+            similar = query_vectors(np.concatenate(chosen)) @ self._vectors.T
             similar = similar.reshape(len(similar), self._count, -1)
             parts = np.split(similar, np.cumsum([len(at) for at in anchors])[:-1])
             found += [
@@ -296,10 +245,6 @@ class CopyMatcher:
                 for part, at, frames in zip(parts, anchors, some, strict=True)
             ]
         return found
-
-    @staticmethod
-    def _step(shorter: int) -> int:
-        return max(1, shorter // ANCHORS)
 
     def _best(
         self, similar: np.ndarray, anchors: np.ndarray, shorter: int, most: int
@@ -312,7 +257,9 @@ class CopyMatcher:
             total[begin : begin + self._count] += row
             counts[begin : begin + self._count] += 1
         # At least one displacement remains: that of the most anchors.
-        least = min(counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / self._step(shorter))))
+        least = min(
+            counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / max(1, shorter // ANCHORS)))
+        )
         good = counts >= least
         shifts, counts, total = shifts[good], counts[good], total[good]
         means = total / counts[:, None].astype(np.float32)
@@ -350,8 +297,8 @@ def refined(
         outer: The video in which the other lies.
         inner: The other.
         starts: Of the first comparison. Those that are best in time are refined in place.
-        threshold: Similarity that matters: an alignment that is further below it than refinement
-            gains is not refined to the end.
+        threshold: An alignment that is further below it than refinement gains is not refined to the
+            end.
 
     Returns:
         With the mean correlation of up to 16 frames at 16 x 16 pixels: similar videos correlate at
@@ -364,12 +311,7 @@ def refined(
 
 
 class _Frames:
-    """Frames of two videos, which are compared at displacements in time and parts.
-
-    Args:
-        outer: The video of which parts are compared.
-        inner: The video of which whole frames are.
-    """
+    """Two videos: parts of the outer one are compared with whole frames of the inner one."""
 
     def __init__(self, outer: Thumbnails, inner: Thumbnails) -> None:
         self._times, self._end = outer.times, outer.end

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_all
+from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_thumbnails
 from sce_video.curation.matching import Alignment, index_vectors, query_vectors
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
@@ -18,9 +18,7 @@ _ANSWERS, _LEAST, _FEWEST_FRAMES = 10, 0.7, 3
 _VOTES_AT_ONCE = 1000  # videos
 
 
-def pairs_by_frames(
-    stored: ThumbnailFile, numbers: Sequence[int], most: int, seed: int = 0
-) -> np.ndarray:
+def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
     """Pairs (P, 2), lower and higher, of videos of which frames of one resemble parts of the other.
 
     Memory: 5 KB per second of video: 3.8 KB for the parts of each of two frames, one byte per
@@ -30,7 +28,6 @@ def pairs_by_frames(
         stored: Thumbnails of the videos.
         numbers: Of the videos, ascending.
         most: Candidates of a video, those with the most similar frames first.
-        seed: Of the cells that are searched.
     """
     parts, frames = _Rows(), _Rows()
     for number in numbers:
@@ -39,7 +36,7 @@ def pairs_by_frames(
         frames.add(query_vectors(sampled))
     (gallery, owners), (queries, askers) = parts.take(), frames.take()
     similar, where = nearest_in_cells(
-        queries, gallery, _ANSWERS, torch.from_numpy(askers), torch.from_numpy(owners), seed=seed
+        queries, gallery, _ANSWERS, torch.from_numpy(askers), torch.from_numpy(owners), seed=0
     )
     pairs, votes = _votes(similar.numpy(), where.numpy(), askers, owners)
     pairs, votes = pairs[votes >= _FEWEST_FRAMES], votes[votes >= _FEWEST_FRAMES]
@@ -64,17 +61,15 @@ class _Rows:
 
     def __init__(self) -> None:
         self._blocks: list[np.ndarray] = []
-        self._counts: list[int] = []
 
     def add(self, vectors: np.ndarray) -> None:
         """Keep the vectors (n, D) of the next video."""
         self._blocks.append(as_bytes(torch.from_numpy(vectors)).numpy())
-        self._counts.append(len(vectors))
 
     def take(self) -> tuple[torch.Tensor, np.ndarray]:
         """All vectors (N, D), and for each the position of its video, int32; can be called once."""
-        counts = np.array(self._counts)
-        rows = np.empty((counts.sum(), self._blocks[0].shape[1]), dtype=np.int8)
+        counts = [len(block) for block in self._blocks]
+        rows = np.empty((sum(counts), self._blocks[0].shape[1]), dtype=np.int8)
         end = len(rows)
         while self._blocks:  # the blocks are released one by one: memory is not needed twice
             block = self._blocks.pop()
@@ -125,12 +120,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Near-duplicates of each other, directly or by way of others.
-
-    Attributes:
-        kept: The video that stays.
-        removed: The others.
-    """
+    """The video that stays, and near-duplicates of it, directly or by way of others."""
 
     kept: int
     removed: list[Removed]
@@ -155,10 +145,9 @@ class Duplicates:
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
     """Every two rows (P, 2) of which one is a neighbour of the other, (lower, higher), ascending.
 
-    Args:
-        similar: (N, k) cosines of :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`
-            ; -inf marks an empty slot.
-        where: (N, k) their rows.
+    ``similar`` (N, k) are the cosines of
+    :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`, -inf in an empty slot,
+    ``where`` (N, k) their rows.
     """
     rows, slots = np.nonzero(similar.numpy() > -np.inf)
     return unique_pairs(np.stack([rows, where.numpy()[rows, slots]], axis=1))
@@ -189,13 +178,9 @@ def duplicates_by_frames(
             whether it failed.
     """
 
-    def read(total: int, failed: bool) -> None:
-        if on_video is not None:
-            on_video("reading frames", total, failed)
-
     stored = ThumbnailFile(folder)
     try:
-        unread = read_all(stored, files, range(len(files)), workers, read)
+        unread = read_thumbnails(stored, files, workers, on_video)
         readable = np.zeros(len(files), dtype=bool)
         readable[list(stored.places)] = True
         compared = pairs[readable[pairs].all(axis=1)]
@@ -203,10 +188,8 @@ def duplicates_by_frames(
             by_frames = pairs_by_frames(stored, np.flatnonzero(readable).tolist(), most)
             compared = unique_pairs(np.concatenate([compared, by_frames]))
         edges: dict[tuple[int, int], Removed] = {}
-        for pair in compare_pairs(stored, compared, threshold, workers, on_video):
-            found = pair.alignment
-            edge = Removed(pair.inner, pair.outer, found.similarity, found)
-            edges[min(edge.row, edge.match), max(edge.row, edge.match)] = edge
+        for inner, outer, at in compare_pairs(stored, compared, threshold, workers, on_video):
+            edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
 
         def worth(row: int) -> tuple[float, int, str]:
             place = stored.places[row]

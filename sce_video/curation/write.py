@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.curation.curate import FRAMES, NONE, Curation
-from sce_video.curation.near_duplicates import DuplicateGroup, Removed
 from sce_video.datasets.video_list import write_annotation_list
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.utils.files import write_json, write_text
@@ -26,7 +25,7 @@ _COLUMNS = (
 def write_curation(
     found: Curation, folder: str | os.PathLike, keep: str | os.PathLike | None = None
 ) -> dict[str, Any]:
-    """Write the lists, ``removed.csv`` and ``report.json``.
+    """Write the lists, ``removed.csv`` and ``report.json``, whose content is returned.
 
     Every video of the source is in the list to keep or, with the reason, in ``removed.csv``.
 
@@ -34,9 +33,6 @@ def write_curation(
         found: Of :func:`~sce_video.curation.curate`.
         folder: For all files; made if needed.
         keep: The list to keep; None for ``keep.txt`` in the folder.
-
-    Returns:
-        The content of ``report.json``.
 
     Raises:
         WriteError: a file cannot be written.
@@ -65,7 +61,11 @@ def write_curation(
     if unlisted:
         notes.append(f"{len(unlisted)} paths cannot be written to a list: see {REMOVED}")
     removed = list(_removed(found, set(unlisted)))
-    _write_table(folder / REMOVED, removed)
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(removed)
+    write_text(folder / REMOVED, text.getvalue())
     report = _report(found, lists, removed, [*found.notes, *notes])
     write_json(folder / REPORT, report)
     return report
@@ -101,14 +101,18 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
     rule += ": correlation" if rule == FRAMES else ": cosine"
     for group in found.duplicates.groups:
         for video in group.removed:
-            yield {
+            entry: dict[str, Any] = {
                 "path": paths[video.row],
                 "reason": f"near-duplicate by {rule} {found.options.threshold:g} or more",
                 "kept": paths[group.kept],
                 "match": paths[video.match],
                 "similarity": round(video.similarity, 4),
-                **_place(video),
             }
+            if video.alignment is not None and video.inner:  # where it lies in its match
+                entry["start"] = round(video.alignment.offset, 3)
+                sizes = zip(("left", "top", "width", "height"), video.alignment.part, strict=True)
+                entry |= {name: round(value, 3) for name, value in sizes}
+            yield entry
     if found.options.drop_outliers:
         for row in found.outliers:
             distance = float(found.distances[row])
@@ -123,32 +127,15 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
         yield {"path": path, "reason": f"cannot be decoded: {reason}"}
 
 
-def _place(video: Removed) -> dict[str, Any]:
-    """Where a removed video lies in the one it matches; nothing, where that lies in it."""
-    if video.alignment is None or not video.inner:
-        return {}
-    names = ("left", "top", "width", "height")
-    part = {name: round(value, 3) for name, value in zip(names, video.alignment.part, strict=True)}
-    return {"start": round(video.alignment.offset, 3), **part}
-
-
-def _write_table(file: Path, rows: list[dict[str, Any]]) -> None:
-    text = io.StringIO(newline="")
-    table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_text(file, text.getvalue())
-
-
-def cluster_examples(found: Curation, count: int = _EXAMPLES) -> list[list[int]]:
+def cluster_examples(found: Curation) -> list[list[int]]:
     """Rows of each cluster: half of them nearest to its centre, half at equal steps outwards."""
     members: dict[int, list[int]] = {}
     for row in found.centrality.argsort(descending=True, stable=True).tolist():
         members.setdefault(int(found.cluster[row]), []).append(row)
     examples = []
     for _, rows in sorted(members.items()):
-        near = min(len(rows), count - count // 2)
-        rest, far = rows[near:], min(len(rows) - near, count // 2)
+        near = min(len(rows), _EXAMPLES - _EXAMPLES // 2)
+        rest, far = rows[near:], min(len(rows) - near, _EXAMPLES // 2)
         outer = [rest[(i + 1) * len(rest) // far - 1] for i in range(far)]
         examples.append(rows[:near] + outer)
     return examples
@@ -221,10 +208,7 @@ _OF_GROUP = 7  # removed videos shown of a group
 def write_curation_page(path: str | os.PathLike, found: Curation, report: dict[str, Any]) -> None:
     """Write the page: duplicates, outliers, clusters and subset with clips.
 
-    Args:
-        path: The HTML file.
-        found: Of :func:`~sce_video.curation.curate`.
-        report: Of :func:`~sce_video.curation.write.write_curation`.
+    ``found`` is of :func:`~sce_video.curation.curate`, ``report`` of :func:`write_curation`.
     """
     counts = report["counts"]
     facts = [
@@ -272,19 +256,16 @@ def _duplicates(found: Curation) -> ClipSection:
             )
             + (_shown(groups, _GROUPS, "groups") if groups else " There are none.")
         )
-    rows = [_group(found, group) for group in groups[:_GROUPS]]
+    rows = []
+    for group in groups[:_GROUPS]:
+        clips = [_clip(found, group.kept, mark="kept")] + [
+            _clip(found, video.row, f"{video.similarity:.2f}", "removed")
+            for video in group.removed[:_OF_GROUP]
+        ]
+        more = len(group.removed) - _OF_GROUP
+        left_out = f"and {more} more, in report.json" if more > 0 else ""
+        rows.append(ClipRow(f"{len(group.removed) + 1} videos", clips, left_out))
     return ClipSection("duplicates", "Near-duplicates", note, rows)
-
-
-def _group(found: Curation, group: DuplicateGroup) -> ClipRow:
-    clips = [_clip(found, group.kept, mark="kept")]
-    clips += [
-        _clip(found, video.row, f"{video.similarity:.2f}", "removed")
-        for video in group.removed[:_OF_GROUP]
-    ]
-    more = len(group.removed) - _OF_GROUP
-    note = f"and {more} more, in report.json" if more > 0 else ""
-    return ClipRow(f"{len(group.removed) + 1} videos", clips, note)
 
 
 def _outliers(found: Curation) -> ClipSection:

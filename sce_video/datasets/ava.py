@@ -17,6 +17,7 @@ from sce_video.registry import DATASETS
 from sce_video.utils.json_files import parse_json, read_json
 
 NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
+_MATCH_IOU = 0.9  # of a training detection with a ground truth box, at least
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,7 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: No list of actions, or an id that is repeated or not in 1 to 80; the message
-            names file and entry.
+        ValueError: No list of actions, or a repeated or wrong id; names file and entry.
     """
     try:
         entries = read_json(path)
@@ -52,16 +52,18 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
         raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
     actions: dict[int, Action] = {}
     for number, entry in enumerate(entries, 1):
-        where = f"{path}, entry {number}"
+        problem = ""
         if not isinstance(entry, dict) or entry.keys() != {"id", "name", "scored"}:
-            raise ValueError(f"{where}: {str(entry)[:80]} has not just id, name and scored")
-        if type(entry["id"]) is not int or not 1 <= entry["id"] <= NUM_ACTIONS:
-            raise ValueError(f"{where}: id {entry['id']!r} is not one of 1 to {NUM_ACTIONS}")
-        if not isinstance(entry["name"], str) or not isinstance(entry["scored"], bool):
-            raise ValueError(f"{where}: name must be text and scored true or false")
-        if entry["id"] in actions:
-            raise ValueError(f"{where}: id {entry['id']} is there twice")
-        actions[entry["id"]] = Action(entry["id"], entry["name"], entry["scored"])
+            problem = f"{str(entry)[:80]} has not just id, name and scored"
+        elif type(entry["id"]) is not int or not 1 <= entry["id"] <= NUM_ACTIONS:
+            problem = f"id {entry['id']!r} is not one of 1 to {NUM_ACTIONS}"
+        elif not isinstance(entry["name"], str) or not isinstance(entry["scored"], bool):
+            problem = "name must be text and scored true or false"
+        elif entry["id"] in actions:
+            problem = f"id {entry['id']} is there twice"
+        if problem:
+            raise ValueError(f"{path}, entry {number}: {problem}")
+        actions[entry["id"]] = Action(**entry)
     return tuple(actions.values())
 
 
@@ -93,33 +95,33 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
         )
     with open(ann_file, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            if line.strip():
-                yield _parse(line, f"{ann_file}, line {number}")
-
-
-def _parse(line: str, where: str) -> KeyFrame:
-    try:
-        entry = parse_json(line, "it")
-        frame = KeyFrame(
-            video=str(entry["video"]),
-            timestamp=int(entry["timestamp"]),
-            boxes=np.array(entry["boxes"], dtype=np.float32).reshape(-1, 4),
-            actions=[[int(action) for action in actions] for actions in entry["labels"]],
-            detections=np.array(entry.get("detections", []), dtype=np.float32).reshape(-1, 5),
-        )
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"{where} is not a key frame: {type(error).__name__} {error}") from error
-    if len(frame.actions) != len(frame.boxes):
-        raise ValueError(
-            f"{where}: {len(frame.boxes)} boxes and {len(frame.actions)} lists of labels"
-        )
-    for box in [*frame.boxes, *frame.detections[:, :4]]:
-        if not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
-            raise ValueError(f"{where}: box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
-    wrong = [a for actions in frame.actions for a in actions if not 1 <= a <= NUM_ACTIONS]
-    if wrong:
-        raise ValueError(f"{where}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
-    return frame
+            if not line.strip():
+                continue
+            where = f"{ann_file}, line {number}"
+            try:
+                entry = parse_json(line, "it")
+                boxes, found = entry["boxes"], entry.get("detections", [])
+                frame = KeyFrame(
+                    video=str(entry["video"]),
+                    timestamp=int(entry["timestamp"]),
+                    boxes=np.array(boxes, dtype=np.float32).reshape(-1, 4),
+                    actions=[[int(action) for action in one] for one in entry["labels"]],
+                    detections=np.array(found, dtype=np.float32).reshape(-1, 5),
+                )
+            except (ValueError, KeyError, TypeError, OverflowError) as error:
+                problem = f"{type(error).__name__} {error}"
+                raise ValueError(f"{where} is not a key frame: {problem}") from error
+            if len(frame.actions) != len(frame.boxes):
+                lists = f"{len(frame.actions)} lists of labels"
+                raise ValueError(f"{where}: {len(frame.boxes)} boxes and {lists}")
+            for x1, y1, x2, y2 in np.concatenate([frame.boxes, frame.detections[:, :4]]).tolist():
+                if not (0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1):
+                    box = [x1, y1, x2, y2]
+                    raise ValueError(f"{where}: box {box} is not x1 < x2, y1 < y2 within 0 to 1")
+            wrong = [a for one in frame.actions for a in one if not 1 <= a <= NUM_ACTIONS]
+            if wrong:
+                raise ValueError(f"{where}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
+            yield frame
 
 
 @DATASETS.register_module()
@@ -128,7 +130,7 @@ class AVADataset(VideoDataset):
 
     For testing, the boxes are the person detections with a score of at least ``min_score``. For
     training, they are the ground truth and the detections that match a person (IoU of at least
-    ``match_iou`` with a ground truth box, whose actions they get), as SlowFast with its ``iou90``
+    0.9 with a ground truth box, whose actions they get), as SlowFast with its ``iou90``
     training boxes (configs/AVA). Other detections are dropped, or with ``include_unmatched``
     are persons without any action, as in SlowFast's lists ``include_negative``.
 
@@ -140,9 +142,7 @@ class AVADataset(VideoDataset):
         folder: Folder of the videos (a file per id) or of the frames (a folder per id).
         training: Use the training boxes instead of the test boxes.
         min_score: Smallest score of a person detection.
-        match_iou: Smallest IoU of a training detection with a ground truth box.
-        include_unmatched: Also train on detections that match no ground truth box; their targets
-            are 0.
+        include_unmatched: Also train on detections that match no ground truth box.
         on_error, timeout: See :class:`VideoDataset`.
 
     Raises:
@@ -157,16 +157,12 @@ class AVADataset(VideoDataset):
         folder: str = "videos",
         training: bool = False,
         min_score: float = 0.9,
-        match_iou: float = 0.9,
         include_unmatched: bool = False,
         on_error: str = "replace",
         timeout: float | None = 60.0,
     ) -> None:
-        self.folder = folder
-        self.training = training
-        self.min_score = min_score
-        self.match_iou = match_iou
-        self.include_unmatched = include_unmatched
+        self.folder, self.training = folder, training
+        self.min_score, self.include_unmatched = min_score, include_unmatched
         super().__init__(data_root, ann_file, pipeline, on_error, timeout)
 
     def _list_videos(self) -> VideoList:
@@ -177,12 +173,12 @@ class AVADataset(VideoDataset):
         folder = Path(self.data_root) / self.folder
         if not folder.is_dir():
             raise ValueError(f"there is no folder {str(folder)!r} of videos or frames")
-        entries = {entry: entry.is_dir() for entry in sorted(folder.iterdir())}
-        found = {  # name of the file or folder of each video id
-            entry.name if is_folder else entry.stem: entry.name
-            for entry, is_folder in entries.items()
-            if is_folder or entry.suffix.lower() in VIDEO_EXTENSIONS
-        }
+        found: dict[str, str] = {}  # name of the file or folder of each video id
+        for entry in sorted(folder.iterdir()):
+            if entry.is_dir():
+                found[entry.name] = entry.name
+            elif entry.suffix.lower() in VIDEO_EXTENSIONS:
+                found[entry.stem] = entry.name
         if not any(frame.video in found for frame in frames):
             raise ValueError(
                 f"none of the videos of {self.ann_file!r} is in {self.data_root}/{self.folder}, "
@@ -206,7 +202,7 @@ class AVADataset(VideoDataset):
         if not self.training:
             return found, np.zeros((len(found), NUM_ACTIONS), dtype=np.uint8)
         overlap = box_iou(found, frame.boxes)
-        matches = overlap.max(axis=1, initial=0) >= self.match_iou
+        matches = overlap.max(axis=1, initial=0) >= _MATCH_IOU
         targets = np.zeros((len(found), NUM_ACTIONS), dtype=np.uint8)
         if len(truth) > 0:
             targets[matches] = truth[overlap.argmax(axis=1)[matches]]
@@ -235,11 +231,7 @@ class AVADataset(VideoDataset):
         return rows[:, :NUM_ACTIONS].astype(np.float32)
 
     def row_columns(self, indices: list[int]) -> dict[str, list]:
-        """Columns of a metric's rows, for these samples.
-
-        Returns:
-            ``key``: (video id, second) of each sample; ``boxes``: its boxes, (n, 4) float32.
-        """
+        """Columns of a metric's rows, for these samples: ``key`` (video id, second), ``boxes``."""
         return {
             "key": [self.key(index) for index in indices],
             "boxes": [self.boxes(index) for index in indices],

@@ -3,18 +3,12 @@
 A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
 from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own time stamp
 to the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
-are those that *begin* inside it::
+are those that *begin* inside it; one at the very start is inside, one at the very end is not::
 
     timestamps   0.0   0.1   0.2   0.3   0.4   0.5   0.6          duration 0.7
     frame         |--0--|--1--|--2--|--3--|--4--|--5--|--6--|
-    clip                     [start = 0.15, 0.3 seconds)
-                             [---------------)
-    its frames                     2     3     4                  n = 3
-
-    a frame at the very start is inside, a frame at the very end is not:
-    clip                      [start = 0.2, 0.3 seconds)
-                              [-----------------)
-    its frames                2     3     4          (5 begins at 0.5, which is the end)
+    clip                     [start = 0.15, 0.3 seconds)          frames 2, 3, 4
+    clip                      [start = 0.2, 0.3 seconds)          frames 2, 3, 4
 
 Of the n frames of a clip, T are kept, at equal steps from its first to its last frame, rounded
 down: position ``i * (n - 1) // (T - 1)``, computed in integers::
@@ -41,22 +35,19 @@ DIFFERENCE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class ClipIndices:
-    """The frames of one clip.
+    """The frames of one clip."""
 
-    Attributes:
-        frames: (T,) int64, frames of the video in the order in which the clip plays.
-        partners: (T,) int64 or None. If given, the clip consists of RGB differences: frame i is the
-            difference of ``frames[i]`` and ``partners[i]``, the next frame of the full-rate clip;
-            see :func:`differing_pair` for frames that repeat.
-        start: Start of the clip, seconds.
-        clip_duration: Length of the clip, seconds.
-        reversed: Whether the clip plays backwards.
-    """
-
+    #: (T,) int64, frames of the video in the order in which the clip plays.
     frames: np.ndarray
+    #: (T,) int64 or None. If given, the clip consists of RGB differences: frame i is the difference
+    #: of ``frames[i]`` and ``partners[i]``, the next frame of the full-rate clip; see
+    #: :func:`differing_pair` for frames that repeat.
     partners: np.ndarray | None
+    #: Start of the clip, seconds.
     start: float
+    #: Length of the clip, seconds.
     clip_duration: float
+    #: Whether the clip plays backwards.
     reversed: bool = False
 
 
@@ -89,13 +80,10 @@ def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[in
 
 
 def uniform_positions(count: int, num_frames: int) -> np.ndarray:
-    """T of ``count`` positions at equal steps, first and last included, rounded down.
+    """T of ``count`` positions at equal steps, first and last included, rounded down: (T,) int64.
 
     The truncated ``linspace(0, count - 1, T)`` of pytorchvideo's UniformTemporalSubsample, in
-    integers: an exact position is never rounded down to the one below.
-
-    Returns:
-        (T,) int64; for T = 1 the first position.
+    integers: an exact position is never rounded down to the one below. For T = 1 the first one.
     """
     if num_frames == 1:
         return np.zeros(1, dtype=np.int64)
@@ -103,16 +91,13 @@ def uniform_positions(count: int, num_frames: int) -> np.ndarray:
 
 
 def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float = 0.5) -> np.ndarray:
-    """One of ``count`` positions from each of T equal segments.
+    """One of ``count`` positions from each of T equal segments: (T,) int64, ascending.
 
     ``offsets``, (T,) in [0, 1), are the positions within the segments; 0.5 takes the centres::
 
         count = 8, T = 4:   |0 1|2 3|4 5|6 7|     offsets 0.5 -> 1 3 5 7
                                                   offsets 0.0 -> 0 2 4 6
         count = 2, T = 4:   |0  .  |1  .  |       offsets 0.5 -> 0 0 1 1
-
-    Returns:
-        (T,) int64, ascending; positions repeat when there are fewer than T.
     """
     positions = (np.arange(num_frames) + offsets) * count / num_frames
     return np.minimum(positions.astype(np.int64), count - 1)
@@ -127,29 +112,19 @@ def segment_clip(
 
 
 def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The frame displayed at each time; the first or last one outside the video.
-
-    Args:
-        timestamps: (F,) float64, seconds, ascending from 0.
-        times: (T,) seconds.
-
-    Returns:
-        (T,) int64.
-    """
+    """The frame displayed at each of T seconds, (T,) int64; the first or last one outside of it."""
     frames = np.searchsorted(timestamps, np.asarray(times) + _EPSILON, side="right") - 1
     return np.clip(frames, 0, len(timestamps) - 1)
 
 
 def key_frame_times(second: float, num_frames: int, frame_interval: int, fps: float) -> np.ndarray:
-    """T times around a key frame, ``frame_interval / fps`` seconds apart.
+    """T times around a key frame, ``frame_interval / fps`` seconds apart: (T,) float64, seconds.
 
-    The key frame is the one after the middle (SlowFast's ``get_sequence``)::
+    The key frame is the one after the middle (SlowFast's ``get_sequence``); times may lie outside
+    the video::
 
         T = 4, interval 2:    o . o . o . o .
                                       key         -4, -2, 0, +2 frames
-
-    Returns:
-        (T,) float64, seconds; they may lie outside the video.
     """
     steps = np.arange(num_frames) * frame_interval - num_frames * frame_interval // 2
     return second + steps / fps
@@ -164,7 +139,7 @@ def make_clip(
     reverse: bool = False,
     difference: bool = False,
 ) -> ClipIndices:
-    """The frames of one clip.
+    """The T frames of the clip ``[start, start + clip_duration)``, seconds.
 
     First the clip's n frames are put in playing order (``reverse`` reverses them), then each frame
     is paired with the next one (``difference``), then T positions are kept. The last position has
@@ -175,14 +150,7 @@ def make_clip(
         frames, partners     (10,11) (12,13) (13,14)   (14,13) (12,11) (11,10)
 
     The frame of a clip of one frame is its own partner: the difference is constant.
-
-    Args:
-        timestamps: (F,) float64, seconds, ascending from 0.
-        start: Start of the clip, seconds.
-        clip_duration: Length of the clip, seconds.
-        num_frames: T.
-        reverse: Play the clip backwards.
-        difference: Also return the partner of every kept frame.
+    ``timestamps`` are (F,) float64, seconds, ascending from 0.
     """
     first, stop = frames_between(timestamps, start, start + clip_duration)
     count = stop - first
@@ -202,8 +170,8 @@ def neighbours_within(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The frames of a clip that play after a frame, and before it, each the nearest first.
 
-    Only those that begin within :data:`DIFFERENCE_SECONDS` of it. The frames before it are empty
-    unless those after it reach the end of the clip.
+    Only those within :data:`DIFFERENCE_SECONDS`. The frames before it are empty unless those after
+    it reach the end of the clip.
     """
     first, stop = frames_between(timestamps, clip.start, clip.start + clip.clip_duration)
     reach = DIFFERENCE_SECONDS + _EPSILON
@@ -216,40 +184,25 @@ def neighbours_within(
 
 
 def differing_pair(
-    timestamps: np.ndarray,
-    clip: ClipIndices,
-    frame: int,
-    differing: AbstractSet[tuple[int, int]],
+    timestamps: np.ndarray, clip: ClipIndices, frame: int, differing: AbstractSet[tuple[int, int]]
 ) -> tuple[int, int] | None:
     """A frame and the next frame of the clip that differs from it, of footage that repeats frames.
 
-    As the paper's last frame, a frame without another one up to the end of the clip repeats the
-    difference before it::
+    ``differing`` holds the pairs (frame, another one) of frames that differ. As the paper's last
+    frame, a frame without another one up to the end of the clip repeats the difference before it.
+    The pair is in playing order; None if there is none within :data:`DIFFERENCE_SECONDS`::
 
         shown                A A A B B C C C          in playing order
         frame 0: (0, 3)      frame 3: (3, 5)          frame 6: nothing follows, (4, 6)
-
-    Args:
-        timestamps: (F,) of the video.
-        clip: The clip.
-        frame: One of its frames.
-        differing: The pairs (frame, another one) of frames that differ.
-
-    Returns:
-        The pair in playing order; None if there is none within :data:`DIFFERENCE_SECONDS`.
     """
-    after, before = neighbours_within(timestamps, clip, frame)
-    for other in after.tolist():
-        if (frame, other) in differing:
-            return frame, other
-    for other in before.tolist():
-        if (frame, other) in differing:
-            return other, frame
-    return None
+    after, before = (part.tolist() for part in neighbours_within(timestamps, clip, frame))
+    pairs = [((frame, other), (frame, other)) for other in after]
+    pairs += [((frame, other), (other, frame)) for other in before]
+    return next((shown for pair, shown in pairs if pair in differing), None)
 
 
 def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.ndarray:
-    """K starts spaced equally from 0 to ``duration - clip_duration``, for testing.
+    """K starts spaced equally from 0 to ``duration - clip_duration``, for testing: (K,) float64.
 
     A single clip is taken from the centre. In a video shorter than the clip all start at 0::
 
@@ -257,9 +210,6 @@ def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.n
                                          [----)
                                             [----)
         K = 1:                           [----)             start 3
-
-    Returns:
-        (K,) float64, seconds.
     """
     last = max(0.0, duration - clip_duration)
     if num_clips == 1:

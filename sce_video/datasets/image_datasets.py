@@ -21,10 +21,8 @@ from sce_video.utils.plain_pickle import load_plain_pickle
 class ImageDataset(VideoDataset):
     """Images from an annotation list or from a folder; a :class:`VideoDataset` of other files.
 
-    Seeds, bad files, time limit, labels and classes are those of :class:`VideoDataset`. The
-    pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`; an image is a clip of
-    one frame, so crops, packing and collating are those of videos. So are the arguments, but
-    ``extensions`` are those of images.
+    The pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`; an image is a clip
+    of one frame, so crops, packing and collating are those of videos.
     """
 
     kind = "image"
@@ -76,7 +74,8 @@ def _find_set(
     return path
 
 
-def _existing(path: str, archive: str) -> str:
+def _existing(folder: str, name: str, archive: str) -> str:
+    path = os.path.join(folder, name)
     if not os.path.isfile(path):
         raise ValueError(f"there is no file {path!r}: unpack {archive} again")
     return path
@@ -93,22 +92,20 @@ def _check_labels(labels: np.ndarray, num_images: int, num_classes: int, path: s
 
 
 def _check_published(labels: np.ndarray, published: int, num_classes: int, what: str) -> None:
-    """Raise ValueError unless there are as many images as published, and of each class as many.
-
-    ``what`` names set and split; an image without a label, -1, is of no class.
-    """
-    advice = "unpack the official archive again (check_counts=False accepts other counts)"
-    if len(labels) != published:
-        raise ValueError(
-            f"{what} has {len(labels):,} images, published are {published:,}: {advice}"
-        )
+    """ValueError unless there are as many images as published, equally many of each class."""
     labelled = labels[labels >= 0]
     counts = np.bincount(labelled, minlength=num_classes)
-    wrong = np.flatnonzero(counts != len(labelled) // num_classes)
-    if len(wrong):
+    each = len(labelled) // num_classes
+    problem = ""
+    if len(labels) != published:
+        problem = f"{len(labels):,} images, published are {published:,}"
+    elif (counts != each).any():
+        wrong = np.flatnonzero(counts != each)[0]
+        problem = f"{counts[wrong]:,} images of class {wrong}, published are {each:,}"
+    if problem:
         raise ValueError(
-            f"{what} has {counts[wrong[0]]:,} images of class {wrong[0]}, published are "
-            f"{len(labelled) // num_classes:,}: {advice}"
+            f"{what} has {problem}: unpack the official archive again (check_counts=False accepts "
+            "other counts)"
         )
 
 
@@ -145,18 +142,14 @@ CIFAR100 = CifarFiles(
 def _read_cifar(files: CifarFiles, root: str, split: str, check_counts: bool) -> ImageArrays:
     """50,000 (``train``) or 10,000 (``test``) images of 32 x 32; of CIFAR100 its fine labels.
 
-    Raises:
-        ValueError: A file is missing, damaged, no pickle of plain data, or has other counts.
+    ValueError: A file is missing, damaged, no pickle of plain data, or has other counts.
     """
     folder = _find_set(files.name, split, files.batches, root, files.folder, files.archive)
-    meta = _load(os.path.join(folder, files.meta), files)
+    path, meta = _load(folder, files.meta, files)
     classes = meta.get(files.names_key)
     if not isinstance(classes, list) or len(classes) != files.num_classes:
-        raise ValueError(
-            f"{os.path.join(folder, files.meta)} must hold {files.num_classes} class names in "
-            f"{files.names_key!r}"
-        )
-    batches = [_read_batch(os.path.join(folder, name), files) for name in files.batches[split]]
+        raise ValueError(f"{path} must hold {files.num_classes} class names in {files.names_key!r}")
+    batches = [_read_batch(folder, name, files) for name in files.batches[split]]
     labels = np.concatenate([labels for _, labels in batches])
     if check_counts:
         what = f"the {split} split of {files.name} in {folder}"
@@ -169,33 +162,29 @@ def _read_cifar(files: CifarFiles, root: str, split: str, check_counts: bool) ->
     )
 
 
-def _read_batch(path: str, files: CifarFiles) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 32, 32, 3) uint8 and labels (n,) int64 of one batch file.
-
-    A row of ``data`` is one image: its red, its green, its blue plane, each row by row.
-    """
-    batch = _load(path, files)
-    data = batch.get("data")
-    labels = batch.get(files.label_key)
+def _read_batch(folder: str, name: str, files: CifarFiles) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 32, 32, 3) uint8 and labels (n,) int64 of one batch file."""
+    path, batch = _load(folder, name, files)
+    data, labels = batch.get("data"), batch.get(files.label_key)
     values = 3 * CIFAR_SIZE * CIFAR_SIZE
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
+    if not isinstance(data, np.ndarray) or (data.dtype, *data.shape[1:]) != (np.uint8, values):
         raise ValueError(f"{path} must hold an array 'data' (n, {values}) of uint8")
-    if data.shape[1] != values:
-        raise ValueError(f"{path}: 'data' has shape {data.shape}, not (n, {values})")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
     found = np.array(labels, dtype=np.int64)
     _check_labels(found, len(data), files.num_classes, path)
+    # A row is one image: its red, its green, its blue plane, each row by row.
     images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), found
 
 
-def _load(path: str, files: CifarFiles) -> dict[str, Any]:
-    """The dict of a pickle; nothing that the file names is called."""
-    loaded = load_plain_pickle(Path(_existing(path, files.archive)))
+def _load(folder: str, name: str, files: CifarFiles) -> tuple[str, dict[str, Any]]:
+    """Path and dict of a pickle; nothing that the file names is called."""
+    path = _existing(folder, name, files.archive)
+    loaded = load_plain_pickle(Path(path))
     if not isinstance(loaded, dict):
         raise ValueError(f"{path} must hold a dict, not a {type(loaded).__name__}")
-    return loaded
+    return path, loaded
 
 
 STL10_SIZE = 96
@@ -211,30 +200,33 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
     """STL10, images of 96 x 96, mapped into memory: all processes share the system's file cache.
 
     Splits are ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) and ``train+unlabeled``.
-
-    Raises:
-        ValueError: A file is missing, of a wrong size, or has other counts.
+    ValueError: A file is missing, of a wrong size, or has other counts.
     """
     folder = _find_set("STL10", split, SPLITS, root, FOLDER, ARCHIVE)
     parts, labels = [], []
     for part in SPLITS[split]:
-        images = _map_images(os.path.join(folder, f"{part}_X.bin"))
-        found = _read_labels(folder, part, len(images))
+        images = _map_images(_existing(folder, f"{part}_X.bin", ARCHIVE))
+        found = np.full(len(images), -1, dtype=np.int64)
+        if part != "unlabeled":
+            path = _existing(folder, f"{part}_y.bin", ARCHIVE)
+            found = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1  # stored as 1 to 10
+            _check_labels(found, len(images), NUM_CLASSES, path)
         if check_counts:
             _check_published(found, STL10_PUBLISHED[part], NUM_CLASSES, f"{part}_X.bin in {folder}")
         parts.append(images)
         labels.append(found)
-    return ImageArrays(
-        parts=tuple(parts),
-        labels=np.concatenate(labels),
-        classes=_read_classes(os.path.join(folder, "class_names.txt")),
-        files=tuple(f"{FOLDER}/{part}_X.bin" for part in SPLITS[split]),
-    )
+    path = _existing(folder, "class_names.txt", ARCHIVE)
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(names) != NUM_CLASSES or len(set(names)) != NUM_CLASSES:
+        raise ValueError(f"{path} must name {NUM_CLASSES} classes, one per line")
+    files = tuple(f"{FOLDER}/{part}_X.bin" for part in SPLITS[split])
+    return ImageArrays(tuple(parts), np.concatenate(labels), names, files)
 
 
 def _map_images(path: str) -> np.ndarray:
     """(n, 96, 96, 3) uint8, a view of the file: a plane per colour, each column by column."""
-    size, each = os.path.getsize(_existing(path, ARCHIVE)), 3 * STL10_SIZE * STL10_SIZE
+    size, each = os.path.getsize(path), 3 * STL10_SIZE * STL10_SIZE
     if size == 0 or size % each:
         raise ValueError(
             f"{path} has {size:,} bytes, no multiple of the {each:,} of an image: unpack "
@@ -242,24 +234,6 @@ def _map_images(path: str) -> np.ndarray:
         )
     shape = (size // each, 3, STL10_SIZE, STL10_SIZE)
     return np.memmap(path, dtype=np.uint8, mode="r", shape=shape).transpose(0, 3, 2, 1)
-
-
-def _read_labels(folder: str, part: str, num_images: int) -> np.ndarray:
-    """(n,) int64: the bytes of PART_y.bin, 1 to 10, minus one; -1 for the unlabelled part."""
-    if part == "unlabeled":
-        return np.full(num_images, -1, dtype=np.int64)
-    path = _existing(os.path.join(folder, f"{part}_y.bin"), ARCHIVE)
-    labels = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1
-    _check_labels(labels, num_images, NUM_CLASSES, path)
-    return labels
-
-
-def _read_classes(path: str) -> tuple[str, ...]:
-    with open(_existing(path, ARCHIVE), encoding="utf-8", errors="replace") as file:
-        names = tuple(line.strip() for line in file if line.strip())
-    if len(names) != NUM_CLASSES or len(set(names)) != NUM_CLASSES:
-        raise ValueError(f"{path} must name {NUM_CLASSES} classes, one per line")
-    return names
 
 
 #: Reader of each set by name: (root, split, whether to check counts) -> images.
@@ -275,7 +249,7 @@ class ImageArrayDataset(VideoDataset):
     """CIFAR10, CIFAR100 or STL10 from the folder that the official archive unpacks to.
 
     The images are held in memory once: forked loader workers share the memory of their parent, and
-    STL10 is mapped from its file. The pipeline is that of :class:`ImageDataset`, beginning with
+    STL10 is mapped from its file. The pipeline begins with
     :class:`~sce_video.datasets.transforms.LoadImage`. The path of an image is FILE#NUMBER.
 
     Args:
@@ -284,9 +258,6 @@ class ImageArrayDataset(VideoDataset):
         split: ``train`` or ``test``; of STL10 also ``unlabeled`` and ``train+unlabeled``.
         pipeline: Transforms, built or as configs; they also get ``image``, (H, W, 3) uint8.
         check_counts: Refuse other numbers of images than the published ones.
-
-    Raises:
-        ValueError: An unknown name or split, a missing or damaged file, or other counts.
     """
 
     kind = "image"
@@ -301,9 +272,7 @@ class ImageArrayDataset(VideoDataset):
     ) -> None:
         if name not in ARRAY_SETS:
             raise ValueError(f"name must be one of {', '.join(ARRAY_SETS)}, got {name!r}")
-        self.name = name
-        self.split = split
-        self.check_counts = check_counts
+        self.name, self.split, self.check_counts = name, split, check_counts
         super().__init__(data_root, None, pipeline, on_error="raise", timeout=None)
 
     def _list_videos(self) -> VideoList:

@@ -16,13 +16,9 @@ def check_same_classes(
 ) -> None:
     """Raise ValueError if the class folders of two data sets differ.
 
-    Labels are the indices of the sorted folder names, so a class that only one of the two has would
-    shift the labels after it, and every metric would be wrong without an error.
-
-    Args:
-        queries: A data set; only a non-empty ``metainfo["classes"]`` is compared.
-        gallery: Another one.
-        names: Names of the two in the message.
+    Labels are indices of the sorted folder names: a class that only one of the two has would shift
+    those after it, and every metric would be wrong. Only non-empty ``metainfo["classes"]`` are
+    compared. ``names`` name the two in the message.
     """
     first, second = (
         tuple((getattr(d, "metainfo", None) or {}).get("classes", ())) for d in (queries, gallery)
@@ -39,10 +35,8 @@ def check_same_classes(
 def check_dataset_labels(dataset: Any, num_classes: int) -> None:
     """Raise ValueError unless every sample has a label in ``[0, num_classes)``.
 
-    Args:
-        dataset: With ``labels`` (N,), as :class:`~sce_video.datasets.VideoDataset`; a data set
-            without that attribute is not checked.
-        num_classes: Outputs of the classifier.
+    A ``dataset`` without ``labels``, (N,) as of :class:`~sce_video.datasets.VideoDataset`, is not
+    checked.
     """
     labels = getattr(dataset, "labels", None)
     if labels is None:
@@ -81,20 +75,21 @@ class LabelTable:
 
     def to_text(self) -> str:
         """Lines ``path<TAB>1 -1 0 ...``."""
-        rows = (
-            f"{path}\t{' '.join(map(str, row))}\n"
-            for path, row in zip(self.paths, self.labels.tolist(), strict=True)
-        )
-        return "".join(rows)
+        rows = zip(self.paths, self.labels.tolist(), strict=True)
+        return "".join(f"{path}\t{' '.join(map(str, row))}\n" for path, row in rows)
 
     def rows_of(self, paths: Sequence[str]) -> np.ndarray:
         """(len(paths), C) labels of images, whose paths may begin with the data set's folder.
 
         Raises:
-            ValueError: an image is not in the table, or images lie in different folders.
+            ValueError: An image is not in the table, or images lie in different folders.
         """
         number = {path: i for i, path in enumerate(self.paths)}
-        root = self._root(paths[0]) if paths else ""
+        root = ""
+        if paths:  # what precedes a path of the table in the first one
+            parts = paths[0].split(os.sep)
+            ends = (os.sep.join(parts[start:]) for start in range(len(parts)))
+            root = paths[0].removesuffix(next((end for end in ends if end in number), paths[0]))
         found = [number.get(path.removeprefix(root)) for path in paths]
         missing = [path for path, row in zip(paths, found, strict=True) if row is None]
         if missing:
@@ -104,22 +99,11 @@ class LabelTable:
             )
         return self.labels[np.array(found, dtype=np.int64)]
 
-    def _root(self, path: str) -> str:
-        """What precedes a path of the table in ``path``."""
-        known = set(self.paths)
-        parts = path.split(os.sep)
-        for start in range(len(parts)):
-            if os.sep.join(parts[start:]) in known:
-                return path.removesuffix(os.sep.join(parts[start:]))
-        return ""
-
 
 def read_label_table(path: str | Path) -> LabelTable:
     """Read what :meth:`LabelTable.to_text` wrote.
 
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: an empty or malformed file; the message names file and line.
+    ValueError, which names file and line, for an empty or malformed file.
     """
     names: list[str] = []
     rows: list[list[int]] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Unpack
@@ -15,8 +17,7 @@ from sce_video.datasets.readers.limits import LimitExceededError
 from sce_video.datasets.samplers import SampleRequest
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote
-from sce_video.datasets.tables.table_reader import TableReader
-from sce_video.datasets.tables.table_rows import ReadAhead, Rows, TableRows
+from sce_video.datasets.tables.table_rows import Rows, TableReader, TableRows
 from sce_video.datasets.video_dataset import Transform, VideoDataset, run_pipeline
 from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.registry import DATASETS
@@ -30,30 +31,22 @@ class LanceVideoDataset(VideoDataset):
     are the samples, bit for bit, on the same repacked files. The bytes for all samples of a batch
     are asked for before the first is made: the frame indexes of their rows, and the packets of the
     frames that their clips show. From object storage the next batch is read while this one is
-    decoded, if the sampler tells which it is (:class:`ReadAhead`). Each packet is compared with its
-    checksum; damaged ones make the row a bad file.
-
-    A table that cannot be reached any more is no bad file but ends the training
+    decoded, if the sampler tells which it is. Each packet is compared with its checksum; damaged
+    ones make the row a bad file. A table that cannot be reached any more ends the training
     (:class:`~sce_video.datasets.tables.table.TableError`).
 
     Args:
         data_root: The table: path, or URI as ``s3://bucket/videos.lance``.
         ann_file: Annotation list, a path or a URL, with paths as they were imported; its order and
             labels. None: all rows sorted by path, with the labels of the table.
-        pipeline: Transforms, built or as configs; those of :class:`VideoDataset`.
-        on_error, timeout, max_tries, class_file: See :class:`VideoDataset`.
-        storage_options: Of the object store; credentials, region and endpoint come from the
-            environment where they are not given here.
+        pipeline, on_error, timeout, max_tries, class_file: See :class:`VideoDataset`.
+        storage_options: Of the object store, over those of the environment.
         block_size: Ranges of a file that are less than this many bytes apart are one request. From
             object storage, 65536 makes a tenth of the requests and reads four times the bytes.
 
     Raises:
         TableError: The table cannot be read.
         ValueError: Nothing to read, listed videos that are not in the table, or a wrong option.
-        MissingPackageError: Lance is not installed.
-
-    Attributes:
-        failed_rows: Rows of failed imports, which are left out (without ``ann_file``).
     """
 
     def __init__(
@@ -73,9 +66,14 @@ class LanceVideoDataset(VideoDataset):
         self._block_size = block_size
         self._storage_options = dict(storage_options or {})
         self._ahead: Rows = {}
+        self._next: tuple[Sequence[SampleRequest], Future[Rows]] | None = None
+        self._next_pid = 0
         super().__init__(
             data_root, ann_file, pipeline, on_error, timeout, max_tries, class_file=class_file
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_next": None}
 
     @property
     def table(self) -> str:
@@ -89,10 +87,10 @@ class LanceVideoDataset(VideoDataset):
         elif self.class_file is not None:
             raise ValueError(f"class_file={self.class_file!r} names the labels of an ann_file")
         found = list_rows(self.table, self._storage_options, listed)
+        #: Rows of failed imports, which are left out (without ``ann_file``).
         self.failed_rows = found.failed
         self._rows = found.rows
         self._source = TableRows(self.table, found.version, self._storage_options, self._block_size)
-        self._reader = ReadAhead(self._source, self._rows, self._needed)
         return found.videos
 
     def describe(self, index: int) -> str:
@@ -108,8 +106,6 @@ class LanceVideoDataset(VideoDataset):
     def bytes_asked(self) -> int:
         """Bytes of packets asked for by this process so far."""
         return self._source.bytes_asked
-
-    # -- samples -----------------------------------------------------------------------------
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
         """The samples of one batch; see :class:`VideoDataset`."""
@@ -140,17 +136,13 @@ class LanceVideoDataset(VideoDataset):
         assert self._sampling is not None
         return run_pipeline(self.pipeline[self._sampling + 1 :], {**drawn, **given})
 
-    # -- reading ahead -----------------------------------------------------------------------
-
     def _read_ahead(self, requests: Sequence[SampleRequest]) -> Rows:
         """What the samples of a batch need, by row; what is missing is read for its sample."""
-        later = [getattr(request, "following", None) for request in requests]
-        following = [request for request in later if request is not None]
         found: Rows = {}
 
         def work() -> None:
             with suppress(VideoDecodeError):  # raised again by the sample that it belongs to
-                found.update(self._reader.read(requests, following))
+                found.update(self._rows_of(requests))
 
         if self.timeout is None:
             work()
@@ -162,11 +154,30 @@ class LanceVideoDataset(VideoDataset):
             return {}  # each sample then reads for itself, under its own limit
         return found
 
-    def _needed(self, requests: Sequence[SampleRequest], found: Rows) -> dict[int, np.ndarray]:
-        """Positions of the packets that the clips of some samples show, by row."""
+    def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
+        """What was read for a batch, packets of which may be under way.
+
+        Reading one takes three rounds of requests: frame indexes, where the rows lie, packets. From
+        object storage those of the next batch are read while the samples of this one are decoded.
+        """
+        before, self._next = self._next, None
+        if before is not None and before[0] == requests and self._next_pid == os.getpid():
+            found = before[1].result()
+        else:
+            found = self._start_reading(requests)
+        later = [getattr(request, "following", None) for request in requests]
+        following = [request for request in later if request is not None]
+        if following and self._source.reads_beside:
+            self._next = following, self._source.submit(self._start_reading, following)
+            self._next_pid = os.getpid()  # a forked process has not the thread
+        return found
+
+    def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
+        """Frame indexes of the rows of a batch; the packets that its clips show may follow."""
         # Called in threads beside the one that makes samples. What is drawn here is kept, and the
         # samples go on from their clips (_run_once).
-        needed: dict[int, list[np.ndarray]] = {}
+        found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
+        needed: dict[int, np.ndarray] = {}
         for request in requests:
             row = int(self._rows[request.index])
             index = found[row].index
@@ -188,5 +199,7 @@ class LanceVideoDataset(VideoDataset):
             found[row].drawn[request.index, request.seed] = drawn
             frames = [clip.frames for clip in clips]
             frames += [clip.partners for clip in clips if clip.partners is not None]
-            needed.setdefault(row, []).append(index.packets_for(np.unique(np.concatenate(frames))))
-        return {row: np.unique(np.concatenate(parts)) for row, parts in needed.items()}
+            packets = index.packets_for(np.unique(np.concatenate(frames)))
+            needed[row] = np.union1d(needed[row], packets) if row in needed else packets
+        self._source.start_reading(needed, found)
+        return found

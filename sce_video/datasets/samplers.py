@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sized
-from itertools import chain, repeat
 from typing import NamedTuple
 
 import torch
@@ -19,14 +18,11 @@ _BLOCK = 4096
 
 
 class SampleRequest(NamedTuple):
-    """What a sampler requests from a data set.
+    """What a sampler requests from a data set."""
 
-    Attributes:
-        index: Index in the data set.
-        seed: 63-bit number that determines all random decisions of the sample.
-    """
-
+    #: Index in the data set.
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
+    #: 63-bit number that determines all random decisions of the sample.
     seed: int
 
     @classmethod
@@ -38,28 +34,22 @@ class SampleRequest(NamedTuple):
 
 
 class FollowedRequest(SampleRequest):
-    """A request that also tells which one the same loader worker gets a batch later.
+    """A request that also tells which one the same loader worker gets a batch later, if known.
 
-    Equal to the plain request of the same index and seed. ``following`` is None where it is not
-    known.
+    Equal to the plain request of the same index and seed.
     """
 
     following: SampleRequest | None = None
 
 
-def _scramble(value: int) -> int:
-    """The output function of the SplitMix64 generator (Steele et al., 2014): a 64-bit bijection."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK64
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return value ^ (value >> 31)
-
-
 def mix_seed(*parts: int) -> int:
     """A well-mixed 63-bit seed from integers; the same on every machine and in every run."""
     state = 0
-    for part in parts:
-        state = _scramble(state ^ (part & _MASK64))
+    for part in parts:  # the generator SplitMix64 (Steele et al., 2014)
+        state = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64
+        state ^= state >> 31
     return state >> 1
 
 
@@ -77,8 +67,7 @@ class ResumableSampler(Sampler):
         seed: Base seed, the same on all ranks. None draws one and broadcasts it.
         round_up: Repeat samples of the epoch's start until all ranks have equally many.
         min_samples: An epoch has at least so many samples (of all ranks together): it passes over a
-            smaller data set several times, each time in a new order and with new seeds. Epochs, and
-            all that is counted in them, then mean the same for 40 videos as for 4000.
+            smaller data set several times, each time in a new order and with new seeds.
 
     Raises:
         ValueError: an empty data set, or ``min_samples`` below 0.
@@ -97,13 +86,10 @@ class ResumableSampler(Sampler):
         if min_samples < 0:
             raise ValueError(f"ResumableSampler: min_samples must not be negative: {min_samples}")
         self.rank, self.world_size = get_dist_info()
-        self.dataset = dataset
-        self.shuffle = shuffle
+        self.dataset, self.shuffle, self.round_up = dataset, shuffle, round_up
         self.seed = int(sync_random_seed() if seed is None else seed)
-        self.round_up = round_up
-        self.epoch = 0
         self.distance = 0  # see announce_batches; 0: nothing is told
-        self._start = 0
+        self.epoch = self._start = 0
         self.passes = max(1, math.ceil(min_samples / len(dataset)))
         size = len(dataset) * self.passes
         if round_up:
@@ -134,10 +120,10 @@ class ResumableSampler(Sampler):
         if not self.distance:
             yield from self._requests(order)
             return
-        later = chain(self._requests(order[self.distance :]), repeat(None))
-        for request, following in zip(self._requests(order), later, strict=False):
+        later = self._requests(order[self.distance :])
+        for request in self._requests(order):
             followed = FollowedRequest(*request)
-            followed.following = following
+            followed.following = next(later, None)
             yield followed
 
     def _requests(self, order: Tensor) -> Iterator[SampleRequest]:
@@ -147,11 +133,8 @@ class ResumableSampler(Sampler):
         return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in positions)
 
     def announce_batches(self, batch_size: int, num_workers: int) -> None:
-        """Let requests tell what their loader worker gets a batch later.
-
-        Workers get batches in turn, so that is ``batch_size * num_workers`` requests later.
-        """
-        self.distance = batch_size * max(1, num_workers)
+        """Let requests tell what their loader worker gets a batch later."""
+        self.distance = batch_size * max(1, num_workers)  # workers get batches in turn
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch, wherever the next pass starts."""
@@ -173,11 +156,7 @@ class ResumableSampler(Sampler):
         self.total_size, self.num_samples = total_size, total_size // self.world_size
 
     def set_start(self, num_samples: int) -> None:
-        """Skip the first ``num_samples`` samples of this rank in the *next* pass only.
-
-        The pass after it starts at the beginning again. May be called before or after
-        :meth:`set_epoch`.
-        """
+        """Skip the first ``num_samples`` samples of this rank in the *next* pass only."""
         if not 0 <= num_samples <= self.num_samples:
             raise ValueError(
                 f"set_start({num_samples}): an epoch has {self.num_samples} samples per rank"

@@ -2,7 +2,8 @@
 
 A *video* is given by the path of a file, a URL as ``s3://bucket/a.mp4``, which is downloaded once,
 or the path of a row as ``videos.lance/a.mp4``; a *set of videos* by a folder, or a table, whose
-name ends with ``.lance``.
+name ends with ``.lance``. Readers and tables, which import PyAV and torch, are imported where they
+are used: a wrong command line must not wait for them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url
 
-# The readers and tables import PyAV and torch, which a wrong command line must not wait for: they
-# are imported where they are used.
 if TYPE_CHECKING:
     from sce_video.datasets.readers import VideoReader
     from sce_video.datasets.readers.base import ReaderOptions
@@ -43,15 +42,10 @@ def split_row_path(path: str) -> tuple[str, str] | None:
 
 
 def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
-    """Open a video, wherever it is.
+    """Open a video, wherever it is: as :func:`~sce_video.datasets.readers.open_reader`.
 
-    Args: those of :func:`~sce_video.datasets.readers.open_reader`; ``path`` may be a row or a URL,
-    ``backend`` is that of files.
-
-    Raises:
-        VideoDecodeError: It cannot be opened, or not be downloaded.
-        TableError: The table cannot be read.
-        ValueError, ImportError: As of ``open_reader``.
+    ``path`` may be a row or a URL; ``backend`` is that of files. VideoDecodeError if it cannot be
+    opened or downloaded, TableError if the table cannot be read.
     """
     from sce_video.datasets.readers import open_reader
     from sce_video.datasets.readers.errors import VideoDecodeError
@@ -73,11 +67,7 @@ def is_elsewhere(path: str) -> bool:
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:
-    """Whether there is such a file, object or row.
-
-    Raises:
-        ObjectStoreError, TableError: The store or the table cannot be asked.
-    """
+    """Whether there is such a file, object or row; ObjectStoreError, TableError if unknown."""
     name = os.fspath(path)
     row = split_row_path(name)
     if row is not None:
@@ -90,9 +80,7 @@ def video_exists(path: str | os.PathLike[str]) -> bool:
 def list_videos(root: str) -> VideoList:
     """The videos of a folder (:func:`scan_folder`) or of a table; paths relative to it.
 
-    Raises:
-        ValueError: There are none.
-        TableError, MissingPackageError: The table cannot be read.
+    ValueError if there are none; TableError, MissingPackageError if the table cannot be read.
     """
     if is_table(root):
         from sce_video.datasets.tables.table_rows import named_rows

@@ -44,9 +44,8 @@ from sce_video.utils.storage import is_url
 class SampleOrigin:
     """What was drawn for the V views of a sample before its pixels were changed."""
 
-    #: V clips; empty for images.
+    #: V clips, and the (F,) seconds of the frames that they index; empty for images.
     clips: list[ClipIndices] = field(default_factory=list)
-    #: (F,) seconds, of the frames that the clips index; empty for images.
     timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
     #: Seconds of the video; 0 for images.
     duration: float = 0.0
@@ -54,27 +53,14 @@ class SampleOrigin:
     crops: list[float] = field(default_factory=list)
 
 
-def _shown_area(view: LazyView) -> float:
-    """Share of the frame that is left after all crops."""
-    size, share = view.frames.size, 1.0
-    for (_, _, height, width), resized in view.steps:
-        share *= height * width / (size[0] * size[1])
-        size = resized
-    return min(share, 1.0)
-
-
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def run_pipeline(pipeline: Iterable[Transform], results: dict[str, Any]) -> dict[str, Any]:
-    """Apply transforms in order; returns what the last one returns.
+    """Apply transforms in order to ``results``, not modified; returns what the last one does.
 
     Files that a transform enters into ``results["exit_stack"]`` stay open until the last transform
     has returned or one has raised; then all of them are closed.
-
-    Args:
-        pipeline: Built transforms.
-        results: What the first transform reads; not modified.
     """
     with ExitStack() as stack:
         results = {**results, "exit_stack": stack}
@@ -95,26 +81,20 @@ class VideoDataset(Dataset):
 
     A sample is a function of its :class:`SampleRequest` alone: it does not depend on the worker
     that makes it or on the samples before it. (Only whether a time limit is exceeded depends on the
-    machine.)
-
-    A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*. This copy
-    of the data set (one per worker) does not open it again. ``on_error`` decides what happens to
-    its sample:
-
-    - ``replace``: it is replaced by another sample, chosen by the request's seed, up to
-      ``max_tries`` times. ``index`` and ``label`` are those of the replacement.
-    - ``raise``: :class:`VideoDecodeError`, for testing.
-    - ``skip``: the sample has ``inputs=None``, and the collate function drops it.
+    machine.) A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*,
+    which this copy of the data set (one per worker) does not open again.
 
     Args:
         data_root: Folder the paths of the list are relative to; or the folder to search.
         ann_file: Annotation list, see :func:`read_annotation_list`; a URL, or a path searched as
             given, then in ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
-        pipeline: Transforms, built or as configs, see
-            :func:`~sce_video.datasets.run_pipeline`. They get ``path, label, index, seed,
-            rng`` (and ``deadline``, ``correction`` to open, ``targets`` to pack) and return the
-            sample.
-        on_error: ``replace``, ``raise`` or ``skip``.
+        pipeline: Transforms, built or as configs, see :func:`~sce_video.datasets.run_pipeline`.
+            They get ``path, label, index, seed, rng`` (and ``deadline``, ``correction`` to open,
+            ``targets`` to pack) and return the sample.
+        on_error: What becomes of the sample of a bad file. ``replace``: it is replaced by another,
+            chosen by the request's seed, up to ``max_tries`` times; ``index`` and ``label`` are
+            those of the replacement. ``raise``: :class:`VideoDecodeError`, for testing. ``skip``:
+            it has ``inputs=None``, and the collate function drops it.
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
         max_tries: Replacements tried before an error is raised.
         extensions: Extensions of the files, when a folder is searched; None for those of videos.
@@ -154,9 +134,8 @@ class VideoDataset(Dataset):
         # The step that decides the number of views: it samples the clips, or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
         self._sampling = next(found, None)
-        self.on_error = on_error
-        self.timeout = timeout
-        self.max_tries = max_tries
+        self._sampling_step = None if self._sampling is None else self.pipeline[self._sampling]
+        self.on_error, self.timeout, self.max_tries = on_error, timeout, max_tries
         self.current_files = CurrentFiles()
         self._caller = TimeLimitedCaller()
         self._reading = -1
@@ -196,8 +175,6 @@ class VideoDataset(Dataset):
             )
         return videos
 
-    # -- contents --------------------------------------------------------------------------
-
     def __len__(self) -> int:
         return len(self.videos)
 
@@ -214,14 +191,13 @@ class VideoDataset(Dataset):
     @property
     def num_views(self) -> int | None:
         """V, the views of a sample, as a step of the pipeline states it; None if none does."""
-        step = self.pipeline[self._sampling] if self._sampling is not None else None
+        step = self._sampling_step
         return getattr(step, "num_views", None) or getattr(step, "num_clips", None)
 
     @property
     def num_local_views(self) -> int:
         """L: the last of the views that are local, shorter or smaller than the others."""
-        step = self.pipeline[self._sampling] if self._sampling is not None else None
-        return getattr(step, "num_local_views", 0)
+        return getattr(self._sampling_step, "num_local_views", 0)
 
     def path(self, index: int) -> str:
         """The path of a video, with ``data_root``."""
@@ -235,10 +211,9 @@ class VideoDataset(Dataset):
         return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
 
     def origin(self, request: SampleRequest) -> SampleOrigin:
-        """The clips and crops of the views of a sample, which is made for it once more.
+        """The clips and crops of the views of a sample, which is made once more.
 
-        Raises:
-            VideoDecodeError: A bad file; it is not replaced.
+        VideoDecodeError for a bad file, which is not replaced.
         """
         drawn: dict[str, Any] = {}
 
@@ -251,29 +226,21 @@ class VideoDataset(Dataset):
                     drawn["duration"] = results["reader"].duration
             views = results.get("views", [])
             known = all(isinstance(view, LazyView) for view in views)
-            drawn["crops"] = [_shown_area(view) for view in views] if known else []
+            drawn["crops"] = [view.shown_area for view in views] if known else []
             return results
 
-        behind = 1 + (self._sampling or 0)
+        behind, steps = 1 + (self._sampling or 0), self.pipeline
         watched = copy.copy(self)
-        watched.pipeline = [
-            *self.pipeline[:behind], note, *self.pipeline[behind:-1], note, *self.pipeline[-1:]
-        ]  # fmt: skip
+        watched.pipeline = [*steps[:behind], note, *steps[behind:-1], note, *steps[-1:]]
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         given = {"path": self.path(request.index), "deadline": deadline, "targets": None}
         watched._run_pipeline(*request, given)
         return SampleOrigin(**drawn)
 
-    # -- samples ---------------------------------------------------------------------------
-
     def __getitem__(self, request: int | SampleRequest) -> dict[str, Any]:
-        """Make a sample.
+        """The sample of a request, or of an index, from which the seed is derived then.
 
-        Args:
-            request: Index and seed; the seed of a plain index is derived from it.
-
-        Returns:
-            The output of the pipeline, and ``failures``: list of (path, error) of bad files.
+        It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
 
         Raises:
             VideoDecodeError: A bad file, under ``on_error="raise"``.
@@ -283,14 +250,12 @@ class VideoDataset(Dataset):
         return sample
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch; called by ``DataLoader``.
-
-        Their views are written to a shared batch buffer if their shapes are those of the batch
-        before; then collating copies nothing.
-        """
+        """The samples of one batch; called by ``DataLoader``."""
+        # Their views are written to shared memory if their shapes are those of the batch before;
+        # then collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
-            return self._make_each(requests, self._make_slot)
+            return self._make_each(requests, self.__getitem__)
         finally:
             self._batch_buffer = SharedBatchBuffer()
 
@@ -317,12 +282,6 @@ class VideoDataset(Dataset):
                 self._batch_buffer.abandon()
         return samples
 
-    def _make_slot(self, request: int | SampleRequest) -> dict[str, Any]:
-        sample = self[request]
-        if sample.get("inputs") is not None:
-            self._view_shapes = shapes_of(sample)
-        return sample
-
     def _make_sample(self, request: SampleRequest) -> dict[str, Any]:
         """The sample of a request, or its replacement."""
         failures: list[tuple[str, str]] = []
@@ -343,20 +302,16 @@ class VideoDataset(Dataset):
                 index = mix_seed(request.seed, attempt) % len(self)
             else:
                 self._batch_buffer.fill()
-                sample["failures"] = failures
-                return sample
+                if sample.get("inputs") is not None:
+                    self._view_shapes = shapes_of(sample)
+                return {**sample, "failures": failures}
         listed = "\n".join(f"  {path}: {reason}" for path, reason in failures)
         raise TooManyBadFilesError(
             f"sample {request.index} and {self.max_tries} replacements cannot be decoded:\n{listed}"
         )
 
     def mark_bad(self, path: str, reason: str) -> None:
-        """Make a file a bad file, for this copy of the data set and for workers that start later.
-
-        Args:
-            path: As of :meth:`path`.
-            reason: The error of all of its samples.
-        """
+        """Make the file at a path (see :meth:`path`) bad, also for workers that start later."""
         self._bad_paths[path] = reason
 
     def _sample(self, index: int, seed: int) -> dict[str, Any]:

@@ -25,8 +25,6 @@ MAX_LABEL = 999_999
 
 
 _INTEGER = re.compile(r"-?[0-9]+")
-
-
 _MAX_LINE = 8192  # characters of a line; more are no path
 
 
@@ -53,12 +51,9 @@ class VideoList:
     ) -> VideoList:
         """Pack N paths and N labels."""
         encoded = [os.fsencode(path) for path in paths]
-        return cls(
-            blob=np.frombuffer(b"".join(encoded), dtype=np.uint8),
-            ends=np.cumsum([len(path) for path in encoded], dtype=np.int64),
-            labels=np.asarray(labels, dtype=np.int64),
-            classes=tuple(classes),
-        )
+        blob = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
+        return cls(blob, ends, np.asarray(labels, dtype=np.int64), tuple(classes))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -75,12 +70,8 @@ def read_annotation_list(
     """Read a list with one file per line: ``path label``, or ``path`` on every line.
 
     The label is the last word of a line if that is an integer, so paths may contain spaces. Blank
-    lines and a byte order mark are skipped.
-
-    Args:
-        ann_file: The list; a path or a URL (:mod:`sce_video.utils.storage`).
-        kind: What is listed, ``video`` or ``image``, for the message.
-        class_file: Names of the labels, one per line: line *i*, counted from 0, is label *i*.
+    lines and a byte order mark are skipped. ``kind`` is what is listed, ``video`` or ``image``;
+    line *i* of ``class_file``, counted from 0, is the name of label *i*. Both may be URLs.
 
     Raises:
         ValueError: No such file, no line in it, another format, a label that is negative, more than
@@ -100,36 +91,32 @@ def read_annotation_list(
     blob, ends, labels = bytearray(), array("q"), array("q")
     with _open(ann_file, newest=True) as file:
         for number, line in enumerate(file, 1):
+            line, where = line.rstrip("\n"), f"{ann_file}, line {number}"
             if not line.strip():
                 continue
             if not ends:
-                _check_format(line, f"{ann_file}, line {number}", kind)
-            path, label = _parse_line(line.strip(), f"{ann_file}, line {number}")
+                _check_format(line, where, kind)
+            path, label = _parse_line(line.strip(), where)
             if labels and (label < 0) != (labels[0] < 0):
-                raise ValueError(f"{ann_file}, line {number}: {_mixed(line.strip(), label)}")
+                raise ValueError(f"{where}: {_mixed(line.strip(), label)}")
             if classes and label >= len(classes):
                 raise ValueError(
-                    f"{ann_file}, line {number}: label {label} has no name, {class_file} names "
-                    f"0 to {len(classes) - 1}"
+                    f"{where}: label {label} has no name, {class_file} names 0 to "
+                    f"{len(classes) - 1}"
                 )
             blob += os.fsencode(path)
             ends.append(len(blob))
             labels.append(label)
     if not ends:
         raise ValueError(f"the annotation file {ann_file!r} lists no {kind}")
-    return VideoList(
-        blob=np.frombuffer(blob, dtype=np.uint8),
-        ends=np.array(ends, dtype=np.int64),
-        labels=np.array(labels, dtype=np.int64),
-        classes=tuple(classes),
-    )
+    offsets, numbers = np.array(ends, dtype=np.int64), np.array(labels, dtype=np.int64)
+    return VideoList(np.frombuffer(blob, np.uint8), offsets, numbers, tuple(classes))
 
 
 def _refuse_table(path: str) -> None:
     """Raise ValueError for a table of videos, where files are to be read."""
-    if os.fspath(path).rstrip("/").endswith(".lance") or os.path.isdir(
-        os.path.join(path, "_versions")
-    ):
+    named = os.fspath(path).rstrip("/").endswith(".lance")
+    if named or os.path.isdir(os.path.join(path, "_versions")):
         raise ValueError(
             f"{path!r} is a table (Lance), and this reads files: a table, whose name ends with "
             ".lance, is read by pretrain, evaluate, embed, index, predict and doctor, and as "
@@ -175,14 +162,11 @@ def _check_format(line: str, where: str, kind: str) -> None:
 
 def _mixed(line: str, label: int) -> str:
     """Message for a line with a label after lines without one, or the other way round."""
-    if label >= 0:
-        return (
-            f"{line!r} has a label, the lines before it have none; give all of them a label or none"
-        )
-    words = line.split()
-    if len(words) > 1 and not words[-1].lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):
+    words, extensions = line.split(), VIDEO_EXTENSIONS + IMAGE_EXTENSIONS
+    if label < 0 and len(words) > 1 and not words[-1].lower().endswith(extensions):
         return f"{words[-1]!r} is no label (a whole number); the lines before it have one"
-    return f"{line!r} has no label, the lines before it have one; give all of them a label or none"
+    has, had = ("a label", "none") if label >= 0 else ("no label", "one")
+    return f"{line!r} has {has}, the lines before it have {had}; give all of them a label or none"
 
 
 def line_number(ann_file: str, index: int) -> int:
@@ -208,11 +192,8 @@ def _parse_line(line: str, where: str) -> tuple[str, int]:
 def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]) -> list[str]:
     """Write a list that :func:`read_annotation_list` reads, with the labels unless all are -1.
 
-    Returns:
-        The paths of which :func:`list_line` has no line, which are not in it.
-
-    Raises:
-        ValueError: none of the paths can be listed.
+    Returns the paths of which :func:`list_line` has no line, which are not in it; ValueError if
+    none of them can be listed.
     """
     labelled = any(label >= 0 for label in labels)
     lines = [
@@ -230,11 +211,8 @@ def list_line(path: str, label: int = -1) -> str | None:
     """The line that :func:`read_annotation_list` reads as this path and label; None if none is.
 
     None: line breaks, spaces at an end, bytes that are no text, a number as last word without a
-    label, a line that reads as one of a table. Before the label of a path with a tab is a tab.
-
-    Args:
-        path: As in the list.
-        label: Below 0 for none.
+    label (below 0), a line that reads as one of a table. Before the label of a path with a tab is
+    a tab.
     """
     line = path if label < 0 else f"{path}{chr(9) if chr(9) in path else ' '}{label}"
     if len(line.splitlines()) != 1 or line != line.strip() or line.startswith("\ufeff"):
@@ -267,28 +245,18 @@ def check_folder(root: str, kind: str = "video") -> None:
 def scan_folder(
     root: str, extensions: Sequence[str] = VIDEO_EXTENSIONS, kind: str = "video"
 ) -> VideoList:
-    """Find all videos (or images) below a folder, sorted by path.
+    """Find all videos (or images) below a folder, sorted by path; paths are relative to ``root``.
 
     The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
     directly in ``root`` has no label (-1). For hidden files and links see
-    :func:`~sce_video.utils.storage.find_files`.
-
-    Args:
-        root: The folder.
-        extensions: Extensions of the files, in lower case, with the dot.
-        kind: What is searched, ``video`` or ``image``, for the message.
-
-    Returns:
-        Paths relative to ``root``.
-
-    Raises:
-        ValueError: No such folder, or no such file in it.
+    :func:`~sce_video.utils.storage.find_files`. ValueError if there is no such folder or file;
+    ``extensions`` are in lower case, with the dot.
     """
     check_folder(root, kind)
     paths = find_files(root, extensions)
     if not paths:
         raise ValueError(f"no {kind} in {root!r}; searched for {' '.join(extensions)}")
-    tops = [path.split(os.sep)[0] if os.sep in path else None for path in paths]
+    tops = [path.partition(os.sep)[0] if os.sep in path else None for path in paths]
     classes = sorted({top for top in tops if top is not None})
-    number = {name: label for label, name in enumerate(classes)}
-    return VideoList.from_paths(paths, [-1 if t is None else number[t] for t in tops], classes)
+    number: dict[str | None, int] = {name: label for label, name in enumerate(classes)}
+    return VideoList.from_paths(paths, [number.get(top, -1) for top in tops], classes)

@@ -1,7 +1,7 @@
 """Windows of a long video: their spans, and the frames of their clips, without any decoding.
 
-A window is a stretch ``[start, end)`` of a video. Windows of ``seconds`` begin every ``stride``
-seconds, and the last one ends with the video, so that every frame is in at least one of them::
+Windows of ``seconds`` begin every ``stride`` seconds, and the last one ends with the video, so that
+every frame is in at least one of them::
 
     duration 12, 5 s every 2.5 s      [---------)
                                           [---------)
@@ -18,6 +18,7 @@ import math
 import re
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,7 @@ class Windows:
 
     @classmethod
     def from_dict(cls, values: Any) -> Windows:
-        """The inverse of :meth:`to_dict`.
-
-        Raises:
-            ValueError: The values are others.
-        """
+        """The inverse of :meth:`to_dict`; ValueError for other values."""
         if not isinstance(values, dict) or set(values) != {"seconds", "stride", "shots"}:
             raise ValueError(f"windows are seconds, stride and shots, got {values!r:.100}")
         if not isinstance(values["shots"], bool):
@@ -86,11 +83,7 @@ class Windows:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of ``5s``, ``2.5``, ``500ms``, ``2m``, ``1h``, ``1:30`` or ``1:02:03.5``.
-
-    Raises:
-        ValueError: It is none of these.
-    """
+    """Seconds of ``5s``, ``2.5``, ``500ms``, ``2m``, ``1h`` or ``1:02:03.5``; else ValueError."""
     clock = re.fullmatch(r"(?:(\d{1,4}):)?(\d{1,4}):(\d{1,2}(?:\.\d{1,9})?)", text)
     if clock:
         hours, minutes, seconds = clock.groups()
@@ -103,23 +96,18 @@ def parse_seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Query:
-    """A video, or a moment of it."""
+    """A video (a file, a URL or a row of a table), or a moment of it, in seconds."""
 
-    #: A file, a URL or a row of a table.
     video: str
-    #: Seconds; None for the whole video.
-    start: float | None = None
-    #: Likewise.
+    start: float | None = None  # None for the whole video
     end: float | None = None
 
 
 def parse_query(text: str) -> Query:
     """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
 
-    A file whose name is the whole text is that file.
-
-    Raises:
-        ValueError: The moment does not end after its start, or its times cannot be read.
+    A file whose name is the whole text is that file. ValueError for a moment that does not end
+    after its start, or whose times cannot be read.
     """
     found = _MOMENT.fullmatch(text)
     if found is None or video_exists(text):
@@ -131,19 +119,10 @@ def parse_query(text: str) -> Query:
 
 
 def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:
-    """Start and end of every window.
+    """Start and end of every window of a video of ``duration`` seconds: (W, 2) float64, ascending.
 
-    Args:
-        duration: Of the video, seconds.
-        windows: Length and stride.
-        cuts: Starts of the shots besides the first, seconds, ascending; each shot is divided by
-            itself.
-
-    Returns:
-        (W, 2) float64, ascending; at least one.
-
-    Raises:
-        ValueError: There would be more than a million windows.
+    ``cuts`` are the starts of the shots besides the first, seconds, ascending; each shot is divided
+    by itself. ValueError if there were more than a million windows.
     """
     if duration / windows.step > _MOST_WINDOWS:
         raise ValueError(
@@ -152,17 +131,15 @@ def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = No
         )
     inner = [] if cuts is None else [float(c) for c in cuts if _EPSILON < c < duration - _EPSILON]
     edges = [0.0, *inner, duration]
-    return np.concatenate(
-        [_spans_between(begin, end, windows) for begin, end in zip(edges, edges[1:], strict=False)]
-    )
+    spans = [_spans_between(begin, end, windows) for begin, end in pairwise(edges)]
+    return np.concatenate(spans)
 
 
 def _spans_between(begin: float, end: float, windows: Windows) -> np.ndarray:
     room = end - begin - windows.seconds
     if room <= _EPSILON:
         return np.array([[begin, end]])
-    count = math.floor(room / windows.step + _EPSILON) + 1
-    starts = begin + np.arange(count) * windows.step
+    starts = begin + np.arange(math.floor(room / windows.step + _EPSILON) + 1) * windows.step
     if end - (starts[-1] + windows.seconds) > _EPSILON:
         starts = np.append(starts, end - windows.seconds)
     return np.stack([starts, np.minimum(starts + windows.seconds, end)], axis=1)
@@ -177,27 +154,19 @@ def clips_of_span(
     num_frames: int,
     num_clips: int,
 ) -> list[ClipIndices]:
-    """The clips of ``[start, end)``; no frame of them begins outside.
+    """K clips of T frames of ``[start, end)``, seconds; no frame of them begins outside.
 
-    Args:
-        timestamps: (F,) float64, seconds, ascending from 0.
-        start: Seconds.
-        end: Seconds.
-        clip_duration: Seconds; None for one clip, a frame of each of T segments of the span.
-        num_frames: T.
-        num_clips: K; their starts are spaced equally.
+    Their starts are spaced equally. ``clip_duration`` None stands for one clip, a frame of each of
+    T segments of the span. ``timestamps``: (F,) float64, seconds, ascending from 0.
     """
     if clip_duration is None:
         first, stop = frames_between(timestamps, start, end)
         frames = first + segment_positions(stop - first, num_frames)
         return [ClipIndices(frames, None, start, end - start)]
     length = min(clip_duration, end - start)
-    return [
-        make_clip(
-            timestamps, start=start + float(offset), clip_duration=length, num_frames=num_frames
-        )
-        for offset in spaced_starts(end - start, clip_duration, num_clips)
-    ]
+    starts = [start + float(s) for s in spaced_starts(end - start, clip_duration, num_clips)]
+    shape: dict[str, Any] = {"clip_duration": length, "num_frames": num_frames}
+    return [make_clip(timestamps, start=begin, **shape) for begin in starts]
 
 
 _SIDE, _BINS = 32, 8
@@ -209,17 +178,11 @@ _SHORTEST = 0.5  # seconds of a shot
 
 
 def find_cuts(path: str, patience: float | None = None) -> np.ndarray:
-    """Starts of the shots of a video besides the first, seconds.
+    """Starts of the shots of a video besides the first, seconds; every frame is decoded.
 
-    Every frame is decoded. A cut is a change of the colour histogram that is large and far larger
-    than those around it; dissolves and fades are not found.
-
-    Args:
-        path: As of :func:`~sce_video.datasets.open_video`.
-        patience: Seconds that opening, and decoding the next frame, may take.
-
-    Raises:
-        VideoDecodeError: It cannot be decoded.
+    A cut is a change of the colour histogram that is large and far larger than those around it;
+    dissolves and fades are not found. ``patience``: seconds that opening, and decoding the next
+    frame, may take. VideoDecodeError if it cannot be decoded.
     """
     deadline = None if patience is None else time.monotonic() + patience
     times: list[float] = []
@@ -247,11 +210,9 @@ def colour_histogram(frame: np.ndarray) -> np.ndarray:
 
 
 def cuts_of(times: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """Times of the cuts between frames.
+    """Times of the cuts between frames at ``times``, (F,) seconds.
 
-    Args:
-        times: (F,) seconds.
-        changes: (F - 1,) half the L1 distance of the histograms of each frame and the next.
+    ``changes``, (F - 1,), are half the L1 distance of the histograms of each frame and the next.
     """
     cuts: list[float] = []
     for i in np.flatnonzero(changes >= _LEAST_CHANGE).tolist():

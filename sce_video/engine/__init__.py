@@ -5,22 +5,18 @@ from typing import TYPE_CHECKING
 from sce_video.utils.imports import lazy_names
 
 if TYPE_CHECKING:
-    from sce_video.engine.hooks import (
-        AlarmHook,
+    from sce_video.engine.hooks.alarms import AlarmHook, ChanceLevelHook
+    from sce_video.engine.hooks.budget import BudgetHook
+    from sce_video.engine.hooks.checkpoint import CheckpointHook, MirrorHook
+    from sce_video.engine.hooks.progress import (
         BadFileHook,
-        BudgetHook,
-        ChanceLevelHook,
-        CheckpointHook,
         LoggerHook,
         LogReductionHook,
-        MirrorHook,
         OptimizerStepHook,
         ProgressHook,
-        ScheduleHook,
-        ScreenProgressHook,
     )
+    from sce_video.engine.hooks.screen import ScreenProgressHook
     from sce_video.engine.logs import (
-        LocalVisBackend,
         MeanLogProcessor,
         MLflowVisBackend,
         TensorboardVisBackend,
@@ -34,6 +30,7 @@ if TYPE_CHECKING:
         ProbeGridConstructor,
     )
     from sce_video.engine.runner import VideoRunner
+    from sce_video.engine.schedules import ScheduleHook
     from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
 __all__ = [
@@ -43,7 +40,6 @@ __all__ = [
     "BudgetHook",
     "ChanceLevelHook",
     "CheckpointHook",
-    "LocalVisBackend",
     "LogReductionHook",
     "LoggerHook",
     "MLflowVisBackend",

@@ -7,8 +7,8 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from sce_video.engine.restarts import append_or_warn
 from sce_video.utils.printable import printable_utf8
@@ -39,6 +39,34 @@ class Alarm:
     level: Literal["warning", "error"] = "warning"
 
 
+def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True) -> None:
+    """Write an alarm to ``alarms.jsonl`` and, unless it is there already, to the log; on rank 0."""
+    if to_log:
+        # A warning in both cases: to errors mmengine's format adds a line of the source.
+        runner.logger.warning(printable_utf8(f"alarm {alarm.name}: {alarm.message}"))
+    row = {
+        "alarm": alarm.name,
+        "level": alarm.level,
+        **_when(runner, iteration),
+        "value": alarm.value,
+        "threshold": alarm.threshold,
+        "message": printable_utf8(alarm.message),
+    }
+    append_or_warn(runner, ALARMS, row)
+
+
+def report_cleared(runner: Any, name: str, iteration: int) -> None:
+    """Note that the condition of an alarm has ended: ``{"cleared": name, ...}``."""
+    runner.logger.info(f"the alarm {name} has ended at iteration {iteration}")
+    append_or_warn(runner, ALARMS, {"cleared": name, **_when(runner, iteration)})
+
+
+def _when(runner: Any, iteration: int) -> dict[str, Any]:
+    epoch = runner.epoch + 1 if iteration else 0
+    return {"iter": iteration, "epoch": epoch, "time": time.time()}
+
+
+@dataclass
 class Detector:
     """Raises an alarm when a condition begins, and again only after it has ended.
 
@@ -46,11 +74,9 @@ class Detector:
     ``metrics.jsonl`` again and has the state of the interrupted one.
     """
 
-    name: str
-
-    def __init__(self) -> None:
-        self.active = False
-        self._rows_without = 0
+    name: ClassVar[str]
+    active: bool = field(default=False, init=False)
+    _rows_without: int = field(default=0, init=False)
 
     @abstractmethod
     def condition(self, row: Row) -> Alarm | None:
@@ -62,34 +88,54 @@ class Detector:
         Afterwards ``active`` tells whether it goes on; ten rows without the condition end it.
         """
         alarm = self.condition(row)
-        if alarm is not None:
-            begins = not self.active
-            self.active, self._rows_without = True, 0
-            return alarm if begins else None
-        self._rows_without += 1
-        self.active = self.active and self._rows_without < _ROWS_TO_CLEAR
-        return None
+        begins = alarm is not None and not self.active
+        self._rows_without = 0 if alarm is not None else self._rows_without + 1
+        self.active = begins or (self.active and self._rows_without < _ROWS_TO_CLEAR)
+        return alarm if begins else None
 
 
+class _Recent:
+    """The values of a metric in the rows of the last iterations."""
+
+    def __init__(self, name: str, window: int) -> None:
+        self._name, self._window = name, window
+        self._rows: deque[tuple[int, float]] = deque()
+
+    def mean(self, row: Row) -> float:
+        """The mean up to this row; NaN without any value."""
+        if row.get(self._name) is not None:
+            self._rows.append((row["iter"], row[self._name]))
+        while self._rows and self._rows[0][0] <= row["iter"] - self._window:
+            self._rows.popleft()
+        return sum(v for _, v in self._rows) / len(self._rows) if self._rows else math.nan
+
+    @property
+    def span(self) -> int:
+        """Iterations between the first and the last row of the window."""
+        return self._rows[-1][0] - self._rows[0][0] if self._rows else 0
+
+
+@dataclass
 class Collapse(Detector):
     """The representations or embeddings of a batch have become alike.
 
-    Args:
+    A metric must be below its minimum, and below a share of its largest value so far: the features
+    of some networks, such as transformers, are alike before they are trained.
+
+    Attributes:
         minima: Smallest healthy value by name of the metric.
-        share: Share of the metric's largest value so far below which it must also be: the features
-            of some networks, such as transformers, are alike before they are trained.
+        share: That share.
         steps: Iterations that a metric must stay there.
         first: Iterations at the start that do not count.
     """
 
+    minima: Mapping[str, float]
+    share: float
+    steps: int
+    first: int
     name = "collapse"
-
-    def __init__(self, minima: Mapping[str, float], share: float, steps: int, first: int) -> None:
-        super().__init__()
-        self.minima, self.share = dict(minima), share
-        self.steps, self.first = steps, first
-        self._largest: dict[str, float] = {}
-        self._since: dict[str, int] = {}
+    _largest: dict[str, float] = field(default_factory=dict, init=False)
+    _since: dict[str, int] = field(default_factory=dict, init=False)
 
     def condition(self, row: Row) -> Alarm | None:
         below = []
@@ -101,7 +147,7 @@ class Collapse(Detector):
         if row["iter"] <= self.first:
             return None
         since = self._since
-        self._since = {n: since[n] if n in since else row["iter"] for n in below}
+        self._since = {name: since[name] if name in since else row["iter"] for name in below}
         lasting = [name for name in below if row["iter"] - self._since[name] >= self.steps]
         if not lasting:
             return None
@@ -118,27 +164,27 @@ class Collapse(Detector):
         )
 
 
+@dataclass
 class ChanceLevel(Detector):
     """The loss stays at that of a network that tells no samples apart, such as log(K+1).
 
     Many trainings start above it, where wrong samples are near, and pass it on their way down.
 
-    Args:
+    Attributes:
         chance: Gives the method's chance level, None while it does not know it.
         steps: Iterations that the loss may stay there.
         margin: It is there within this share of the chance level.
         window: Iterations over which the loss is averaged.
     """
 
+    chance: Callable[[], float | None]
+    steps: int
+    margin: float
+    window: int
     name = "chance_level"
 
-    def __init__(
-        self, chance: Callable[[], float | None], steps: int, margin: float, window: int
-    ) -> None:
-        super().__init__()
-        self.chance, self.steps, self.margin = chance, steps, margin
-        self._losses = _Recent("loss", window)
-        self._last_apart = 0
+    def __post_init__(self) -> None:
+        self._losses, self._last_apart = _Recent("loss", self.window), 0
 
     def condition(self, row: Row) -> Alarm | None:
         chance, loss = self.chance(), self._losses.mean(row)
@@ -158,21 +204,17 @@ class ChanceLevel(Detector):
         )
 
 
+@dataclass
 class DataWait(Detector):
-    """The training waits for data.
+    """A larger share of the time than the threshold is spent on waiting for data."""
 
-    Args:
-        threshold: Largest share of the time.
-        steps: Iterations of the mean, and those at the start that do not count.
-        on_gpu: Whether a GPU is what waits, for the advice.
-    """
-
+    threshold: float
+    steps: int  # iterations of the mean, and those at the start that do not count
+    on_gpu: bool
     name = "data_wait"
 
-    def __init__(self, threshold: float, steps: int, on_gpu: bool) -> None:
-        super().__init__()
-        self.threshold, self.steps, self.on_gpu = threshold, steps, on_gpu
-        self._shares = _Recent("data_wait", steps)
+    def __post_init__(self) -> None:
+        self._shares = _Recent("data_wait", self.steps)
 
     def condition(self, row: Row) -> Alarm | None:
         if row["iter"] <= self.steps:
@@ -181,12 +223,12 @@ class DataWait(Detector):
         full = self._shares.span >= 3 * self.steps // 4
         if math.isnan(share) or share <= self.threshold or not full:
             return None
-        advice = (
-            "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
-            if self.on_gpu
-            else "decoding takes longer than the network: raise train_dataloader.num_workers if "
-            "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
-        )
+        advice = "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
+        if not self.on_gpu:
+            advice = (
+                "decoding takes longer than the network: raise train_dataloader.num_workers if "
+                "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
+            )
         return Alarm(
             self.name,
             f"{100 * share:.0f} % of the time of the last {self.steps} iterations was spent on "
@@ -197,19 +239,13 @@ class DataWait(Detector):
         )
 
 
+@dataclass
 class QueueFill(Detector):
-    """The queue still holds its random start values when the training ends.
+    """The queue still holds its random start values when the training ends."""
 
-    Args:
-        steps: Gives the iterations that fill the queue, None while that is not known.
-        total: Gives the iterations of the training.
-    """
-
+    steps: Callable[[], int | None]  # iterations that fill the queue, None while not known
+    total: Callable[[], int]  # iterations of the training
     name = "queue_fill"
-
-    def __init__(self, steps: Callable[[], int | None], total: Callable[[], int]) -> None:
-        super().__init__()
-        self.steps, self.total = steps, total
 
     def condition(self, row: Row) -> Alarm | None:
         steps, total = self.steps(), self.total()
@@ -224,20 +260,17 @@ class QueueFill(Detector):
         )
 
 
+@dataclass
 class RepeatedFrames(Detector):
-    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper.
+    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper."""
 
-    Args:
-        threshold: Largest share of these clips.
-        steps: Iterations of the mean; half of them at the start do not count.
-    """
-
+    threshold: float  # largest share of these clips
+    steps: int  # iterations of the mean; half of them at the start do not count
     name = "repeated_frames"
 
-    def __init__(self, threshold: float, steps: int) -> None:
-        super().__init__()
-        self.threshold, self.steps = threshold, steps
-        self._repeats, self._as_rgb = _Recent("diff_repeats", steps), _Recent("diff_as_rgb", steps)
+    def __post_init__(self) -> None:
+        self._repeats = _Recent("diff_repeats", self.steps)
+        self._as_rgb = _Recent("diff_as_rgb", self.steps)
 
     def condition(self, row: Row) -> Alarm | None:
         share, as_rgb = self._repeats.mean(row), self._as_rgb.mean(row)
@@ -253,62 +286,3 @@ class RepeatedFrames(Detector):
             value=share,
             threshold=self.threshold,
         )
-
-
-class _Recent:
-    """The mean of a value over the rows of the last iterations; NaN without any."""
-
-    def __init__(self, name: str, window: int) -> None:
-        self._name, self._window = name, window
-        self._rows: deque[tuple[int, float]] = deque()
-
-    def mean(self, row: Row) -> float:
-        value = row.get(self._name)
-        if value is not None:
-            self._rows.append((row["iter"], value))
-        while self._rows and self._rows[0][0] <= row["iter"] - self._window:
-            self._rows.popleft()
-        if not self._rows:
-            return math.nan
-        return sum(value for _, value in self._rows) / len(self._rows)
-
-    @property
-    def span(self) -> int:
-        """Iterations between the first and the last row of the window."""
-        return self._rows[-1][0] - self._rows[0][0] if self._rows else 0
-
-
-def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True) -> None:
-    """Write an alarm; rank 0 does, and the call does nothing on others.
-
-    Args:
-        runner: The runner.
-        alarm: The alarm.
-        iteration: Number of iterations done.
-        to_log: False if the log has the message already.
-    """
-    if to_log:
-        # A warning in both cases: to errors mmengine's format adds a line of the source.
-        runner.logger.warning(printable_utf8(f"alarm {alarm.name}: {alarm.message}"))
-    append_or_warn(
-        runner,
-        ALARMS,
-        {
-            "alarm": alarm.name,
-            "level": alarm.level,
-            "iter": iteration,
-            "epoch": runner.epoch + 1 if iteration else 0,
-            "time": time.time(),
-            "value": alarm.value,
-            "threshold": alarm.threshold,
-            "message": printable_utf8(alarm.message),
-        },
-    )
-
-
-def report_cleared(runner: Any, name: str, iteration: int) -> None:
-    """Note that the condition of an alarm has ended: ``{"cleared": name, ...}``."""
-    runner.logger.info(f"the alarm {name} has ended at iteration {iteration}")
-    epoch = runner.epoch + 1 if iteration else 0
-    row = {"cleared": name, "iter": iteration, "epoch": epoch, "time": time.time()}
-    append_or_warn(runner, ALARMS, row)

@@ -89,16 +89,19 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
 
     Args:
         runner: A runner whose training loop and optimiser are built.
-        meta: Of the checkpoint: ``epoch``, ``iter``, and ``batch_layout`` if it was written by a
-            training of epochs.
+        meta: Of the checkpoint: ``epoch``, ``iter`` and, of a training of epochs, ``batch_layout``.
         name: The checkpoint, for messages.
 
     Raises:
         ValueError: the global batch cannot be kept; the message says which settings keep it.
     """
-    before, now = _stored(meta), layout_of(runner)
-    if before is None or now is None:
+    now, stored = layout_of(runner), meta.get("batch_layout")
+    if now is None or not isinstance(stored, dict):
         return meta["iter"]
+    sound = stored.keys() == BatchLayout.__dataclass_fields__.keys()
+    if not sound or not all(type(value) is int and value >= 1 for value in stored.values()):
+        return meta["iter"]
+    before = BatchLayout(**stored)
     accumulated = now.accumulated
     if runner.cfg.get("keep_global_batch", True):
         accumulated = _accumulation(before, now, name)
@@ -113,8 +116,8 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
             f"{name} has a global batch of {before}: with {now.processes} x {now.batch_size} "
             f"samples, optim_wrapper.accumulative_counts is {accumulated}, not {now.accumulated}"
         )
-        now = layout_of(runner)
-        assert now is not None
+    now = layout_of(runner)
+    assert now is not None
     counted = (before.accumulated, before.global_batch)
     if runner.param_schedulers and counted != (now.accumulated, now.global_batch):
         raise ValueError(
@@ -122,32 +125,16 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
             f"accumulative_counts={now.accumulated} and a global batch of {now.global_batch}; use "
             "ScheduleHook, which counts steps"
         )
-    now = _with_steps_of(before, now, runner)
-    return _iteration(before, now, meta, name)
-
-
-def _with_steps_of(before: BatchLayout, now: BatchLayout, runner: Any) -> BatchLayout:
-    """Give an epoch the number of steps that it had before, where only rounding has changed it."""
-    # Each rank's number of samples is rounded up, so that of all ranks depends on their number.
-    loader = runner.train_dataloader
-    steps = before.iters_per_epoch // before.accumulated
+    # Each rank's number of samples is rounded up, so that of all ranks depends on their number:
+    # where only this has changed the number of steps, an epoch keeps those that it had.
+    loader, in_epoch = runner.train_dataloader, before.iters_per_epoch // before.accumulated
     alike = (before.samples, before.global_batch) == (now.samples, now.global_batch)
-    if not alike or abs(steps - now.iters_per_epoch // now.accumulated) != 1:
-        return now
-    if not loader.drop_last or not hasattr(loader.sampler, "set_total_size"):
-        return now
-    loader.sampler.set_total_size(steps * now.global_batch)
-    found = layout_of(runner)
-    assert found is not None
-    return found
-
-
-def _stored(meta: dict[str, Any]) -> BatchLayout | None:
-    stored = meta.get("batch_layout")
-    if not isinstance(stored, dict) or set(stored) != set(BatchLayout.__dataclass_fields__):
-        return None
-    sound = all(type(value) is int and value >= 1 for value in stored.values())
-    return BatchLayout(**stored) if sound else None
+    rounded = alike and abs(in_epoch - now.iters_per_epoch // now.accumulated) == 1
+    if rounded and loader.drop_last and hasattr(loader.sampler, "set_total_size"):
+        loader.sampler.set_total_size(in_epoch * now.global_batch)
+        now = layout_of(runner)
+        assert now is not None
+    return _iteration(before, now, meta, name)
 
 
 def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
@@ -157,25 +144,22 @@ def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
     accumulated, rest = divmod(before.global_batch, now.processes * now.batch_size)
     if now.processes != before.processes and not rest:
         return accumulated
-    raise ValueError(
-        f"{name} was written with a global batch of {before}, this run has {now}: to keep it, give "
-        f"{_advice(before, now)}; to go on with another: keep_global_batch=False; to start a new "
-        "training from its weights: --cfg-options load_from=PATH"
-    )
-
-
-def _advice(before: BatchLayout, now: BatchLayout) -> str:
-    """Settings that keep the global batch, with micro-batches that are no larger than now."""
+    # Settings that keep the global batch, with micro-batches that are no larger than now.
     per_process, rest = divmod(before.global_batch, now.processes)
-    if rest:
-        return f"a number of processes that divides {before.global_batch}"
     batch, accumulated = before.batch_size, before.accumulated
-    if now.processes != before.processes:
+    if now.processes != before.processes and not rest:
         batch = next(b for b in range(now.batch_size, 0, -1) if per_process % b == 0)
         accumulated = per_process // batch
-    return (
+    advice = (
         f"train_dataloader.batch_size={batch} optim_wrapper.accumulative_counts={accumulated}, or "
         f"global_batch={before.global_batch}, which fits any number of processes that divides it"
+    )
+    if rest:
+        advice = f"a number of processes that divides {before.global_batch}"
+    raise ValueError(
+        f"{name} was written with a global batch of {before}, this run has {now}: to keep it, give "
+        f"{advice}; to go on with another: keep_global_batch=False; to start a new training from "
+        "its weights: --cfg-options load_from=PATH"
     )
 
 

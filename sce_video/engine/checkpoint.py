@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically as plain data, read without running code.
+"""Checkpoints: written atomically as plain data, read without running code; what they record.
 
 A checkpoint holds only tensors, numbers, strings and containers, so it can be read by
 ``torch.load(..., weights_only=True)``, for example by mmaction2's
@@ -11,23 +11,30 @@ file cannot call a class of numpy or mmengine.
 from __future__ import annotations
 
 import hashlib
+import logging
 import pickle
 import random
 import re
 import zipfile
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from mmengine.logging import HistoryBuffer
+from mmengine.logging import HistoryBuffer, print_log
+from mmengine.runner import Runner
 
-from sce_video.engine.config.snapshot import recorded_training
+from sce_video.engine.batch_layout import layout_of
+from sce_video.engine.config.snapshot import differences, plain, recorded_training, resolved_config
 from sce_video.engine.weights import load_weights_file
-from sce_video.utils.files import WriteError, atomic_file, local_copy
+from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.files import atomic_file, local_copy
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
-from sce_video.utils.run_files import find_checkpoints, newest_checkpoint
+from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for callers
+from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import is_url
 
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
@@ -35,14 +42,15 @@ _FOLDER = 0x10
 _MAX_PLAIN_PARTS = 10**6
 #: Name, in the message hub, of the checkpoint of a stopped training.
 STOP_CHECKPOINT = "stop_checkpoint"
+#: Begin of the file names of checkpoints that a validation metric selects (mmengine's save_best).
+BEST = "best_"
 _OWN_NAME = re.compile(r"(best|epoch|iter)_[\w.-]*\.pth")
 
 
 class HistoryRecord:
     """Stand-in for mmengine's ``HistoryBuffer`` while a file is read: its unchecked state."""
 
-    def __init__(self) -> None:
-        self._state: Any = None
+    _state: Any = None
 
     def __setstate__(self, state: Any) -> None:
         self._state = state
@@ -54,15 +62,12 @@ class HistoryRecord:
             pickle.UnpicklingError: the state is not that of a HistoryBuffer.
         """
         state = self._state if isinstance(self._state, dict) else {}
-        arrays = []
-        for name in ("_log_history", "_count_history"):
-            record = state.get(name)
-            array = record.array() if type(record) is ArrayRecord else None
-            if array is None or array.ndim != 1:
-                raise pickle.UnpicklingError("a malformed HistoryBuffer")
-            arrays.append(array)
+        records = [state.get(name) for name in ("_log_history", "_count_history")]
+        arrays = [record.array() for record in records if type(record) is ArrayRecord]
         length = state.get("max_length", 0)
-        if len(arrays[0]) != len(arrays[1]) or type(length) is not int or length < 1:
+        sound = len(arrays) == 2 and all(array.ndim == 1 for array in arrays)
+        sound = sound and len(arrays[0]) == len(arrays[1])
+        if not sound or type(length) is not int or length < 1:
             raise pickle.UnpicklingError("a malformed HistoryBuffer")
         return HistoryBuffer(arrays[0].tolist(), arrays[1].tolist(), length)
 
@@ -82,8 +87,6 @@ _MMENGINE_STAND_INS: list = [
     *((stand_in, name) for name, stand_in in NUMPY_STAND_INS.items()),
 ]
 _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
-#: Names that :func:`load_checkpoint_file` reads by stand-ins of its own.
-KNOWN_NAMES = frozenset(name for _, name in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
@@ -155,6 +158,18 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     return checkpoint
 
 
+def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
+    """The first of these checkpoints that can be read, None without any; warns of the others."""
+    for path in paths:
+        try:
+            load_checkpoint_file(path)
+        except ValueError as error:
+            print_log(f"passed over: {error}", logger=logger, level=logging.WARNING)
+        else:
+            return path
+    return None
+
+
 def _check_archive(path: Path) -> None:
     """Raise ValueError unless the file is an archive as torch writes it, with all of its bits."""
     # torch writes no compressed or overlapping records, and reads a small file of those that
@@ -193,18 +208,13 @@ def file_sha256(path: str | Path) -> str:
 
 
 def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> dict[str, Any]:
-    """Provenance of weights as plain data, for checkpoints and results made from them.
-
-    Args:
-        path: A file or a URL.
-        checkpoint: Its content, if it was read already.
+    """Provenance of the weights of a file or URL, for checkpoints and results made from them.
 
     Returns:
         ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
         its recipe reproduces), ``training`` (what was really trained, see
-        :func:`~sce_video.engine.training_record.record_training`), ``selected`` (how
-        ``save_best`` chose it) and ``pretrained`` (the provenance of the checkpoint from which its
-        training started, or "random").
+        :func:`record_training`), ``selected`` (how ``save_best`` chose it) and ``pretrained`` (the
+        provenance of the checkpoint from which its training started, or "random").
     """
     meta = (load_checkpoint_file(path) if checkpoint is None else checkpoint).get("meta", {})
     names = ("epoch", "benchmark", "selected", "pretrained")
@@ -230,28 +240,14 @@ def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
                 raise
 
 
-def save_or_name_the_last(checkpoint: dict, path: Path) -> None:
-    """Write a checkpoint; a WriteError names the newest one of the folder."""
-    try:
-        save_checkpoint_file(checkpoint, path)
-    except WriteError as error:
-        found = find_checkpoints(path.parent)
-        last = f"the last checkpoint is {found[0]}" if found else "there is no earlier checkpoint"
-        raise WriteError(f"{error}; {last}") from error
-
-
 def pack_message_hub(state: dict) -> dict:
     """The state of mmengine's message hub as plain data: histories as tensors, objects dropped."""
-    histories = {
-        name: {
-            "values": torch.from_numpy(np.array(buffer.data[0], dtype=np.float64)),
-            "counts": torch.from_numpy(np.array(buffer.data[1], dtype=np.int64)),
-        }
-        for name, buffer in state["log_scalars"].items()
-    }
+    histories = {}
+    for name, buffer in state["log_scalars"].items():
+        values, counts = (torch.from_numpy(np.asarray(data)) for data in buffer.data)
+        histories[name] = {"values": values.double(), "counts": counts.long()}
     info = {name: value for name, value in state["runtime_info"].items() if is_plain(value)}
-    kept = {*histories, *info}
-    resumed = {name: flag for name, flag in state["resumed_keys"].items() if name in kept}
+    resumed = {k: v for k, v in state["resumed_keys"].items() if k in histories or k in info}
     return {"log_scalars": histories, "runtime_info": info, "resumed_keys": resumed}
 
 
@@ -266,17 +262,15 @@ def unpack_message_hub(state: dict, folder: str | Path) -> dict:
         if name == "keep_ckpt_ids":
             info[name] = [step for step in value if type(step) is int]
         elif "ckpt" in name or name == STOP_CHECKPOINT:
-            path = Path(value) if isinstance(value, str) else Path()
-            if not _OWN_NAME.fullmatch(path.name):
+            file = Path(value).name if isinstance(value, str) else ""
+            info[name] = file if name == STOP_CHECKPOINT else str(Path(folder, file))
+            if not _OWN_NAME.fullmatch(file):
                 del info[name]
-            else:
-                info[name] = path.name if name == STOP_CHECKPOINT else str(Path(folder, path.name))
-    histories = {
-        name: buffer
-        if isinstance(buffer, HistoryBuffer)
-        else HistoryBuffer(buffer["values"].tolist(), buffer["counts"].tolist())
-        for name, buffer in state["log_scalars"].items()
-    }
+    histories = dict(state["log_scalars"])
+    for name, stored in histories.items():
+        if not isinstance(stored, HistoryBuffer):
+            values, counts = stored["values"].tolist(), stored["counts"].tolist()
+            histories[name] = HistoryBuffer(values, counts)
     return {**state, "log_scalars": histories, "runtime_info": info}
 
 
@@ -302,17 +296,10 @@ def is_plain(value: Any) -> bool:
 
 def random_states() -> dict:
     """States of the random generators of Python, numpy and torch, as plain data."""
-    version, internal, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state()
+    name, keys, *rest = np.random.get_state()
     states = {
-        "python": (version, internal, gauss),
-        "numpy": (
-            name,
-            torch.from_numpy(np.asarray(keys).astype(np.int64)),
-            position,
-            has_gauss,
-            cached,
-        ),
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
     if torch.cuda.is_available():
@@ -322,11 +309,9 @@ def random_states() -> dict:
 
 def set_random_states(states: dict) -> None:
     """Restore the states returned by :func:`random_states`."""
-    version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, position, has_gauss, cached = states["numpy"]
-    keys = keys.cpu().numpy().astype(np.uint32)
-    np.random.set_state((name, keys, position, has_gauss, cached))
+    random.setstate(states["python"])
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), *rest))
     torch.set_rng_state(states["torch"].cpu())
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"].cpu())
@@ -347,17 +332,17 @@ def to_cpu(state: Any) -> Any:
 _DICTS = (".AttributeDict", ".defaultdict")
 
 
-class EmptyRecord:
+class _EmptyRecord:
     """Stand-in for any class or function of a file: takes all arguments, keeps none."""
 
-    def __new__(cls, *_: Any) -> EmptyRecord:
+    def __new__(cls, *_: Any) -> _EmptyRecord:
         return super().__new__(cls)
 
     def __setstate__(self, state: Any) -> None:
-        """Ignore the state."""
+        pass
 
 
-class DictRecord:
+class _DictRecord:
     """Stand-in for a class derived from dict: an empty dict that the file then fills."""
 
     def __new__(cls, *_: Any) -> dict:  # type: ignore[misc]
@@ -365,28 +350,129 @@ class DictRecord:
 
 
 def load_third_party_checkpoint(path: str | Path) -> dict:
-    """The content of a checkpoint; objects of other packages are replaced by empty records.
-
-    Args:
-        path: A local file of ``torch.save``.
+    """The content of a file of ``torch.save``; objects of other packages become empty records.
 
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
         ValueError: the file is damaged, or names something of the operating system.
     """
-    with torch.serialization.safe_globals(_stand_ins(Path(path))):
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(Path(path))
+    except Exception:  # no file, or damaged: load_checkpoint_file says what is wrong with it
+        names = []
+    stand_ins: list[Any] = [
+        (_DictRecord if name.endswith(_DICTS) else _EmptyRecord, name)
+        for name in names
+        if name not in {known for _, known in _MMENGINE_STAND_INS}
+    ]
+    with torch.serialization.safe_globals(stand_ins):
         return load_checkpoint_file(path)
 
 
-def _stand_ins(path: Path) -> list:
-    """A stand-in for each name in a file that torch does not allow; none if it is unreadable."""
-    try:
-        names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    except Exception:  # no file, or damaged: load_checkpoint_file says what is wrong with it
-        return []
-    return [
-        (DictRecord if name.endswith(_DICTS) else EmptyRecord, name)
-        for name in names
-        if name not in KNOWN_NAMES
-    ]
+# -- what a checkpoint says about its training -----------------------------------------------------
+
+
+def record_training(
+    runner: Runner, resumed: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The resolved config of a training, and facts that no config states, as plain data.
+
+    Args:
+        runner: The runner, its model and training data set built.
+        resumed: Record in the checkpoint that the training was resumed from, empty if that has
+            none; None if it was not resumed.
+
+    Returns:
+        The config, whose epochs are those of the loop, which a budget sets; and ``network``,
+        ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
+        (global), ``max_epochs``, and ``changed``: settings that differ between the parts of a
+        resumed training.
+    """
+    layout = layout_of(runner)
+    config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
+    if "max_epochs" in (config.get("train_cfg") or {}):
+        config["train_cfg"]["max_epochs"] = runner.max_epochs
+    data = describe_samples(runner.train_dataloader.dataset)
+    if "ann_file" in data:
+        with suppress(OSError):  # the list may be gone by now
+            data["ann_sha256"] = file_sha256(data["ann_file"])
+    changed: list[str] = []
+    if resumed is not None and not isinstance(resumed.get("config"), dict):
+        changed = ["the earlier part has no record"]
+    elif resumed is not None:
+        changed = [*resumed.get("changed", ()), *differences(config, resumed["config"])]
+        before = resumed.get("data") or {}
+        changed += [
+            f"{name} of the training data: {data.get(name)} -> {before.get(name)}"
+            for name in ("samples", "num_classes")  # the folder may have moved
+            if data.get(name) != before.get(name)
+        ]
+    return config, {
+        "network": describe_network(runner),
+        "data": data,
+        "batch_size": (config.get("train_dataloader") or {}).get("batch_size"),
+        "max_epochs": runner.max_epochs,
+        "changed": changed,
+    }
+
+
+def describe_network(runner: Runner) -> dict[str, Any]:
+    """Config of the backbone and its number of parameters, which tells its width."""
+    model = unwrap_model(runner.model)
+    backbone = getattr(model, "backbone", model)
+    config = plain((runner.cfg.get("model") or {}).get("backbone")) or {}
+    return {**config, "parameters": sum(p.numel() for p in backbone.parameters())}
+
+
+def describe_samples(dataset: Any) -> dict[str, Any]:
+    """Where the samples of a data set come from and how many there are, as plain data.
+
+    They are ``type``, ``samples`` and, where the data set has them, ``kind``, ``name``, ``split``,
+    ``data_root``, ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names) and
+    ``films`` (of AVA).
+    """
+    found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
+    for name in ("kind", "name", "split", "data_root", "ann_file"):
+        if getattr(dataset, name, None) is not None:
+            found[name] = str(getattr(dataset, name))
+    labels = np.asarray(getattr(dataset, "labels", ()))
+    if (labels >= 0).any():
+        found["num_classes"] = len(np.unique(labels[labels >= 0]))
+    classes = (getattr(dataset, "metainfo", None) or {}).get("classes")
+    if classes:
+        found["classes"] = [str(name) for name in classes]
+    if hasattr(dataset, "num_films"):
+        found["films"] = dataset.num_films
+    return found
+
+
+def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
+    """How ``save_best`` chose ``best_<metric>_epoch_<N>.pth``: metric, value and validation list.
+
+    None for a file of another name. The best value so far is in the runner's message hub.
+    """
+    if not filename.startswith(BEST):
+        return None
+    dataset: Any = runner.val_dataloader.dataset
+    found = {
+        "metric": filename.removeprefix(BEST).rpartition("_epoch_")[0],
+        "value": float(runner.message_hub.get_info("best_score", float("nan"))),
+        "data_root": str(getattr(dataset, "data_root", "")),
+    }
+    if getattr(dataset, "split", None) is not None:  # of a set whose splits share a folder
+        found["split"] = str(dataset.split)
+    ann_file = getattr(dataset, "ann_file", None)
+    if ann_file is not None:
+        found |= {"ann_file": str(ann_file), "ann_sha256": file_sha256(ann_file)}
+    return found
+
+
+def selected_on(selected: dict[str, Any], data: dict[str, Any]) -> bool:
+    """Whether a checkpoint was selected (:func:`record_selection`) on the data it is tested on.
+
+    ``data`` is the description of the tested set: its ``ann_sha256``, or ``data_root`` and
+    ``split`` where it has no list.
+    """
+    keys = ("ann_sha256",) if selected.get("ann_sha256") else ("data_root", "split")
+    return all(selected.get(key) == data.get(key) for key in keys)

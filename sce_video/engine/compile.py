@@ -44,14 +44,11 @@ def fold_spatial_convolutions(module: nn.Module) -> int:
 
 
 def compile_backbones(model: nn.Module, options: Any) -> int:
-    """Compile every module named ``backbone``, in place; returns their number.
-
-    Args:
-        model: The bare model.
-        options: True, or a dict of torch.compile's arguments.
+    """Compile every module named ``backbone`` of a bare model, in place; returns their number.
 
     Raises:
-        ValueError: another value, or arguments that torch.compile refuses.
+        ValueError: ``options`` is not True or a dict of torch.compile's arguments, or it refuses
+            them.
     """
     if options is not True and not isinstance(options, dict):
         raise ValueError(
@@ -106,23 +103,12 @@ class _LeavesBf16(nn.Module):
             return super().forward(input.float()).to(torch.bfloat16)
 
 
-class SmallConv3d(_LeavesBf16, nn.Conv3d):
-    """A ``Conv3d`` that is right for small inputs in bf16, too."""
-
-
-class SmallConv2d(_LeavesBf16, nn.Conv2d):
-    """The same of ``Conv2d``."""
-
-
-class SmallFoldedConv3d(_LeavesBf16, FoldedConv3d):
-    """The same of ``FoldedConv3d``."""
-
-
+#: By class of a convolution, the same one that is right for small inputs in bf16, too.
 _CLASSES: dict[type, type] = {
-    nn.Conv3d: SmallConv3d,
-    nn.Conv2d: SmallConv2d,
-    FoldedConv3d: SmallFoldedConv3d,
+    kind: type(f"Small{kind.__name__}", (_LeavesBf16, kind), {})
+    for kind in (nn.Conv3d, nn.Conv2d, FoldedConv3d)
 }
+SmallConv3d = _CLASSES[nn.Conv3d]
 
 
 def guard_small_convolutions(module: nn.Module) -> int:

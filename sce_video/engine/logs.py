@@ -12,20 +12,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mmengine.visualization
 from mmengine.config import Config
 from mmengine.dist import master_only
-from mmengine.fileio import dump
 from mmengine.logging import print_log
 from mmengine.runner import LogProcessor
 from mmengine.visualization.vis_backend import BaseVisBackend, force_init_env
 
 from sce_video.registry import LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
-from sce_video.utils.files import append_text, write_error, write_text
+from sce_video.utils.files import write_error
 
 
 def warn_once_if_unwritable(logger: logging.Logger) -> None:
@@ -33,49 +33,27 @@ def warn_once_if_unwritable(logger: logging.Logger) -> None:
 
     ``logging`` itself prints a traceback for every message.
     """
-    for handler in logger.handlers:
-        handler.handleError = _Reporter(handler)  # type: ignore[method-assign]
+    reported: set[logging.Handler] = set()
 
-
-class _Reporter:
-    """``handleError`` of a handler: its first OSError as one line on stderr, no other OSError."""
-
-    def __init__(self, handler: logging.Handler) -> None:
-        self._other: Callable[[logging.LogRecord], None] = handler.handleError
-        self._name = getattr(handler, "baseFilename", "the log to the terminal")
-        self._reported = False
-
-    def __call__(self, record: logging.LogRecord) -> None:
+    def report(handler: logging.Handler, other: Callable, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
-            self._other(record)
-        elif not self._reported:
-            self._reported = True
+            other(record)
+        elif handler not in reported:
+            reported.add(handler)
+            text = write_error(getattr(handler, "baseFilename", "the log to the terminal"), error)
             with suppress(OSError):  # stderr may be on the same disk
-                print(
-                    f"warning: {write_error(self._name, error)}; the run goes on", file=sys.stderr
-                )
+                print(f"warning: {text}; the run goes on", file=sys.stderr)
 
-
-@VISBACKENDS.register_module()
-class LocalVisBackend(mmengine.visualization.LocalVisBackend):
-    """mmengine's files of scalars, in which a full disk leaves no half-written line."""
-
-    @force_init_env
-    def add_config(self, config: Config) -> None:
-        """Write the config."""
-        write_text(self._config_save_file, config.pretty_text)
-
-    def _dump(self, value_dict: dict, file_path: str, file_format: str) -> None:
-        append_text(file_path, dump(value_dict, file_format=file_format) + "\n")
+    for handler in logger.handlers:
+        handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
 
 
 @VISBACKENDS.register_module()
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
-    """mmengine's event files; a failed write is raised by the next call and not printed before.
+    """mmengine's event files; a failed write is raised by the next call and not printed before."""
 
-    TensorBoard writes in a thread, whose exception Python would print in full.
-    """
+    # TensorBoard writes in a thread, whose exception Python would print in full.
 
     def _init_env(self) -> None:
         self._other_hook = threading.excepthook
@@ -88,7 +66,6 @@ class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
             self._other_hook(raised)
 
     def close(self) -> None:
-        """Close the event file."""
         try:
             super().close()
         finally:
@@ -105,18 +82,15 @@ class Visualizer(mmengine.visualization.Visualizer):
 
     @master_only
     def add_scalar(self, name: str, value: float, step: int = 0) -> None:
-        """Record a scalar."""
         self._call_all(lambda backend: backend.add_scalar(name, value, step))
 
     @master_only
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
     ) -> None:
-        """Record several scalars, in a file of the local backend too if ``file_path`` is given."""
         self._call_all(lambda backend: backend.add_scalars(scalar_dict, step, file_path))
 
     def close(self) -> None:
-        """Close all backends."""
         self._call_all(lambda backend: backend.close())
 
     def _call_all(self, call: Callable[[BaseVisBackend], None]) -> None:
@@ -179,17 +153,13 @@ class MeanLogProcessor(LogProcessor):
         return tag
 
 
-PROJECT = "sce_video"
+PROJECT = "sce_video"  # of Weights & Biases; the experiment of MLflow
 #: Name of a tracker: its backend, the module that it needs.
 TRACKERS = {"wandb": ("WandbVisBackend", "wandb"), "mlflow": ("MLflowVisBackend", "mlflow")}
 
 
 def add_trackers(cfg: Config, names: Sequence[str]) -> None:
-    """Let a training also log to trackers, in place.
-
-    Args:
-        cfg: The config; its ``work_dir`` is where local files of a tracker go.
-        names: Of :data:`TRACKERS`.
+    """Let a training also log to :data:`TRACKERS`, whose local files go to its ``work_dir``.
 
     Raises:
         ValueError: an unknown name, or its package is not installed.
@@ -215,14 +185,11 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
     Args:
         save_dir: Folder of the log; the visualizer gives it.
         run_dir: Work folder; its name is that of the run, and ``wandb/`` in it has local files.
-        project: Name of the project.
     """
 
-    def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:
-        name = Path(run_dir).name
-        super().__init__(
-            save_dir, {"project": project, "name": name, "group": name, "dir": run_dir}
-        )
+    def __init__(self, save_dir: str, run_dir: str) -> None:
+        run = {"name": Path(run_dir).name, "group": Path(run_dir).name, "dir": run_dir}
+        super().__init__(save_dir, {"project": PROJECT, **run})
 
     def _init_env(self) -> None:
         import wandb
@@ -239,23 +206,18 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        """Record the config."""
         self._wandb.config.update(config.to_dict())
 
     @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
     ) -> None:
-        """Record scalars of an iteration."""
         self._wandb.log({**scalar_dict, "iter": step})
 
-    @force_init_env
     def add_scalar(self, name: str, value: float, step: int = 0) -> None:
-        """Record a scalar of an iteration."""
-        self._wandb.log({name: value, "iter": step})
+        self.add_scalars({name: value}, step)
 
     def close(self) -> None:
-        """End the run."""
         if hasattr(self, "_wandb"):
             self._wandb.finish()
 
@@ -271,19 +233,16 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
     Args:
         save_dir: Folder of the log; the visualizer gives it.
         run_dir: Work folder; its name is that of the run.
-        project: Name of the experiment.
     """
 
-    def __init__(self, save_dir: str, run_dir: str, project: str = PROJECT) -> None:
-        self._run_dir = run_dir
+    def __init__(self, save_dir: str, run_dir: str) -> None:
+        server = os.environ.get("MLFLOW_TRACKING_URI")
         super().__init__(
             save_dir,
-            exp_name=project,
+            exp_name=PROJECT,
             run_name=Path(run_dir).name,
-            tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or local_store(run_dir),
-            artifact_location=None
-            if os.environ.get("MLFLOW_TRACKING_URI")
-            else Path(run_dir, "mlflow_files").as_uri(),
+            tracking_uri=server or local_store(run_dir),
+            artifact_location=None if server else Path(run_dir, "mlflow_files").as_uri(),
         )
 
     def _init_env(self) -> None:
@@ -301,18 +260,16 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        """Record the config as a file; single settings are longer than MLflow's parameters."""
+        # As a file: single settings are longer than MLflow's parameters.
         self._mlflow.log_text(config.pretty_text, "config.py")
 
     @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None
     ) -> None:
-        """Record scalars of an iteration."""
         self._mlflow.log_metrics(scalar_dict, step)
 
     def close(self) -> None:
-        """End the run."""
         if hasattr(self, "_mlflow"):
             self._mlflow.end_run()
 

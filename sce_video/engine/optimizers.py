@@ -47,16 +47,15 @@ class LARS(Optimizer):
     ratios and scaled updates are fp32; the buffer has the parameter's dtype.
 
     Args:
-        params: Tensors, named tensors, or groups of them as in torch; a group may set its own
-            ``lr``, ``momentum``, ``weight_decay`` and ``trust_coefficient``.
+        params: Tensors, named tensors, or groups of them as in torch; a group may have its own of
+            all that follow.
         lr: Learning rate.
         momentum: Factor of the momentum buffer, in [0, 1).
         weight_decay: Factor of the parameter that is added to its gradient.
         trust_coefficient: Norm of a tensor's step relative to its own norm, at ``lr=1`` and without
             momentum.
-        nesterov: Nesterov momentum; a group may set its own.
-        separate_norms: Whether gradient and decay enter the ratio by their own norms; a group may
-            set its own.
+        nesterov: Nesterov momentum.
+        separate_norms: Whether gradient and decay enter the ratio by their own norms.
 
     Raises:
         ValueError: a value out of its range, an unknown key in a group, a sparse gradient.
@@ -72,14 +71,9 @@ class LARS(Optimizer):
         nesterov: bool = False,
         separate_norms: bool = False,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "trust_coefficient": trust_coefficient,
-            "nesterov": nesterov,
-            "separate_norms": separate_norms,
-        }
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        defaults |= {"trust_coefficient": trust_coefficient}
+        defaults |= {"nesterov": nesterov, "separate_norms": separate_norms}
         _check(defaults)
         super().__init__(params, defaults)
 
@@ -97,31 +91,38 @@ class LARS(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient; the gradients stay unchanged.
 
-        Args:
-            closure: Computes the loss and its gradients again, or None.
-
-        Returns:
-            What ``closure`` returned, else None.
+        ``closure``, if given, computes the loss and its gradients again; the loss is returned.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for params in _split(group["params"]):
+            alike: dict[tuple, list[Tensor]] = {}  # by device, dtype and whether they are scaled
+            for p in group["params"]:
+                if p.grad is not None:
+                    alike.setdefault((p.device, p.dtype, p.ndim > 1), []).append(p)
+            for params in alike.values():
                 self._step_tensors(params, group)
         return loss
 
     def _step_tensors(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """One step of tensors of one device and dtype that are all scaled, or all not."""
-        updates = [_dense_grad(p) for p in params]
-        if params[0].ndim > 1:
-            updates = _scaled(params, updates, group)
+        updates, buffers = [], []
         for p in params:
+            assert p.grad is not None
+            if p.grad.is_sparse:
+                raise ValueError(
+                    f"LARS needs dense gradients, got a sparse one of shape {tuple(p.shape)}: "
+                    "build the embedding with sparse=False"
+                )
+            updates.append(p.grad)
             if "momentum_buffer" not in self.state[p]:
                 zeros = torch.zeros_like(p, memory_format=torch.preserve_format)
                 self.state[p]["momentum_buffer"] = zeros
-        buffers = [self.state[p]["momentum_buffer"] for p in params]
+            buffers.append(self.state[p]["momentum_buffer"])
+        if params[0].ndim > 1:
+            updates = _scaled(params, updates, group)
         torch._foreach_mul_(buffers, group["momentum"])
         torch._foreach_add_(buffers, updates)
         if group["nesterov"]:
@@ -141,26 +142,6 @@ def _check(settings: dict[str, Any]) -> None:
         raise ValueError(f"momentum must be in [0, 1), got {settings['momentum']}")
 
 
-def _dense_grad(param: Tensor) -> Tensor:
-    grad = param.grad
-    assert grad is not None
-    if grad.is_sparse:
-        raise ValueError(
-            f"LARS needs dense gradients, got a sparse one of shape {tuple(grad.shape)}: "
-            "build the embedding with sparse=False"
-        )
-    return grad
-
-
-def _split(params: list[Tensor]) -> list[list[Tensor]]:
-    """Tensors with a gradient, grouped by device, dtype and whether they are scaled (ndim > 1)."""
-    lists: dict[tuple[torch.device, torch.dtype, bool], list[Tensor]] = {}
-    for p in params:
-        if p.grad is not None:
-            lists.setdefault((p.device, p.dtype, p.ndim > 1), []).append(p)
-    return list(lists.values())
-
-
 def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
     """Gradients with weight decay, scaled to ``trust_coefficient`` times the parameter's norm."""
     decay, trust = group["weight_decay"], group["trust_coefficient"]
@@ -174,14 +155,12 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) ->
         grad_norms = torch.stack(torch._foreach_norm(grads))
         ratios = trust * param_norms / (grad_norms + decay * param_norms + _EPSILON)
         ratios = ratios * (grad_norms > 0)  # without a gradient there is no decay
-        ratios = torch.where(param_norms > 0, ratios, torch.ones_like(ratios))
+        scaled = param_norms > 0
     else:
         update_norms = torch.stack(torch._foreach_norm(updates))
-        ratios = torch.where(
-            (param_norms > 0) & (update_norms > 0),
-            trust * param_norms / update_norms,
-            torch.ones_like(param_norms),
-        )
+        ratios = trust * param_norms / update_norms
+        scaled = (param_norms > 0) & (update_norms > 0)
+    ratios = torch.where(scaled, ratios, torch.ones_like(ratios))
     # The ratios stay on the device: a Python number would wait for it.
     torch._foreach_mul_(updates, ratios.unbind())
     return list(updates)
@@ -200,10 +179,7 @@ class NoNormDecayConstructor:
     out parameters of these names: vision transformers decay neither biases nor position embeddings.
     mmengine's ``norm_decay_mult`` makes a group, and a line in the log, of every tensor.
 
-    Args:
-        optim_wrapper_cfg: Config of the wrapper and, under ``optimizer``, of the optimiser.
-        paramwise_cfg: None, or ``no_decay`` with the last parts of parameter names; other settings
-            by parameter need mmengine's constructor.
+    ``optim_wrapper_cfg`` is the config of the wrapper and, under ``optimizer``, of the optimiser.
 
     Raises:
         ValueError: ``paramwise_cfg`` has another key, or ``no_decay`` is no list of names.
@@ -222,7 +198,6 @@ class NoNormDecayConstructor:
         self.no_decay = frozenset(names)
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
-        """The wrapper with the optimiser of all parameters of ``model`` that have a gradient."""
         spared: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for module in unwrap_model(model).modules():
@@ -243,14 +218,10 @@ class ProbeGridConstructor:
     ``model.cls_head.parameter_groups()`` gives them: of
     :class:`~sce_video.models.heads.AttentiveProbeHead` one for each probe, with its learning rate
     and weight decay. Norms and biases are decayed too, as in facebookresearch/vjepa2,
-    evals/video_classification_frozen/eval.py.
-
-    Args:
-        optim_wrapper_cfg: Config of the wrapper and, under ``optimizer``, of the optimiser.
-        paramwise_cfg: None.
+    evals/video_classification_frozen/eval.py. ``paramwise_cfg`` must be None.
 
     Raises:
-        ValueError: ``paramwise_cfg`` is given.
+        ValueError: ``paramwise_cfg`` is given, or the model has no such classifier.
     """
 
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
@@ -262,11 +233,6 @@ class ProbeGridConstructor:
         self.optim_wrapper_cfg = optim_wrapper_cfg
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
-        """The wrapper with the optimiser.
-
-        Raises:
-            ValueError: the model has no classifier with parameter groups.
-        """
         head: Any = getattr(unwrap_model(model), "cls_head", None)
         if not hasattr(head, "parameter_groups"):
             raise ValueError(
@@ -297,9 +263,8 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         optimizer: The torch optimiser.
         dtype: "bfloat16", "float16", or "float32" for no mixed precision, as on a CPU.
         accumulative_counts: Micro-batches per optimiser step.
-        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True`` the norm is that
-            of each parameter group, not of all gradients: for groups that are trained independently
-            of each other.
+        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True`` each parameter
+            group has a norm of its own, for groups that are trained independently.
         init_scale: Initial loss scale, fp16 only.
 
     Raises:
@@ -355,8 +320,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         return {**super().state_dict(), "loss_scaler": self.loss_scaler.state_dict()}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        state_dict = dict(state_dict)
-        scaler = state_dict.pop("loss_scaler", None)
-        if scaler:  # absent after fp32 training without this wrapper, empty after bf16
+        # The scaler's is absent after fp32 training without this wrapper, and empty after bf16.
+        if scaler := state_dict.get("loss_scaler"):
             self.loss_scaler.load_state_dict(scaler)
-        super().load_state_dict(state_dict)
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "loss_scaler"})

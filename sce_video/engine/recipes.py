@@ -36,20 +36,15 @@ def recipes_folder() -> Path:
 def recipe_names() -> dict[str, Path]:
     """The file of every recipe by its name, which is that of the file without ``.py``."""
     folder = recipes_folder()
-    paths = (path for path in sorted(folder.rglob("*.py")) if not _is_part(path, folder))
-    return {path.stem: path for path in paths}
+    parts = {path: set(path.relative_to(folder).parts) for path in sorted(folder.rglob("*.py"))}
+    # The others are parts of recipes, or sweeps.
+    return {path.stem: path for path, of in parts.items() if not of & {"_base_", "sweeps"}}
 
 
 def methods() -> dict[str, str]:
     """The recipe for a folder of videos of every method, by the method's name."""
-    ends = len(_FOLDER_RECIPE)
     names = [name for name in sorted(recipe_names()) if name.endswith(_FOLDER_RECIPE)]
-    return {name[:-ends]: name for name in names}
-
-
-def _is_part(path: Path, folder: Path) -> bool:
-    """Whether a file is not a recipe of its own, but a part of others, or a sweep."""
-    return bool({"_base_", "sweeps"} & set(path.relative_to(folder).parts))
+    return {name.removesuffix(_FOLDER_RECIPE): name for name in names}
 
 
 def find_recipe(config: str | Path) -> Path:

@@ -1,8 +1,8 @@
-"""Which starts of a training belong to one launch: those of torchrun, and of a requeued Slurm job.
+"""Starts of a training in ``history.jsonl``, and which of them belong to one launch.
 
 torchrun and Slurm start a program again with the arguments of its first start. ``--overwrite``
 would then remove what that has trained, and ``--resume PATH`` would go back to that file. So each
-start notes in ``history.jsonl`` what has launched it, and a later one knows its predecessor.
+start notes what has launched it, and a later one knows its predecessor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from mmengine.dist import get_world_size, is_main_process
 
-from sce_video.engine.training_record import describe_samples
+from sce_video.engine.checkpoint import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError
 from sce_video.utils.json_files import read_json_lines
@@ -34,7 +34,8 @@ from sce_video.version import __version__
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
 #: is new for each launch. torchrun counts only the starts after a failure on the same machine.
 _RESTARTS = {"slurm": "SLURM_RESTART_COUNT", "torchrun": "TORCHELASTIC_RESTART_COUNT"}
-_started: set[Path] = set()
+_started: set[Path] = set()  # folders in which this process trains: no restarts there
+_unwritable: set[Path] = set()
 
 
 def slurm_job() -> str | None:
@@ -72,18 +73,13 @@ def starts_of(folder: str | Path) -> list[dict[str, Any]]:
     return [row for row in rows if row.get("event") == "start"]
 
 
-def note_started(folder: str | Path) -> None:
-    """Note that this process trains in a work folder: what it starts there again is no restart."""
-    _started.add(Path(folder).resolve())
-
-
 def is_restart(folder: str | Path) -> bool:
     """Whether an earlier start of this very launch has trained last in a work folder."""
     if Path(folder).resolve() in _started:
         return False
-    last = starts_of(folder)[-1:]
+    last = (starts_of(folder) or [{}])[-1]
     for kind, now in describe_launch().items():
-        before = _launch_of(last[0], kind) if last else {}
+        before = _launch_of(last, kind)
         count = before.get("restarts")
         # The script's id is new for each launch, the others need a greater count.
         later = kind not in _RESTARTS or (isinstance(count, int) and count < now["restarts"])
@@ -111,38 +107,39 @@ def requeued_job(runner: Any) -> str | None:
 
     A training that has finished, failed or was stopped by another signal is not requeued.
 
-    Returns:
-        The job; None if it was not requeued. Where it should have been, the log has the reason.
+    Returns the job, or None; where it should have been requeued, the log has the reason.
     """
     job = slurm_job()
     if job is None or getattr(runner.train_loop, "stopped_by", None) != BEFORE_LIMIT:
         return None
-    # Rank 0 alone; the others wait, since the first that ends makes srun end all.
-    return run_on_main_rank(lambda: _requeue(job, runner))
 
-
-def _requeue(job: str, runner: Any) -> str | None:
-    # The job's last starts, one after another, that began where the training is now.
-    here = [
-        _launch_of(start, "slurm").get("id") == job and start.get("iter") == runner.iter
-        for start in reversed(starts_of(runner.work_dir))
-    ]
-    idle = len(list(takewhile(bool, here)))
-    if idle >= MAX_STARTS_WITHOUT_STEP:
-        runner.logger.error(
-            f"job {job} is not requeued: its last {idle} starts have done no step after iteration "
-            f"{runner.iter}; a longer time limit, or an earlier signal, leaves time for one"
-        )
-        return None
-    reason = call_scontrol(job)
-    if reason is None:
+    def requeue() -> str | None:
+        # The job's last starts, one after another, that began where the training is now.
+        here = [
+            _launch_of(start, "slurm").get("id") == job and start.get("iter") == runner.iter
+            for start in reversed(starts_of(runner.work_dir))
+        ]
+        idle = len(list(takewhile(bool, here)))
+        if idle >= MAX_STARTS_WITHOUT_STEP:
+            runner.logger.error(
+                f"job {job} is not requeued: its last {idle} starts have done no step after "
+                f"iteration {runner.iter}; a longer time limit, or an earlier signal, leaves time "
+                "for one"
+            )
+            return None
+        reason = call_scontrol(job)
+        if reason is not None:
+            runner.logger.error(
+                f"job {job} could not be requeued: {reason}; the checkpoint is written: run "
+                f"`scontrol requeue {job}` where Slurm is installed, or submit the job again with "
+                "--resume"
+            )
+            return None
         runner.logger.info(f"job {job} is requeued; its next start continues the training")
         return job
-    runner.logger.error(
-        f"job {job} could not be requeued: {reason}; the checkpoint is written: run `scontrol "
-        f"requeue {job}` where Slurm is installed, or submit the job again with --resume"
-    )
-    return None
+
+    # Rank 0 alone; the others wait, since the first that ends makes srun end all.
+    return run_on_main_rank(requeue)
 
 
 def call_scontrol(job: str) -> str | None:
@@ -168,62 +165,27 @@ def call_scontrol(job: str) -> str | None:
 def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
 
-    Yields:
-        ``status`` and ``message`` of the end, which the block may change. By default the status is
-        ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A process
-        that is killed leaves no end.
+    The block may change what it yields, ``status`` and ``message`` of the end. By default the
+    status is ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A
+    process that is killed leaves no end.
     """
-    append_or_warn(runner, HISTORY, {"event": "start", "time": time.time(), **_describe(runner)})
-    note_started(runner.work_dir)
-    end = {"status": "finished", "message": ""}
-    try:
-        yield end
-    except BaseException as error:
-        is_interrupt = isinstance(error, KeyboardInterrupt)
-        end["status"] = "interrupted" if is_interrupt else "failed"
-        end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise
-    finally:
-        append_or_warn(
-            runner, HISTORY, {"event": "end", "time": time.time(), "iter": runner.iter, **end}
-        )
-
-
-def record_replan(runner: Any, text: str) -> None:
-    """Append to ``history.jsonl`` that the training was given another length."""
-    row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}
-    append_or_warn(
-        runner, HISTORY, {**row, "epochs": runner.train_loop.max_epochs, "message": text}
-    )
-
-
-def _accumulated_before_and_now(runner: Any) -> tuple[int, int]:
-    """Iterations of an optimiser step in the start before this one, and in this one.
-
-    They differ where a training is resumed on another number of processes.
-    """
-    now = runner.optim_wrapper._accumulative_counts
-    starts = starts_of(runner.work_dir)
-    if starts and starts[-1].get("log") == Path(runner.log_dir).name:
-        starts = starts[:-1]  # this one; two starts of one second share the folder of their logs
-    count = starts[-1].get("accumulated") if starts else None
-    return (count if type(count) is int and count > 0 else now), now
-
-
-def _describe(runner: Any) -> dict[str, Any]:
     model = unwrap_model(runner.model)
-    versions = {"sce_video": __version__, "python": platform.python_version()}
-    versions["torch"] = torch.__version__
-    for name in ("mmengine", "mmaction2"):
-        versions[name] = importlib.metadata.version(name)
+    versions = {
+        "sce_video": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: importlib.metadata.version(name) for name in ("mmengine", "mmaction2")},
+    }
     if torch.cuda.is_available():
         versions["cuda"] = str(torch.version.cuda)
         versions["cudnn"] = str(torch.backends.cudnn.version())
-    return {
-        # The command line as it was typed: sce-video X names itself "sce-video X" in usages.
-        "command": [sys.argv[0].partition(" ")[0], *sys.argv[1:]]
-        if sys.argv[0].startswith("sce-video ")
-        else sys.argv,
+    program, *arguments = sys.argv
+    if program.startswith("sce-video "):  # sce-video X names itself "sce-video X" in usages
+        program = "sce-video"
+    start = {
+        "event": "start",
+        "time": time.time(),
+        "command": [program, *arguments],
         "launch": describe_launch(),
         "resumed_from": runner.resumed_from,
         "iter": runner.iter,
@@ -235,6 +197,19 @@ def _describe(runner: Any) -> dict[str, Any]:
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,
     }
+    append_or_warn(runner, HISTORY, start)
+    _started.add(Path(runner.work_dir).resolve())
+    end = {"status": "finished", "message": ""}
+    try:
+        yield end
+    except BaseException as error:
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        end["status"] = "interrupted" if is_interrupt else "failed"
+        end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise
+    finally:
+        row = {"event": "end", "time": time.time(), "iter": runner.iter, **end}
+        append_or_warn(runner, HISTORY, row)
 
 
 def device_name(device: torch.device) -> str:
@@ -242,14 +217,23 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
+@contextmanager
+def warned_once(runner: Any, name: str) -> Iterator[None]:
+    """Where a file of the work folder cannot be written, warn once; later rows are tried again."""
+    path = Path(runner.work_dir, name)
+    try:
+        yield
+    except WriteError as error:
+        if path not in _unwritable:
+            runner.logger.warning(f"{error}; the training goes on")
+        _unwritable.add(path)
+
+
 def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
     """Append a row to a file of the work folder; rank 0 does, and a full disk is a warning."""
-    if not is_main_process():
-        return
-    try:
-        append_row(Path(runner.work_dir, name), row)
-    except WriteError as error:
-        runner.logger.warning(f"{error}; the training goes on")
+    if is_main_process():
+        with warned_once(runner, name):
+            append_row(Path(runner.work_dir, name), row)
 
 
 def continue_rows(runner: Any, name: str) -> Path:
@@ -263,5 +247,12 @@ def continue_rows(runner: Any, name: str) -> Path:
     path = Path(runner.work_dir, name)
     if runner.iter == 0:
         path.unlink(missing_ok=True)
-    keep_rows_until(path, runner.iter, _accumulated_before_and_now(runner))
+    starts = starts_of(runner.work_dir)
+    if starts and starts[-1].get("log") == Path(runner.log_dir).name:
+        starts = starts[:-1]  # this one; two starts of one second share the folder of their logs
+    # Iterations of a step differ where a training is resumed on another number of processes.
+    now = runner.optim_wrapper._accumulative_counts
+    before = starts[-1].get("accumulated") if starts else None
+    before = before if type(before) is int and before > 0 else now
+    keep_rows_until(path, runner.iter, (before, now))
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from dataclasses import asdict
@@ -24,39 +25,39 @@ from sce_video.engine.batch_layout import layout_of, resumed_iteration
 from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
     find_checkpoints,
+    first_readable,
     load_checkpoint_file,
     pack_message_hub,
     random_states,
-    save_or_name_the_last,
+    record_selection,
+    record_training,
+    save_checkpoint_file,
     set_random_states,
     to_cpu,
     unpack_message_hub,
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
-from sce_video.engine.config.load import FormattedOnce
+from sce_video.engine.config.check import DEFAULT_HOOKS
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.hooks.screen import keep_details_off_the_screen
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
-from sce_video.engine.training_record import (
-    record_selection,
-    record_training,
-    training_snapshot,
-)
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import write_text
+from sce_video.utils.files import WriteError, write_text
 from sce_video.utils.run_files import RANDOM
 
-#: Names of the default hooks of mmengine's runner.
-MMENGINE_HOOKS = (
-    "runtime_info",
-    "timer",
-    "sampler_seed",
-    "logger",
-    "param_scheduler",
-    "checkpoint",
-)
+
+class _FormattedOnce(Config):
+    """mmengine's config, whose text, asked for five times a run, is kept until it changes."""
+
+    @property
+    def pretty_text(self) -> str:
+        content, known = repr(self._cfg_dict), self.__dict__.get("_formatted", ("", ""))
+        if known[0] != content:
+            known = content, super().pretty_text
+            self.__dict__["_formatted"] = known
+        return known[1]
 
 
 @RUNNERS.register_module()
@@ -69,17 +70,19 @@ class VideoRunner(Runner):
     resuming the latest checkpoint takes the newest readable file.
     """
 
-    _has_loaded: bool
+    resumed_from: str | None = None  # the checkpoint that the training continues
     optim_wrapper: Any
+    _has_loaded: bool
     _pretrained: dict | str | None = None
     _resumed_record: dict | None = None
-    resumed_from: str | None = None
-    """The checkpoint that the training continues, None if it starts from scratch."""
 
     @classmethod
     def from_cfg(cls, cfg: dict | Config | ConfigDict) -> Runner:
         """As mmengine's; the config is formatted once, not for each log."""
-        return super().from_cfg(FormattedOnce.of(cfg) if isinstance(cfg, Config) else cfg)
+        if isinstance(cfg, Config):
+            cfg = copy.copy(cfg)
+            object.__setattr__(cfg, "__class__", _FormattedOnce)  # Config sets its values instead
+        return super().from_cfg(cfg)
 
     @staticmethod
     def build_dataloader(
@@ -96,27 +99,20 @@ class VideoRunner(Runner):
             if not dataloader.get("num_workers"):
                 dataloader["persistent_workers"] = False
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
-        if getattr(loader.dataset, "reads_ahead", False) and hasattr(
-            loader.sampler, "announce_batches"
-        ):
-            loader.sampler.announce_batches(loader.batch_size, loader.num_workers)
+        announce = getattr(loader.sampler, "announce_batches", None)
+        if announce is not None and getattr(loader.dataset, "reads_ahead", False):
+            announce(loader.batch_size, loader.num_workers)
         return loader
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
-        """Build mmengine's logger; environment, config and hook table go to its file only.
-
-        Where its file cannot be written it warns once.
-        """
+        """Build mmengine's logger; environment, config and hook table go to its file only."""
         logger = super().build_logger(log_level, log_file)
         keep_details_off_the_screen(logger)
         warn_once_if_unwritable(logger)
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """Build the model as mmengine does; scores of a classifier become float32.
-
-        mmaction2 computes the accuracy with numpy, which has no bfloat16.
-        """
+        """Build the model as mmengine does; scores of a classifier become float32."""
         built = super().build_model(model)
         head = getattr(built, "cls_head", None)
         if isinstance(head, nn.Module):
@@ -125,12 +121,10 @@ class VideoRunner(Runner):
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
         """Register the named hooks; ``None`` removes any of them, in mmengine only its own."""
-        kept = {
-            name: hook
-            for name, hook in (hooks or {}).items()
-            if hook is not None or name in MMENGINE_HOOKS
-        }
-        super().register_default_hooks(kept)
+        given = (hooks or {}).items()
+        super().register_default_hooks(
+            {name: hook for name, hook in given if hook is not None or name in DEFAULT_HOOKS}
+        )
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
         """Build the visualizer; by default ours without backends."""
@@ -138,15 +132,12 @@ class VideoRunner(Runner):
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the folder of the log, and to the work dir once a training starts.
-
-        mmengine calls this for every runner; a test would replace the training's config there.
-        """
-        if not self._has_loaded:
-            write_text(Path(self.log_dir, "config.py"), self.cfg.pretty_text)
-            return
-        name = Path(self.cfg.filename or f"{self.timestamp}.py").name
-        write_text(Path(self.work_dir) / name, self.cfg.pretty_text)
+        """Write the config to the folder of the log, and to the work dir once a training starts."""
+        # mmengine calls this for every runner; a test would replace the training's config there.
+        path = Path(self.log_dir, "config.py")
+        if self._has_loaded:
+            path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)
+        write_text(path, self.cfg.pretty_text)
 
     def setup_env(self, env_cfg: dict) -> None:
         """Set up the environment; on CPUs the process group is gloo, where mmengine needs a GPU."""
@@ -210,7 +201,7 @@ class VideoRunner(Runner):
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         layout = layout_of(self)
-        config = training_snapshot(self)
+        config, training = record_training(self, self._resumed_record)
         meta.update(
             seed=self.seed,
             experiment_name=self.experiment_name,
@@ -218,11 +209,11 @@ class VideoRunner(Runner):
             mmengine_version=mmengine.__version__,
             random_states=all_gather_object(random_states()),
             pretrained=self._pretrained,
-            training=record_training(self, config, self._resumed_record),
+            training=training,
             selected=record_selection(self, filename),
             batch_layout=None if layout is None else asdict(layout),
+            **{SNAPSHOT: json.dumps(config)},
         )
-        meta[SNAPSHOT] = json.dumps(config)
         metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
         if metainfo.get("classes"):  # names of a classifier's outputs
             meta["classes"] = list(metainfo["classes"])
@@ -241,17 +232,20 @@ class VideoRunner(Runner):
             if save_param_scheduler and self.param_schedulers:
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-            save_or_name_the_last(checkpoint, Path(out_dir) / filename)
-            self.call_hook("after_checkpoint", path=Path(out_dir) / filename)
+            path = Path(out_dir, filename)
+            try:
+                save_checkpoint_file(checkpoint, path)
+            except WriteError as error:
+                last = "there is no earlier checkpoint"
+                if found := find_checkpoints(out_dir):
+                    last = f"the last checkpoint is {found[0]}"
+                raise WriteError(f"{error}; {last}") from error
+            self.call_hook("after_checkpoint", path=path)
 
         run_on_main_rank(write)  # a failure ends all ranks
 
     def load_checkpoint(
-        self,
-        filename: str,
-        map_location: Any = "cpu",
-        strict: bool = False,
-        revise_keys: list | None = None,
+        self, filename: str, map_location: Any = "cpu", strict: bool = False
     ) -> dict:
         """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
 
@@ -272,9 +266,8 @@ class VideoRunner(Runner):
         check_weights(model, weights, str(filename), strict)
         missing, unexpected = model.load_state_dict(weights, strict=False)
         if missing:
-            self.logger.warning(
-                f"{filename}: {len(missing)} weights of the model are not in the file {missing[:5]}"
-            )
+            which = f"{len(missing)} weights of the model are not in the file {missing[:5]}"
+            self.logger.warning(f"{filename}: {which}")
         if unexpected:  # the heads of a pretraining, where only its backbone is used
             parts = sorted({name.split(".")[0] for name in unexpected})
             self.logger.info(
@@ -291,21 +284,19 @@ class VideoRunner(Runner):
         """
         if self._has_loaded:
             return
-        if self._resume and self._load_from is None:
-            checkpoint = self._newest_readable_checkpoint()
-            if checkpoint is None:
+        path = self._load_from
+        if self._resume and path is None:
+            path = run_on_main_rank(self._newest_readable_checkpoint)
+            if path is None:
                 self.logger.info(f"nothing to resume in {self.work_dir}: starting from scratch")
-                self._load_pretrained()
-            else:
-                self.resume(checkpoint)
-        elif self._resume:
-            self.resume(self._load_from)
-        elif self._load_from is not None:
-            whole = self.load_checkpoint(self._load_from)
-            if self._train_loop is not None:  # in a test, the evaluation describes the file
-                self._pretrained = describe_checkpoint_file(self._load_from, whole)
-        else:
+        if path is None:
             self._load_pretrained()
+        elif self._resume:
+            self.resume(path)
+        else:
+            whole = self.load_checkpoint(path)
+            if self._train_loop is not None:  # in a test, the evaluation describes the file
+                self._pretrained = describe_checkpoint_file(path, whole)
         self._has_loaded = True
         if isinstance(self._train_loop, BaseLoop):  # built, so this is a training
             self.dump_config()
@@ -335,37 +326,21 @@ class VideoRunner(Runner):
         self.logger.info(f"loaded {count} tensors of the backbone from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
-        """The checkpoint to resume from, None if there is none; the same on all ranks.
+        """The checkpoint to resume from, None if there is none.
 
         Raises:
             ValueError: there are some, and all are damaged.
         """
+        found = find_checkpoints(self.work_dir)
+        readable = first_readable(found, self.logger)
+        if found and readable is None:
+            raise ValueError(
+                f"none of the {len(found)} checkpoints in {self.work_dir} can be read, see the "
+                "warnings above: move them away to train from scratch"
+            )
+        return None if readable is None else str(readable)
 
-        def find() -> str | None:
-            found = find_checkpoints(self.work_dir)
-            for path in found:
-                try:
-                    load_checkpoint_file(path)
-                except ValueError as error:
-                    self.logger.warning(f"passed over: {error}")
-                else:
-                    return str(path)
-            if found:
-                raise ValueError(
-                    f"none of the {len(found)} checkpoints in {self.work_dir} can be read, see the "
-                    "warnings above: move them away to train from scratch"
-                )
-            return None
-
-        return run_on_main_rank(find)
-
-    def resume(
-        self,
-        filename: str,
-        resume_optimizer: bool = True,
-        resume_param_scheduler: bool = True,
-        map_location: Any = "default",
-    ) -> None:
+    def resume(self, filename: str, map_location: Any = "default") -> None:
         """Restore weights, optimiser, counters and random states of a checkpoint.
 
         Raises:
@@ -384,14 +359,20 @@ class VideoRunner(Runner):
         self._resumed_record = recorded_training(checkpoint) or {}
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = resumed_iteration(self, meta, filename)
-        self._resume_seed(meta.get("seed"))
+        seed, configured = meta.get("seed"), self._randomness_cfg.get("seed")
+        if seed is not None:  # the sampler, which is built already, takes it too
+            if configured not in (None, seed):
+                self.logger.warning(f"resuming with the checkpoint's seed {seed}, not {configured}")
+            self._randomness_cfg["seed"] = seed
+            self.set_randomness(**self._randomness_cfg)
+            if hasattr(self.train_dataloader.sampler, "seed"):
+                self.train_dataloader.sampler.seed = seed
         self.message_hub.load_state_dict(
             unpack_message_hub(checkpoint["message_hub"], self.work_dir)
         )
-        if resume_optimizer:
-            self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
-            self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
-        if resume_param_scheduler and self.param_schedulers:
+        self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
+        self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
+        if self.param_schedulers:
             states = checkpoint.get("param_schedulers", [])
             for scheduler, state in zip(self.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)
@@ -409,20 +390,7 @@ class VideoRunner(Runner):
         self.resumed_from = str(filename)
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
 
-    def _resume_seed(self, seed: int | None) -> None:
-        """Use the checkpoint's seed, also in the sampler, which is built already."""
-        if seed is None:
-            return
-        if self._randomness_cfg.get("seed") not in (None, seed):
-            self.logger.warning(
-                f"resuming with the checkpoint's seed {seed}, not {self._randomness_cfg['seed']}"
-            )
-        self._randomness_cfg["seed"] = seed
-        self.set_randomness(**self._randomness_cfg)
-        sampler = self.train_dataloader.sampler
-        if hasattr(sampler, "seed"):
-            sampler.seed = seed
-
 
 def _in_float32(head: nn.Module, given: Any, scores: Any) -> Any:
+    # mmaction2 computes the accuracy with numpy, which has no bfloat16.
     return scores.float() if isinstance(scores, torch.Tensor) else scores

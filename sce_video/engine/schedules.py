@@ -1,8 +1,7 @@
 """Schedules: pure functions ``f(step, total)`` of the optimiser step, 0 <= step < total.
 
-Where the length of a training is changed on the way, steps are no whole numbers (:func:`position`).
-
-They have no state, so a resumed run gets the same values.
+They have no state, so a resumed run gets the same values. Where the length of a training is changed
+on the way, steps are no whole numbers (:func:`position`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
@@ -44,12 +43,7 @@ def cosine(step: float, total: int, *, start: float, end: float) -> float:
 
 
 def warmup_cosine(
-    step: float,
-    total: int,
-    *,
-    peak: float,
-    warmup_steps: int,
-    end: float = 0.0,
+    step: float, total: int, *, peak: float, warmup_steps: int, end: float = 0.0
 ) -> float:
     """Linear up to ``peak`` in ``warmup_steps`` steps, then a cosine to ``end`` (appendix D.3)::
 
@@ -95,10 +89,7 @@ def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float
         total 8, changes [(4, 12)]     step       0 1 2 3 4   6   8   10   12
                                        position   0 1 2 3 4   5   6    7    8
 
-    Args:
-        step: Optimiser step.
-        total: Steps that were planned.
-        changes: (step, new total), ascending by step; without any the position is the step.
+    The changes, (step, new total), ascend by step; without any the position is the step.
     """
     place: float = step
     begun, at, end = 0, 0.0, total
@@ -115,14 +106,8 @@ def _share(step: float, total: int) -> float:
     return min(1.0, step / total) if total > 0 else 1.0
 
 
-SCHEDULES: dict[str, Callable[..., float]] = {
-    "constant": constant,
-    "linear": linear,
-    "cosine": cosine,
-    "warmup_cosine": warmup_cosine,
-    "multistep": multistep,
-    "steps": steps,
-}
+_FUNCTIONS = (constant, linear, cosine, warmup_cosine, multistep, steps)
+SCHEDULES: dict[str, Callable[..., float]] = {f.__name__: f for f in _FUNCTIONS}
 
 
 def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Schedule:
@@ -136,74 +121,71 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
         ValueError: no number or dict, an unknown name, arguments that the schedule does not take
             or lacks, or whose values are no numbers or in no order.
     """
-    if isinstance(spec, int | float) and not isinstance(spec, bool):
+    if _is_number(spec):
         return partial(constant, value=float(spec))
     if not isinstance(spec, Mapping):
         raise ValueError(f"a schedule is a number or a dict with a name, got {spec!r}")
-    arguments = dict(spec)
+    given, arguments = dict(spec), dict(spec)
     name = arguments.pop("name", None)
     if name not in SCHEDULES:
-        raise ValueError(f"unknown schedule {name!r} in {dict(spec)}; known: {sorted(SCHEDULES)}")
+        raise ValueError(f"unknown schedule {name!r} in {given}; known: {sorted(SCHEDULES)}")
     for key in ("warmup_epochs", "warmup_steps"):
         if arguments.get(key, 0) < 0:
-            raise ValueError(f"{key} must not be negative in {dict(spec)}")
+            raise ValueError(f"{key} must not be negative in {given}")
     if "warmup_epochs" in arguments:
         arguments["warmup_steps"] = round(arguments.pop("warmup_epochs") * steps_per_epoch)
     if "milestone_epochs" in arguments:
         epochs = arguments.pop("milestone_epochs")
         arguments["milestones"] = tuple(round(e * steps_per_epoch) for e in epochs)
-    function = SCHEDULES[name]
-    parameters = inspect.signature(function).parameters.values()
-    allowed = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    required = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
-    unknown, missing = set(arguments) - allowed, required - set(arguments)
+    parameters = inspect.signature(SCHEDULES[name]).parameters.values()
+    taken = {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
+    unknown = sorted(set(arguments) - set(taken))
+    missing = sorted(key for key, required in taken.items() if required and key not in arguments)
     if unknown or missing:
         raise ValueError(
-            f"schedule {name!r} in {dict(spec)}: unknown arguments {sorted(unknown)}, "
-            f"missing {sorted(missing)}; it takes {sorted(allowed)}"
+            f"schedule {name!r} in {given}: unknown arguments {unknown}, missing {missing}; it "
+            f"takes {sorted(taken)}"
         )
-    _check_arguments(spec, arguments)
-    return partial(function, **arguments)
+    _check_values(arguments, given)
+    return partial(SCHEDULES[name], **arguments)
 
 
-def _check_arguments(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+def _check_values(arguments: Mapping[str, Any], given: dict[str, Any]) -> None:
     """Raise ValueError for what is no finite number, and for milestones that do not fit."""
     for key, value in arguments.items():
         is_list = isinstance(value, list | tuple) and key in ("values", "milestones")
-        for number in value if is_list else [value]:
-            real = isinstance(number, int | float) and not isinstance(number, bool)
-            if not real or not math.isfinite(number):
-                raise ValueError(f"{key} must be made of finite numbers in {dict(spec)}")
-    milestones = arguments.get("milestones", ())
+        if not all(_is_number(v) and math.isfinite(v) for v in (value if is_list else [value])):
+            raise ValueError(f"{key} must be made of finite numbers in {given}")
+    milestones, values = arguments.get("milestones", ()), arguments.get("values")
     if any(a >= b for a, b in pairwise((0, *milestones))):
-        raise ValueError(f"milestones must increase and lie after step 0 in {dict(spec)}")
-    if "values" in arguments and len(arguments["values"]) != len(milestones) + 1:
+        raise ValueError(f"milestones must increase and lie after step 0 in {given}")
+    if values is not None and len(values) != len(milestones) + 1:
         raise ValueError(
-            f"{len(arguments['values'])} values need {len(arguments['values']) - 1} milestones, "
-            f"got {len(milestones)} in {dict(spec)}"
+            f"{len(values)} values need {len(values) - 1} milestones, got {len(milestones)} in "
+            f"{given}"
         )
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @HOOKS.register_module()
 class ScheduleHook(Hook):
     """Sets the learning rate and numbers of the model before every iteration.
 
-    A schedule is a function of the optimiser step; with gradient accumulation all micro-batches of
-    a step share its values. Where the training is given another length on the way, the rest of the
-    schedule is stretched over the steps that are left.
-
-    The learning rate follows the linear scaling rule: the optimiser's ``lr`` is meant for
-    ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where the actual global
-    batch is batch size x ranks x accumulated micro-batches.
+    With gradient accumulation all micro-batches of an optimiser step share its values. The learning
+    rate follows the linear scaling rule: the optimiser's ``lr`` is meant for ``base_batch_size``
+    and is multiplied by ``actual / base_batch_size``, where the actual global batch is batch size x
+    ranks x accumulated micro-batches.
 
     Args:
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
             rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` is a rate too
             and is scaled alike. None keeps the rate constant.
         model: Schedules by attribute of the model, any number of it, e.g. ``dict(momentum=dict(
-            name="cosine", start=0.99, end=1.0))``; see :mod:`sce_video.engine.schedules`.
-        base_batch_size: The global batch that the optimiser's ``lr`` is meant for; None for no
-            scaling.
+            name="cosine", start=0.99, end=1.0))``.
+        base_batch_size: The global batch that ``lr`` is meant for; None for no scaling.
 
     Raises:
         ValueError: ``base_batch_size`` below 1.
@@ -237,40 +219,42 @@ class ScheduleHook(Hook):
             ValueError: the model has no such number or refuses its values, or a schedule is
                 malformed.
         """
-        accumulation = accumulative_counts(runner)
+        self._accumulation = accumulation = accumulative_counts(runner)
         steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
-        self._accumulation = accumulation
         self._total = steps_per_epoch * runner.train_loop.planned_epochs
-        batch = runner.train_dataloader.batch_size * get_world_size() * accumulation
+        own, ranks = runner.train_dataloader.batch_size, get_world_size()
+        batch = own * ranks * accumulation
         factor = batch / self.base_batch_size if self.base_batch_size else 1.0
         rates = [rate * factor for rate in self._base_lrs]
         self.peak_lr, self.global_batch = rates[0], batch
         runner.logger.info(
-            f"global batch {batch} ({runner.train_dataloader.batch_size} x {get_world_size()} "
-            f"ranks x {accumulation} accumulated), learning rate {self._base_lrs[0]:g} "
+            f"global batch {batch} ({own} x {ranks} ranks x {accumulation} accumulated), learning "
+            f"rate {self._base_lrs[0]:g} "
             f"x {factor:g} = {rates[0]:g}, {self._total} optimiser steps"
         )
-        self._lr_schedules = [self._build_lr(rate, factor, steps_per_epoch) for rate in rates]
+        self._lr_schedules = []
+        for rate in rates:
+            spec: Any = rate
+            if self.lr is not None:
+                first = "peak" if self.lr.get("name") == "warmup_cosine" else "start"
+                spec = {**self.lr, first: rate}
+                if "end" in spec:
+                    spec["end"] *= factor
+            self._lr_schedules.append(build_schedule(spec, steps_per_epoch))
         model = unwrap_model(runner.model)
-        for name in self.model:
-            value = getattr(model, name, None)
-            if isinstance(value, bool) or not isinstance(value, int | float):
+        before = {name: getattr(model, name, None) for name in self.model}
+        for name, value in before.items():
+            if not _is_number(value):
                 raise ValueError(
                     f"ScheduleHook: {type(model).__name__} has no number {name!r} to schedule"
                 )
         if isinstance(runner.log_processor, MeanLogProcessor):
             runner.log_processor.show_current(self.model)
-        self._model_schedules = {
-            name: build_schedule(spec, steps_per_epoch) for name, spec in self.model.items()
-        }
-        self._check_values(model)
-
-    def _check_values(self, model) -> None:
-        """Let the method check the values of the first, middle and last step and of milestones."""
-        # All schedules are set together, since a method may compare its numbers.
+        schedules = {name: build_schedule(s, steps_per_epoch) for name, s in self.model.items()}
+        self._model_schedules = schedules
+        # The method checks the values of the first, middle and last step and of milestones; all
+        # schedules are set together, since it may compare its numbers.
         check = getattr(model, "check_settings", lambda: None)
-        schedules = self._model_schedules
-        before = {name: getattr(model, name) for name in schedules}
         steps = {0, self._total // 2, self._total - 1}
         for schedule in schedules.values():
             steps |= {s for s in schedule.keywords.get("milestones", ()) if s < self._total}
@@ -280,14 +264,6 @@ class ScheduleHook(Hook):
             check()
         for name, value in before.items():
             setattr(model, name, value)
-
-    def _build_lr(self, rate: float, factor: float, steps_per_epoch: int):
-        if self.lr is None:
-            return build_schedule(rate, steps_per_epoch)
-        spec = {**self.lr, "peak" if self.lr.get("name") == "warmup_cosine" else "start": rate}
-        if "end" in spec:
-            spec["end"] *= factor
-        return build_schedule(spec, steps_per_epoch)
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         done = runner.iter // self._accumulation

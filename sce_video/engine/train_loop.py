@@ -1,7 +1,7 @@
 """Training loop that can be stopped and resumed in the middle of an epoch.
 
-Beside the loop: signals to stop, which it notes and its loader workers ignore, and copies of
-batches to the GPU that overlap with the step of the batch before.
+Beside it: signals to stop, which it notes and its loader workers ignore, and copies of batches to
+the GPU during the step of the batch before.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -26,7 +27,6 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import report_worker_crashes
 from sce_video.engine.checkpoint import STOP_CHECKPOINT
 from sce_video.engine.restarts import recorded_start
-from sce_video.engine.schedules import position
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
@@ -38,9 +38,7 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopSignals:
-    """Inside a ``with`` block signals to stop are noted and do not end the process.
-
-    These are SIGINT, SIGTERM, SIGHUP and SIGUSR1.
+    """Inside a ``with`` block SIGINT, SIGTERM, SIGHUP and SIGUSR1 are noted and end nothing.
 
     A second SIGINT raises KeyboardInterrupt at once. Signals that were ignored stay ignored, as
     SIGINT is in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main
@@ -48,8 +46,7 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self.received: int = 0
-        """The number of the first signal received, 0 for none."""
+        self.received = 0  # the number of the first signal
         self._interrupts = 0
         self._pid = os.getpid()
         self._previous: dict[int, Callable | int | None] = {}
@@ -61,12 +58,7 @@ class StopSignals:
                     self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for number, previous in self._previous.items():
             # None: a handler that was not installed from Python cannot be restored
             previous = signal.SIG_DFL if previous is None else previous
@@ -83,12 +75,10 @@ class StopSignals:
                 os.kill(os.getpid(), number)
             return
         self.received = self.received or number
-        if number != signal.SIGINT:
-            return
-        self._interrupts += 1
+        self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             raise KeyboardInterrupt
-        if is_main_process():
+        if number == signal.SIGINT and is_main_process():
             # The interrupted code may hold the lock of a log handler; os.write needs none.
             os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
 
@@ -97,11 +87,8 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
     """Initialise a loader worker so that signals end it only when its parent sends them.
 
     Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A
-    worker that ended then would interrupt the step that the training still completes.
-
-    Args:
-        worker_init: The loader's own ``worker_init_fn``, called afterwards.
-        worker: Number of the worker.
+    worker that ended then would interrupt the step that the training still completes. The loader's
+    own ``worker_init_fn`` is called afterwards.
     """
     for number in set(_STOPPING) - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
@@ -138,24 +125,28 @@ _STEPS_AHEAD = 2
 def copied_ahead(
     batches: Iterable[dict[str, Any]], device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """Batches whose views are copied to a GPU on a separate stream, one batch ahead.
+    """Batches (of ``collate_views``) whose views are copied to a GPU, one batch ahead.
 
-    The copy of a batch is queued before the step of the previous one, so that it overlaps with that
-    step. It needs pinned memory for this, and memory for the uint8 views of four batches: the host,
-    which reads nothing from the GPU between two lines of the log, is kept at most two steps ahead
-    of it. ``seed``, from which random draws follow, stays on the CPU, where it is read.
-
-    Args:
-        batches: As made by :func:`sce_video.collate_views`.
-        device: Device of the network; on a CPU the batches are yielded unchanged.
+    The copy of a batch is queued on a separate stream before the step of the previous one, so that
+    it overlaps with that step. It needs pinned memory for this, and memory for the uint8 views of
+    four batches: the host, which reads nothing from the GPU between two lines of the log, is kept
+    at most two steps ahead of it. ``seed``, from which random draws follow, stays on the CPU, where
+    it is read. On a CPU the batches are yielded unchanged.
     """
     if device.type != "cuda":
         yield from batches
         return
     stream = _copy_stream(device)
-    copies = (_copy(batch, device, stream) for batch in batches)
+
+    def copies() -> Iterator[tuple[dict[str, Any], torch.cuda.Event]]:
+        for batch in batches:
+            with torch.cuda.stream(stream):
+                views = [view.to(device, non_blocking=True) for view in batch["inputs"]]
+                arrived = stream.record_event()
+            yield {**batch, "inputs": views}, arrived
+
     begun: deque[torch.cuda.Event] = deque()
-    for batch, arrived in one_ahead(copies):
+    for batch, arrived in one_ahead(copies()):
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
@@ -170,18 +161,8 @@ def copied_ahead(
 
 @lru_cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all epochs: the allocator caches memory per stream."""
+    # One for all epochs: the allocator caches memory per stream.
     return torch.cuda.Stream(device)
-
-
-def _copy(
-    batch: dict[str, Any], device: torch.device, stream: torch.cuda.Stream
-) -> tuple[dict[str, Any], torch.cuda.Event]:
-    """A batch whose views are being copied, and the event of the end of the copy."""
-    with torch.cuda.stream(stream):
-        views = [view.to(device, non_blocking=True) for view in batch["inputs"]]
-        arrived = stream.record_event()
-    return {**batch, "inputs": views}, arrived
 
 
 def one_ahead(items: Iterable[_Item]) -> Iterator[_Item]:
@@ -207,32 +188,32 @@ class TrainingStepError(RuntimeError):
     """
 
 
+@dataclass
 class _Stopped(Exception):  # noqa: N818 - no error
     """Leaves the epoch for the code that writes the checkpoint."""
 
-    def __init__(self, by: signal.Signals | Exception) -> None:
-        super().__init__(by)
-        self.by = by
+    by: signal.Signals | Exception
 
 
 @LOOPS.register_module()
 class ResumableTrainLoop(EpochBasedTrainLoop):
     """Epochs of whole optimiser steps, resumable after any of them.
 
-    mmengine's epoch loop starts a resumed epoch from its first sample. In this loop the
-    sampler skips the samples seen before, so that they are neither trained on nor decoded again.
-    With gradient accumulation an epoch ends with its last whole optimiser step; the remaining
-    batches are left out, so that an epoch never ends between two micro-batches.
+    mmengine's starts a resumed epoch from its first sample. Here the sampler skips the samples seen
+    before, so that they are neither trained on nor decoded again. With gradient accumulation an
+    epoch ends with its last whole optimiser step; the remaining batches are left out.
+
+    Attributes:
+        stopped_by: The signal that ended the last :meth:`run`, None if it ran to its end.
+        failure: Set by a hook: the training ends as by a signal, with a checkpoint, and raises it.
+        warnings: What was warned of before the last :meth:`run`.
+        replans: Optimiser steps after which the training was given another length, and the length.
     """
 
     stopped_by: signal.Signals | None = None
-    """The signal that ended the last :meth:`run`, None if it ran to its end."""
     failure: Exception | None = None
-    """Set by a hook: the training ends as by a signal, with a checkpoint, and raises this."""
     warnings: Sequence[str] = ()
-    """What was warned of before the last :meth:`run`."""
     replans: Sequence[tuple[int, int]] = ()
-    """Optimiser steps after which the training was given another length, and that length."""
 
     def __init__(
         self,
@@ -241,22 +222,22 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         max_epochs: int,
         val_begin: int = 1,
         val_interval: int = 1,
-        dynamic_intervals: list[tuple[int, int]] | None = None,
     ) -> None:
         for name, value in (("max_epochs", max_epochs), ("val_interval", val_interval)):
             if value < 1 or int(value) != value:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
-        super().__init__(runner, dataloader, max_epochs, val_begin, val_interval, dynamic_intervals)
+        super().__init__(runner, dataloader, max_epochs, val_begin, val_interval)
         self.planned_epochs = int(max_epochs)
 
     @property
     def iters_per_epoch(self) -> int:
         """Iterations (micro-batches) per epoch."""
         wrapper = self.runner.optim_wrapper
-        if isinstance(wrapper, dict):  # not built yet
-            accumulation = wrapper.get("accumulative_counts", 1)
-        else:
-            accumulation = wrapper._accumulative_counts
+        accumulation = (
+            wrapper.get("accumulative_counts", 1)  # not built yet
+            if isinstance(wrapper, dict)
+            else wrapper._accumulative_counts
+        )
         return len(self.dataloader) // accumulation * accumulation
 
     @property
@@ -276,10 +257,6 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         """Optimiser steps that were planned at the start; the length of the schedules."""
         steps_per_epoch = self.iters_per_epoch // self.runner.optim_wrapper._accumulative_counts
         return steps_per_epoch * self.planned_epochs
-
-    def schedule_position(self, step: int) -> float:
-        """Where an optimiser step lies in schedules of ``planned_steps``."""
-        return position(step, self.planned_steps, self.replans)
 
     def replan(self, step: int, total: int) -> None:
         """End after ``total`` optimiser steps, also in the middle of an epoch.
@@ -371,10 +348,15 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             if seen:
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
             with report_worker_crashes(self.dataloader):
-                batches = copied_ahead(islice(self.dataloader, left), self._device())
+                device = next(unwrap_model(self.runner.model).parameters()).device
+                accumulation = self.runner.optim_wrapper._accumulative_counts
+                alone = get_world_size() == 1 or device.type == "cpu"
+                batches = copied_ahead(islice(self.dataloader, left), device)
                 for idx, data_batch in enumerate(batches, start=seen):
                     self.run_iter(idx, data_batch)
-                    if self._may_stop():
+                    steps, micro_batches = divmod(self._iter, accumulation)
+                    agree = alone or steps % _STEPS_PER_AGREEMENT == 0
+                    if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
                         self._stop_if_asked()
                     if self._iter >= self.max_iters:  # may have changed within the epoch
                         break
@@ -386,8 +368,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
 
         Raises:
             WriteError: a checkpoint cannot be written.
-            TrainingStepError: from an error of a type that may mean a wrong setting before
-                training (ValueError, OSError, AssertionError, KeyError).
+            TrainingStepError: from a ValueError, OSError, AssertionError or KeyError.
         """
         if self.runner.cfg.get("compile"):  # CUDA graphs reuse the outputs of a step
             torch.compiler.cudagraph_mark_step_begin()
@@ -399,13 +380,6 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             raise TrainingStepError(
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"
             ) from error
-
-    def _may_stop(self) -> bool:
-        """Whether this is the end of an optimiser step, and on several GPUs one of an exchange."""
-        steps, micro_batches = divmod(self._iter, self.runner.optim_wrapper._accumulative_counts)
-        if micro_batches or get_world_size() == 1 or self._device().type == "cpu":
-            return not micro_batches
-        return steps % _STEPS_PER_AGREEMENT == 0 or self._iter % self.iters_per_epoch == 0
 
     def _stop_if_asked(self) -> None:
         """Raise _Stopped on all ranks if one of them has received a signal, or has failed."""
@@ -437,6 +411,3 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self.runner.logger.info(
             f"stopped by {by}: checkpoint {path} written; continue with --resume"
         )
-
-    def _device(self) -> torch.device:
-        return next(unwrap_model(self.runner.model).parameters()).device

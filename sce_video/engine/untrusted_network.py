@@ -9,53 +9,40 @@ user gives may name every registered network.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_buffer_registration_hook,
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
-)
+from torch.nn.modules import module as hooks
 
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS
 
 #: Backbones whose constructors only make layers, by scope. mmaction2's others read files or the
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
-BACKBONES: dict[str, frozenset[str]] = {
+BACKBONES = {
     "sce_video": frozenset(
-        {"HFEncoder", "R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "S3D", "VisionTransformer3d"}
+        "HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D VisionTransformer3d".split()
     ),
     "mmaction": frozenset(
-        {
-            "C2D", "C3D", "MobileNetV2", "MobileNetV2TSM", "MViT", "ResNet", "ResNet2Plus1d",
-            "ResNet3d", "ResNet3dCSN", "ResNet3dLayer", "ResNet3dSlowFast", "ResNet3dSlowOnly",
-            "ResNetTIN", "ResNetTSM", "SwinTransformer3D", "TANet", "TimeSformer", "UniFormer",
-            "X3D",
-        }
+        "C2D C3D MobileNetV2 MobileNetV2TSM MViT ResNet ResNet2Plus1d ResNet3d ResNet3dCSN "
+        "ResNet3dLayer ResNet3dSlowFast ResNet3dSlowOnly ResNetTIN ResNetTSM SwinTransformer3D "
+        "TANet TimeSformer UniFormer X3D".split()
     ),
-}  # fmt: skip
+}
 #: Layers that the config of a backbone may name.
-LAYERS: dict[str, frozenset[str]] = {
+LAYERS = {
     "mmaction": frozenset(
-        {
-            "Conv2plus1d", "DividedSpatialAttentionWithNorm", "DividedTemporalAttentionWithNorm",
-            "FFNWithNorm", "SubBatchNorm3D",
-        }
+        "Conv2plus1d DividedSpatialAttentionWithNorm DividedTemporalAttentionWithNorm FFNWithNorm "
+        "SubBatchNorm3D".split()
     ),
     "mmengine": frozenset(
-        {
-            "BN", "BN1d", "BN2d", "BN3d", "SyncBN", "IN", "IN1d", "IN2d", "IN3d", "GN", "LN",
-            "Conv", "Conv1d", "Conv2d", "Conv3d", "ConvAWS", "ConvWS",
-            "ReLU", "ReLU6", "LeakyReLU", "PReLU", "RReLU", "ELU", "GELU", "SiLU", "Sigmoid",
-            "Tanh", "HSigmoid", "HSwish", "Swish", "Clamp", "Clip",
-            "DropPath", "Dropout", "NonLocal2d",
-            "MultiheadAttention", "FFN", "BaseTransformerLayer", "TransformerLayerSequence",
-        }
+        "BN BN1d BN2d BN3d SyncBN IN IN1d IN2d IN3d GN LN Conv Conv1d Conv2d Conv3d ConvAWS ConvWS "
+        "ReLU ReLU6 LeakyReLU PReLU RReLU ELU GELU SiLU Sigmoid Tanh HSigmoid HSwish Swish Clamp "
+        "Clip DropPath Dropout NonLocal2d MultiheadAttention FFN BaseTransformerLayer "
+        "TransformerLayerSequence".split()
     ),
-}  # fmt: skip
+}
 #: Models that :func:`checked_parts` lets a file name, beside data sets, transforms and metrics.
 _PARTS = ("AttentiveProbeHead", "I3DHead", "VideoDataPreprocessor")
 #: A metric that writes a file of any name.
@@ -85,12 +72,8 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     An mmengine registry imports any dotted path given as ``type``; so every ``type`` in the config
     must be a registered name, plain or with its scope, in :data:`BACKBONES` or :data:`LAYERS`, or
     of a class that code of the user's own has registered. Keys that would load weights
-    (``init_cfg``, ``pretrained``) are dropped, sequences become tuples.
-
-    Args:
-        backbone: The config.
-        trusted: It comes from a config file that the user gave: every registered network or layer
-            may be named, in any size.
+    (``init_cfg``, ``pretrained``) are dropped, sequences become tuples. A ``trusted`` config, from
+    a file that the user gave, may name every registered network or layer, in any size.
 
     Raises:
         ValueError: a ``type`` is missing or may not be named, a value is no plain data or a number
@@ -98,7 +81,57 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
         raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
-    return _Cleaner(trusted).clean(backbone, "backbone", 0)
+    values = 0
+
+    def clean(node: Any, key: str, depth: int) -> Any:
+        nonlocal values
+        values += 1
+        if depth > _MAX_DEPTH or values > _MAX_VALUES:
+            raise ValueError(
+                f"a backbone's config has at most {_MAX_VALUES} values, nested {_MAX_DEPTH} deep"
+            )
+        if isinstance(node, dict):
+            if "type" in node:
+                _check_type(node["type"], layer=depth > 0, trusted=trusted)
+            return {k: clean(v, str(k), depth + 1) for k, v in node.items() if k not in _DROPPED}
+        if isinstance(node, list | tuple):
+            return tuple([clean(item, key, depth + 1) for item in node])
+        _check_plain(node, "a backbone's config")
+        if type(node) is int and not trusted:
+            limit = min((n for part, n in _MAX_NUMBERS.items() if part in key), default=_MAX_NUMBER)
+            if abs(node) > limit:
+                size = str(node) if abs(node) < 10**20 else f"a number of {node.bit_length()} bits"
+                raise ValueError(f"{key} of the backbone is {size}, more than {limit}")
+        return node
+
+    return clean(backbone, "backbone", 0)
+
+
+def _check_plain(node: Any, what: str) -> None:
+    if not (node is None or isinstance(node, bool | int | float | str)):
+        raise ValueError(f"{what} holds plain data, got a {type(node).__name__}")
+
+
+def _check_type(name: Any, layer: bool, trusted: bool) -> None:
+    """Raise unless ``name`` is that of a network (or ``layer``) that may be built."""
+    scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
+    for registry in MODELS.chain():
+        if scope not in ("", registry.scope) or not (registry.scope in BACKBONES or layer):
+            continue
+        part = registry.module_dict.get(plain)
+        if isinstance(part, type) and issubclass(part, nn.Module):
+            named = BACKBONES.get(registry.scope, frozenset())
+            if layer:
+                named |= LAYERS.get(registry.scope, frozenset())
+            of_the_user = part.__module__.partition(".")[0] not in KNOWN_PACKAGES
+            if trusted or of_the_user or plain in named:
+                return
+            break  # the registry takes the first of this name, too
+    raise ValueError(
+        f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
+        "may name; only those are built (any other network, for example of your own with "
+        "custom_imports: give the config file)"
+    )
 
 
 def checked_parts(node: Any) -> Any:
@@ -121,8 +154,7 @@ def checked_parts(node: Any) -> Any:
         return {key: checked_parts(value) for key, value in node.items() if key != "_scope_"}
     if isinstance(node, list | tuple):
         return type(node)([checked_parts(value) for value in node])
-    if not (node is None or isinstance(node, bool | int | float | str)):
-        raise ValueError(f"a config holds plain data, got a {type(node).__name__}")
+    _check_plain(node, "a config")
     if isinstance(node, str) and "://" in node:
         raise ValueError(f"{node!r:.100} is a URL, which a config that is read as data cannot open")
     return node
@@ -139,85 +171,12 @@ def _is_part(kind: Any) -> bool:
     return False
 
 
-class _Cleaner:
-    """Copies a config; counts its values.
-
-    Args:
-        trusted: See :func:`checked_backbone`.
-    """
-
-    def __init__(self, trusted: bool) -> None:
-        self._trusted = trusted
-        self._values = 0
-
-    def clean(self, node: Any, key: str, depth: int) -> Any:
-        """The copy of the value of ``key``."""
-        self._values += 1
-        if depth > _MAX_DEPTH or self._values > _MAX_VALUES:
-            raise ValueError(
-                f"a backbone's config has at most {_MAX_VALUES} values, nested {_MAX_DEPTH} deep"
-            )
-        if isinstance(node, dict):
-            if "type" in node:
-                _check_type(node["type"], layer=depth > 0, trusted=self._trusted)
-            kept = {k: v for k, v in node.items() if k not in _DROPPED}
-            return {k: self.clean(v, str(k), depth + 1) for k, v in kept.items()}
-        if isinstance(node, list | tuple):
-            return tuple([self.clean(item, key, depth + 1) for item in node])
-        if not (node is None or isinstance(node, bool | int | float | str)):
-            raise ValueError(f"a backbone's config holds plain data, got a {type(node).__name__}")
-        if type(node) is int and not self._trusted:
-            limit = min((n for part, n in _MAX_NUMBERS.items() if part in key), default=_MAX_NUMBER)
-            if abs(node) > limit:
-                raise ValueError(f"{key} of the backbone is {_short(node)}, more than {limit}")
-        return node
-
-
-def _short(number: int) -> str:
-    return str(number) if abs(number) < 10**20 else f"a number of {number.bit_length()} bits"
-
-
-def _check_type(name: Any, layer: bool, trusted: bool) -> None:
-    """Raise unless ``name`` is that of a network (or layer) that may be built.
-
-    Args:
-        name: Value of a ``type`` key.
-        layer: Names of layers are allowed too.
-        trusted: See :func:`checked_backbone`.
-    """
-    if isinstance(name, str):
-        scope, _, plain = name.rpartition(".")
-        for registry in MODELS.chain():
-            if scope not in ("", registry.scope) or not (registry.scope in BACKBONES or layer):
-                continue
-            part = registry.module_dict.get(plain)
-            if isinstance(part, type) and issubclass(part, nn.Module):
-                if trusted or _is_named(part, plain, registry.scope, layer):
-                    return
-                break
-    raise ValueError(
-        f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built (any other network, for example of your own with "
-        "custom_imports: give the config file)"
-    )
-
-
-def _is_named(part: type, name: str, scope: str, layer: bool) -> bool:
-    if part.__module__.partition(".")[0] not in KNOWN_PACKAGES:
-        return True
-    named = BACKBONES.get(scope, frozenset())
-    return name in (named | LAYERS.get(scope, frozenset()) if layer else named)
-
-
 @contextmanager
 def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
-    """Limit the networks built inside to the size of these weights.
+    """Limit the networks built inside to the size of these weights, those of the file.
 
     A layer that is too large is refused when it registers its weights, before they are written:
     memory that is only reserved costs nothing.
-
-    Args:
-        state_dict: Weights of the file that describes the network.
 
     Raises:
         ValueError: a network is larger than the weights, or has too many layers.
@@ -237,16 +196,11 @@ def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
                 "width in the config right?"
             )
 
-    handles = [
-        register(count)
+    with ExitStack() as stack:
         for register in (
-            register_module_parameter_registration_hook,
-            register_module_buffer_registration_hook,
-            register_module_module_registration_hook,
-        )
-    ]
-    try:
+            hooks.register_module_parameter_registration_hook,
+            hooks.register_module_buffer_registration_hook,
+            hooks.register_module_module_registration_hook,
+        ):
+            stack.callback(register(count).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -45,92 +45,66 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
         Number of backbone tensors that fit.
 
     Raises:
-        ValueError: none or not all of them fit; the message names the first on both sides.
+        ValueError: none or not all of them fit; the message names the file and the first on both
+            sides.
     """
-    inner = unwrap_model(model)
     weights = checkpoint_weights(checkpoint)
-    own = {key: value for key, value in inner.state_dict().items() if not key.endswith(_IGNORED)}
+    own = {k: v for k, v in unwrap_model(model).state_dict().items() if not k.endswith(_IGNORED)}
     backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
-    prefix = _PREFIX if backbone else ""
-    backbone = backbone or own
-    missing = [key for key in backbone if key not in weights]
-    wrong = [k for k in backbone if k in weights and weights[k].shape != backbone[k].shape]
     # Without a prefix the first part of a name says whether a weight belongs to the backbone.
-    parts_of_own = tuple({f"{key.split('.')[0]}." for key in own})
-    extra = [
-        key
-        for key in weights
-        if f"{key}.".startswith(prefix or parts_of_own)
-        and key not in own
-        and not key.endswith(_IGNORED)
-    ]
-    if len(missing) == len(backbone):
+    parts = (_PREFIX,) if backbone else tuple({f"{key.split('.')[0]}." for key in own})
+    backbone = backbone or own
+    candidates = [key for key in weights if f"{key}.".startswith(parts)]
+    extra = [key for key in candidates if key not in own and not key.endswith(_IGNORED)]
+    if not backbone.keys() & weights.keys():
         raise ValueError(
             f"no backbone weight of the model is in {name}: the model has {list(backbone)[:3]}..., "
             f"the file {list(weights)[:3]}...; convert it first (tools/convert) or give the "
             "file that has this backbone"
         )
-    if missing or wrong or extra:
-        parts = _describe(missing, [_shapes(k, weights, backbone) for k in wrong], extra)
+    missing = [key for key in backbone if key not in weights]
+    if faults := _describe_faults(backbone, weights, missing, extra):
         raise ValueError(
-            f"{name} is of another backbone than the model ({parts}): is the depth or width of the "
-            "config right?"
+            f"{name} is of another backbone than the model ({faults}): is the depth or width of "
+            "the config right?"
         )
     return len(backbone)
-
-
-def _shapes(key: str, weights: dict, own: dict) -> str:
-    return f"{key} {_shape(weights[key])} instead of {_shape(own[key])}"
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     return tuple(value.shape) if torch.is_tensor(value) else None
 
 
-def _describe(missing: list[str], shapes: list[str], extra: list[str]) -> str:
-    """The numbers of weights that do not fit, and the first two of each kind."""
+def _describe_faults(own: dict, weights: dict, missing: list[str], extra: list[str]) -> str:
+    """The numbers of weights that do not fit, and the first two of each kind; "" if all do."""
+    shapes = [
+        f"{key} {_shape(weights[key])} instead of {_shape(own[key])}"
+        for key in own
+        if key in weights and _shape(weights[key]) != _shape(own[key])
+    ]
     kinds = (("missing", missing), ("of another shape", shapes), ("too many", extra))
     return "; ".join(f"{len(found)} {what}, first {found[:2]}" for what, found in kinds if found)
 
 
 def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> None:
-    """Raise if weights cannot be loaded into a model, in a shorter message than torch's.
-
-    Args:
-        model: The bare model.
-        weights: By name, without prefix.
-        name: Name of the file, for the message.
-        strict: Every weight of the model must be there, and no other.
+    """Raise if weights cannot be loaded into a bare model, in a shorter message than torch's.
 
     Raises:
-        ValueError: a weight has another shape; if ``strict``, one is missing or too many.
+        ValueError: a weight has another shape; if ``strict``, one is missing or too many. The
+            message names the file (``name``).
     """
     own = model.state_dict()
-    wrong = [k for k in own if k in weights and _shape(weights[k]) != _shape(own[k])]
     missing = [key for key in own if key not in weights] if strict else []
     extra = [key for key in weights if key not in own] if strict else []
-    if missing or wrong or extra:
-        parts = _describe(missing, [_shapes(k, weights, own) for k in wrong], extra)
+    if faults := _describe_faults(own, weights, missing, extra):
         raise ValueError(
-            f"{name} is of another network than {type(model).__name__} of the config ({parts}): "
+            f"{name} is of another network than {type(model).__name__} of the config ({faults}): "
             "are the options that change the network those of its training?"
         )
 
 
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
-    """Load the backbone's weights of a checkpoint and nothing else.
-
-    Args:
-        model: See :func:`check_backbone_weights`.
-        checkpoint: Content of the file.
-        name: Name of the file, for the message.
-
-    Returns:
-        Number of tensors loaded.
-
-    Raises:
-        ValueError: as :func:`check_backbone_weights`.
-    """
+    """Load and count the backbone's weights alone, as of :func:`check_backbone_weights`."""
     count = check_backbone_weights(model, checkpoint, name)
     inner = unwrap_model(model)
     own = {key for key in inner.state_dict() if key.startswith(_PREFIX)}
@@ -140,12 +114,9 @@ def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
 
 
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
-    """Raise unless every weight of the model's classifier is in the checkpoint, in its shape.
+    """Raise unless every weight of a ``cls_head`` or ``roi_head`` is there, in its shape.
 
-    Args:
-        model: With a ``cls_head`` or a ``roi_head``, bare or wrapped; other models pass.
-        checkpoint: Content of the file.
-        name: Name of the file, for the message.
+    Models without these pass; arguments as of :func:`check_backbone_weights`.
 
     Raises:
         ValueError: the file has no classifier, or one with another number of classes.
@@ -177,10 +148,7 @@ _META = ("epoch", "benchmark", "training", "selected", "pretrained")
 def load_weights_file(path: str | Path) -> dict[str, Any]:
     """A ``.safetensors`` file as the content of a checkpoint: ``state_dict`` and ``meta``.
 
-    ``meta`` has the config and the provenance of a ``config.json`` beside the file.
-
-    Args:
-        path: A file or a URL.
+    ``meta`` has the config and the provenance of a ``config.json`` beside the file or URL.
 
     Raises:
         FileNotFoundError: no such file.
@@ -197,19 +165,17 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
     beside = join(split(str(path))[0] or ".", CONFIG)
-    return {"state_dict": weights, "meta": _meta(beside) if exists(beside) else {}}
-
-
-def _meta(path: str) -> dict[str, Any]:
-    stored = read_exported_config(path)
+    if not exists(beside):
+        return {"state_dict": weights, "meta": {}}
+    stored = read_exported_config(beside)
     provenance = stored.get("provenance")
     provenance = provenance if isinstance(provenance, dict) else {}
     meta = {name: provenance[name] for name in _META if name in provenance}
     classes = (stored.get("classifier") or {}).get("classes")
     if isinstance(classes, list):
         meta["classes"] = classes
-    settings = test_settings(stored)
-    return {**meta, SNAPSHOT: json.dumps(settings)}
+    meta[SNAPSHOT] = json.dumps(test_settings(stored))
+    return {"state_dict": weights, "meta": meta}
 
 
 def read_exported_config(path: str | Path) -> dict[str, Any]:
@@ -235,10 +201,9 @@ def read_exported_config(path: str | Path) -> dict[str, Any]:
 
 
 def test_settings(stored: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a test of the network, as in a config file: model, data, metrics.
+    """The settings of a test of the network in a ``config.json``: model, data, metrics.
 
-    Args:
-        stored: Content of a ``config.json``. Values that are missing are None here.
+    Values that are missing there are None here.
     """
     given, classifier = stored["model"], stored.get("classifier") or {}
     frames = {"num_frames": given.get("num_frames")}
@@ -263,22 +228,20 @@ def test_settings(stored: dict[str, Any]) -> dict[str, Any]:
         },
     }
     model = {"type": "Encoder", "backbone": given.get("backbone")}
-    metrics = [
-        {"type": "KNN", "k": 20},
-        {"type": "LinearProbe"},
-        {"type": "Retrieval", "ks": [1, 5, 10]},
-        {"type": "FeatureStatistics"},
-    ]
-    test_cfg: dict[str, Any] = {"type": "MultiViewTestLoop", "gallery_dataloader": loader}
-    prefix = "Video"
+    test_cfg: dict[str, Any] = {"type": "MultiViewTestLoop"}
     if classifier:
         sizes = {
             "num_classes": classifier.get("num_classes"),
             "in_channels": stored["feature_size"],
         }
-        model = {**model, "type": "Recognizer3D", "cls_head": {"type": "I3DHead", **sizes}}
-        metrics = [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}]
-        test_cfg, prefix = {"type": "MultiViewTestLoop"}, "Recognizer"
+        model |= {"type": "Recognizer3D", "cls_head": {"type": "I3DHead", **sizes}}
+        metrics: list[dict[str, Any]] = [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}]
+        prefix = "Recognizer"
+    else:
+        test_cfg["gallery_dataloader"] = loader
+        metrics = [{"type": "KNN", "k": 20}, {"type": "LinearProbe"}]
+        metrics += [{"type": "Retrieval", "ks": [1, 5, 10]}, {"type": "FeatureStatistics"}]
+        prefix = "Video"
     normalisation = {name: given.get(name) for name in ("mean", "std")}
     preprocessor = {"type": f"{prefix}DataPreprocessor", **normalisation}
     return {

@@ -8,7 +8,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -25,17 +25,10 @@ from sce_video.utils.storage import is_url, split
 LOCK = "training.lock"
 #: Log folders of mmengine are named by the time of the start.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
-_SCALARS = "vis_data/scalars.json"  # of mmengine's LocalVisBackend, where a config names it
 #: What mmengine's CheckpointHook and our hooks write besides.
 _OTHERS = (
-    "best_*.pth",
-    "last_checkpoint",
-    "online_evaluation.jsonl",
-    "bad_files.jsonl",
-    METRICS,
-    ALARMS,
-    PAGE,
-    PAGE_FEATURES,
+    *("best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
+    *(METRICS, ALARMS, PAGE, PAGE_FEATURES),
 )
 _descriptors: set[int] = set()
 
@@ -70,9 +63,13 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
         except OSError:
             locked = True
         if not locked:
+            by = ""
+            with suppress(ValueError, KeyError, TypeError):  # half-written
+                holder = json.loads(os.read(descriptor, 1000))
+                by = f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
             raise ValueError(
-                f"another training is running in {folder}{_holder(os.read(descriptor, 1000))}: "
-                "wait for it, stop it, or give another --work-dir"
+                f"another training is running in {folder}{by}: wait for it, stop it, or give "
+                "another --work-dir"
             )
         holder = {"host": socket.gethostname(), "pid": os.getpid()}
         holder["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -97,14 +94,6 @@ def is_locked(folder: str | Path) -> bool:
         return False
     finally:
         os.close(descriptor)
-
-
-def _holder(text: bytes) -> str:
-    try:
-        holder = json.loads(text)
-        return f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
-    except (ValueError, KeyError, TypeError):
-        return ""
 
 
 def config_of_run(folder: Path) -> Path:
@@ -137,51 +126,41 @@ def check_unused(folder: str | Path) -> None:
         ValueError: the message names what is there.
     """
     checkpoints, logs = find_checkpoints(folder), _logs_with_steps(Path(folder))
-    if not checkpoints and not logs:
-        return
     found = []
-    advice = ""
     if checkpoints:
-        found.append(f"{_count(checkpoints, 'checkpoint')}, the newest {checkpoints[0].name}")
-        advice = "--resume continues it, "
+        found.append(f"{counted(len(checkpoints), 'checkpoint')}, the newest {checkpoints[0].name}")
     if logs:
-        found.append(f"the log of {_count(logs, 'start')}, the last {logs[-1].name}")
-    raise ValueError(
-        f"{folder} holds an earlier training ({'; '.join(found)}): {advice}--overwrite removes it "
-        "and starts from scratch, or give another --work-dir"
-    )
+        found.append(f"the log of {counted(len(logs), 'start')}, the last {logs[-1].name}")
+    if found:
+        advice = "--resume continues it, " if checkpoints else ""
+        raise ValueError(
+            f"{folder} holds an earlier training ({'; '.join(found)}): {advice}--overwrite removes "
+            "it and starts from scratch, or give another --work-dir"
+        )
 
 
-def _count(things: list, name: str) -> str:
-    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+def counted(number: int, thing: str) -> str:
+    """``1 checkpoint``, ``3 checkpoints``."""
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _logs_with_steps(folder: Path) -> list[Path]:
     """Log folders of the starts of a training that has logged a step, oldest first."""
-    found = {
-        path.parents[1]
-        for path in folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}")
-        if _has_line_with(path, '"loss"')
-    }
-    if _has_line_with(folder / METRICS, '"kind": "train"'):
-        names = [Path(str(start.get("log"))).name for start in starts_of(folder)]
-        logs = {folder / name for name in names if fnmatch(name, _LOG_FOLDERS)}
-        found |= logs or {folder / METRICS}
-    return sorted(found)
-
-
-def _has_line_with(path: Path, words: str) -> bool:
-    if not path.is_file():
-        return False
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return any(words in line for line in file)
+    metrics = folder / METRICS
+    if not metrics.is_file():
+        return []
+    with open(metrics, encoding="utf-8", errors="replace") as file:
+        if not any('"kind": "train"' in line for line in file):
+            return []
+    names = {Path(str(start.get("log"))).name for start in starts_of(folder)}
+    return sorted(folder / name for name in names if fnmatch(name, _LOG_FOLDERS)) or [metrics]
 
 
 class OverwriteHook(Hook):
     """Removes an earlier training from the work folder before the first step of a new one.
 
-    Only then, so that a start that fails has removed nothing. Removed are checkpoints, the logs of
-    starts with steps, and the lists that the hooks of a training write; other files stay.
+    A start that fails has removed nothing. Removed are checkpoints, the logs of starts with steps,
+    and the lists that the hooks of a training write; other files stay.
     """
 
     priority = "HIGHEST"
@@ -202,5 +181,5 @@ class OverwriteHook(Hook):
         write_text(history, "".join(f"{line}\n" for line in lines[-1:]))
         runner.logger.info(
             f"removed the earlier training in {folder} (--overwrite): "
-            f"{_count(checkpoints, 'checkpoint')}, {_count(logs, 'log folder')}"
+            f"{counted(len(checkpoints), 'checkpoint')}, {counted(len(logs), 'log folder')}"
         )

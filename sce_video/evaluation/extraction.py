@@ -1,7 +1,7 @@
 """Extract the features of a data set into a file, in processes on one machine or many, with resume.
 
-A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch; its
-records are kept beside the file until it is written.
+A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch, to
+records beside the file. Rows of a batch are those of ``rows.py``, the file that of ``features.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,20 +70,6 @@ def time_limit(decoding: float | None) -> float:
     return _NO_LIMIT if decoding is None else decoding + _FORWARD_SECONDS
 
 
-def modules_of(parts: Iterable[object]) -> list[str]:
-    """The modules that define the classes of some objects, and register them when imported."""
-    names = {type(part).__module__ for part in parts}
-    return sorted(name for name in names if not name.startswith(("__", "builtins", "torch.")))
-
-
-def device_of_process(device: str) -> torch.device:
-    """The device of this process: ``cuda`` without a number spreads the processes over all."""
-    if device != "cuda":
-        return torch.device(device)
-    number = getattr(multiprocessing.current_process(), "_identity", ()) or (0,)  # 1, 2, ...
-    return torch.device("cuda", number[-1] % max(1, torch.cuda.device_count()))
-
-
 def failure_of(record: Record) -> str:
     """Why a file has no feature, for the lists of unreadable files."""
     if record.kind == "crash":
@@ -103,12 +91,13 @@ class NetworkJob(BatchJob):
     Args:
         network: That of this process; it is not sent to the others.
         parts: Objects whose classes the others must import, to register them.
-        device: Of the processes, see :func:`device_of_process`.
+        device: Of the processes; ``cuda`` without a number spreads them over all GPUs.
     """
 
     def __init__(self, network: Any, parts: Iterable[object], device: str) -> None:
         self.network: Any = network
-        self._modules = modules_of(parts)
+        names = {type(part).__module__ for part in parts}
+        self._modules = sorted(n for n in names if not n.startswith(("__", "builtins", "torch.")))
         self._device = device
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,7 +116,12 @@ class NetworkJob(BatchJob):
         # A sum over a whole tensor depends on the number of threads, and a feature must not.
         torch.set_num_threads(1)
         cv2.setNumThreads(0)
-        self.network = self.build(device_of_process(self._device))
+        device = torch.device(self._device)
+        if self._device == "cuda":
+            # (1,) of the first child process, and so on
+            number = getattr(multiprocessing.current_process(), "_identity", ()) or (0,)
+            device = torch.device("cuda", number[-1] % max(1, torch.cuda.device_count()))
+        self.network = self.build(device)
 
     def run_network(self, function: Callable[[], Any], files: str) -> Any:
         """What a function of the network gives; an error would be one of all items: RunError."""
@@ -142,48 +136,37 @@ class ExtractionJob(NetworkJob):
     """Gives the mean representations of consecutive samples.
 
     A video is an item of its own. Samples whose views are cut by the loader, such as images, share
-    the forward passes of a batch, and an item is a batch.
+    the forward passes of a batch, and an item is a batch. The processes build network and data set
+    from their configs and the file of weights.
 
-    Args:
-        loader: Of the data set, which is not sent to the processes.
-        model: The network in eval mode, likewise.
-        configs: What the processes build instead: ``dataset``, ``model``, and the default ``scope``
-            of the registries.
-        weights: File of the network's state dict, which :meth:`save_weights` writes.
-        max_views: Views of a video per forward pass.
-        fingerprint: Of all that the features depend on.
-        device: Device of the processes, see :func:`device_of_process`.
-        imports: Further modules to import.
-        gpus: Part of a GPU that a process takes of a Ray cluster.
+    The ``loop`` tells what is extracted, from what; the ``fingerprint`` is that of all of it.
     """
 
     name = "extract"
 
-    def __init__(
-        self,
-        loader: DataLoader,
-        model: nn.Module,
-        configs: dict[str, Any],
-        weights: Path,
-        max_views: int,
-        *,
-        fingerprint: str,
-        device: str,
-        imports: Iterable[str] = (),
-        gpus: float = 0,
-    ) -> None:
-        dataset: Any = loader.dataset
+    def __init__(self, loop: FeatureExtractionLoop, fingerprint: str) -> None:
+        cfg, loader = loop.runner.cfg, loop.dataloader
+        model, dataset = unwrap_model(loop.runner.model), loader.dataset
         pipeline: Any = getattr(dataset, "pipeline", ())
-        super().__init__(model, [*model.modules(), dataset, *pipeline], device)
+        device = next(model.parameters()).device
+        if loop.workers.ray is not None or get_world_size() == 1:
+            device = device.type  # the processes are spread over the GPUs
+        super().__init__(model, [*model.modules(), dataset, *pipeline], str(device))
+        imports = (cfg.get("custom_imports") or {}).get("imports", ())
         self._modules = [*imports, *self._modules]
         self.settings = {"fingerprint": fingerprint}
-        self.gpus = gpus
+        self.gpus = loop.gpu_share if loop.workers.ray and str(device) == "cuda" else 0
         of_views = len(pipeline) > 0 and isinstance(pipeline[-1], PackVideo)
         self.item_size = 1 if of_views else loader.batch_size or 1
         self.unit = "videos" if of_views else "batches"
         self._dataset: Any = dataset
         self._collate: Any = loader.collate_fn
-        self._configs, self._weights, self._max_views = configs, weights, max_views
+        # The on_error that holds here, which is not that of the config where it has none.
+        of_data = {} if loop.cfg is None else dict(loop.cfg["dataset"])
+        if "on_error" in of_data:
+            of_data["on_error"] = dataset.on_error
+        self._configs = of_data, dict(cfg.model), cfg.get("default_scope") or "sce_video"
+        self._weights, self._max_views = loop.weights, loop.max_views
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_dataset": None}
@@ -193,46 +176,52 @@ class ExtractionJob(NetworkJob):
         size, count = self.item_size, len(self._dataset)
         return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
-    def item(self, indices: range) -> Item:
-        """The item of these samples; keys are in the order of the data set."""
-        return Item(key_of(indices), self._state(indices), indices)
+    @staticmethod
+    def key(indices: range) -> str:
+        """Key of the item of these samples; keys are in the order of the data set."""
+        return f"{indices.start:012}-{indices.stop:012}"
 
-    def _state(self, indices: range) -> State:
+    def item(self, indices: range) -> Item:
+        """The item of these samples."""
+        item = Item(self.key(indices), None, indices)
+        return replace(item, source=self.source(item))
+
+    def source(self, item: Item) -> State:
         """State of the files; of what is no file, or does not exist, it is empty."""
         if not hasattr(self._dataset, "path"):
             return {}
-        states = [file_state(str(self._dataset.path(index))) or {} for index in indices]
+        states = [file_state(str(self._dataset.path(index))) or {} for index in item.argument]
         # A state is stored with every record: that of a batch is one digest.
         if len(states) == 1:
             return states[0]
         return {"files": hashlib.sha256(json.dumps(states).encode()).hexdigest()}
 
-    def source(self, item: Item) -> State:
-        """State of the files."""
-        return self._state(item.argument)
-
     def holds(self, item: Item, record: Record) -> bool:
         """Whether an item is finished; one of several samples that failed is done one by one."""
         return record.done or len(item.argument) > 1
 
-    def save_weights(self) -> None:
-        """Write the file of weights that the processes read."""
-        save_checkpoint_file(self.network.state_dict(), self._weights)
-
     def build(self, device: torch.device) -> nn.Module:
         """The network; the data set, too."""
-        init_default_scope(self._configs["scope"])
-        model = MODELS.build(self._configs["model"])
+        of_data, of_model, scope = self._configs
+        init_default_scope(scope)
+        model = MODELS.build(of_model)
         weights = torch.load(self._weights, map_location="cpu", weights_only=True)
         # Strict: all weights are those of the process that started this one.
         model.load_state_dict(weights)
-        self._dataset = DATASETS.build(self._configs["dataset"])
+        self._dataset = DATASETS.build(of_data)
         return model.to(device).eval().requires_grad_(False)
 
     def process(self, item: Item) -> Facts:
         """Rows as data; views, indices, labels and unreadable files as values."""
-        batch = self._collate(self._samples(item.argument))
-        name = sample_paths(self._dataset, [item.argument[0]])[0]
+        indices = list(item.argument)
+        try:
+            if hasattr(self._dataset, "__getitems__"):
+                samples = self._dataset.__getitems__(indices)
+            else:
+                samples = [self._dataset[index] for index in indices]
+        except VideoDecodeError as error:  # under on_error="raise"
+            raise RunError(str(error)) from error
+        batch, name = self._collate(samples), sample_paths(self._dataset, indices[:1])[0]
         function = mean_representation(self._max_views)
         part = self.run_network(lambda: rows_of_batch(self.network, batch, function), name)
         facts = {
@@ -243,46 +232,21 @@ class ExtractionJob(NetworkJob):
         }
         return Facts(facts, b"".join(values.numpy().tobytes() for values in part.values))
 
-    def _samples(self, indices: range) -> list[Any]:
-        try:
-            if hasattr(self._dataset, "__getitems__"):
-                return self._dataset.__getitems__(list(indices))
-            return [self._dataset[index] for index in indices]
-        except VideoDecodeError as error:  # under on_error="raise"
-            raise RunError(str(error)) from error
-
-    def samples(self, indices: range, record: Record) -> PartialRows:
-        """The samples of an item without their features; of one that failed as unreadable."""
+    def recorded(self, indices: range, record: Record) -> tuple[PartialRows, np.ndarray]:
+        """The samples of an item, of one that failed as unreadable; their features, else (0, 0)."""
+        values, facts = np.empty((0, 0), np.float32), record.facts
         if not record.done:
-            why, paths = failure_of(record), sample_paths(self._dataset, list(indices))
-            return PartialRows(failures=[(path, why) for path in paths])
-        facts = record.facts
-        return PartialRows(
+            paths = sample_paths(self._dataset, list(indices))
+            return PartialRows(failures=[(path, failure_of(record)) for path in paths]), values
+        if record.data:
+            values = np.frombuffer(record.data, np.float32).reshape(len(facts["indices"]), -1)
+        samples = PartialRows(
             labels=facts["labels"],
             indices=facts["indices"],
             failures=[(str(path), str(why)) for path, why in facts["failures"]],
             num_views=facts["views"],
         )
-
-
-def recorded_features(record: Record) -> np.ndarray:
-    """(n, C) float32, the features of the readable samples of an item; (0, 0) without any."""
-    if not record.done or not record.data:
-        return np.empty((0, 0), dtype=np.float32)
-    return np.frombuffer(record.data, np.float32).reshape(len(record.facts["indices"]), -1)
-
-
-def key_of(indices: range) -> str:
-    """Key of the item of these samples; keys are in the order of the data set."""
-    return f"{indices.start:012}-{indices.stop:012}"
-
-
-def fingerprint(provenance: dict[str, Any], dataset: Any) -> str:
-    """SHA-256 of everything that the features depend on besides the files."""
-    digest = hashlib.sha256(json.dumps(provenance, sort_keys=True, default=str).encode())
-    for index in range(len(dataset)) if hasattr(dataset, "path") else ():
-        digest.update(os.fsencode(str(dataset.path(index))) + b"\0")
-    return digest.hexdigest()
+        return samples, values
 
 
 @LOOPS.register_module()
@@ -295,9 +259,8 @@ class FeatureExtractionLoop(BaseLoop):
     folder, which is on shared storage where there are several machines.
 
     Args:
-        runner: The runner; its model gives representations (``mode="tensor"``).
-        dataloader: Config of the loader of the videos, or a loader, whose samples are embedded in
-            this process.
+        runner: Its model gives representations.
+        dataloader: Config of the loader of the videos, or a loader: then this process embeds.
         evaluator: Must be empty: ``test_evaluator = []``.
         out: The .npz file, relative to the work dir.
         max_views: Views of a video per forward pass; bounds the device memory.
@@ -308,8 +271,7 @@ class FeatureExtractionLoop(BaseLoop):
         processes_per_gpu: Processes that share a GPU of the cluster.
 
     Raises:
-        ValueError: ``out`` is no .npz file or exists already, the records are of another
-            checkpoint, data set or pipeline, a wrong number, or an evaluator is given.
+        ValueError: ``out`` exists, or the records are of another checkpoint, data set or pipeline.
     """
 
     def __init__(
@@ -337,33 +299,28 @@ class FeatureExtractionLoop(BaseLoop):
         super().__init__(runner, build_eval_dataloader(unused, runner.seed))
         self.path = Path(runner.work_dir) / out
         self.parts = self.path.with_name(self.path.name + ".parts")
-        self.max_views = max_views
-        self.workers = self._workers(workers, ray)
-        self.gpu_share = 1 / processes_per_gpu
-
-    def _workers(self, count: int | None, ray: str | None) -> Workers:
-        assert isinstance(self.dataloader, DataLoader)
-        dataset: Any = self.dataloader.dataset
+        self.weights = self.parts / "weights.pth"
+        self.max_views, self.gpu_share = max_views, 1 / processes_per_gpu
         if self.cfg is None:
-            count = 0
-        elif count is None and ray is None:
+            workers = 0
+        elif workers is None and ray is None:
             cores = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-            count = min(self.cfg.get("num_workers", 0), max(1, cores))
-        decoding = getattr(dataset, "timeout", None)
-        batch = self.dataloader.batch_size or 1
-        return Workers(count, time_limit(decoding and decoding * batch), ray)
+            workers = min(self.cfg.get("num_workers", 0), max(1, cores))
+        decoding = getattr(self.dataloader.dataset, "timeout", None)
+        seconds = time_limit(decoding and decoding * (self.dataloader.batch_size or 1))
+        self.workers = Workers(workers, seconds, ray)
 
     def run(self) -> dict[str, float]:
-        """Embed the samples that are due, each on one rank, and write the file.
-
-        Returns:
-            ``videos`` and ``failures`` of the file.
-        """
-        provenance = describe_run(self.runner, self.dataloader.dataset, 0, "features")
+        """Embed the samples that are due, each on one rank; ``videos`` and ``failures`` written."""
+        dataset: Any = self.dataloader.dataset
+        provenance = describe_run(self.runner, dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
         # Paths and workers may change before the run is continued: not the resolved config.
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}
-        job = self._job(fingerprint(described, self.dataloader.dataset))
+        digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
+        for index in range(len(dataset)) if hasattr(dataset, "path") else ():
+            digest.update(os.fsencode(str(dataset.path(index))) + b"\0")
+        job = ExtractionJob(self, digest.hexdigest())
         due = run_on_main_rank(lambda: self._due(job))
         # Every n-th item: neighbours in a list are often alike in length.
         own = due[get_rank() :: get_world_size()]
@@ -374,36 +331,10 @@ class FeatureExtractionLoop(BaseLoop):
                 self._embed(job, store, own, len(job.ranges()) - len(due))
         return run_on_main_rank(lambda: self._write(job, provenance))
 
-    def _job(self, digest: str) -> ExtractionJob:
-        runner, cfg = self.runner, self.runner.cfg
-        model = unwrap_model(runner.model)
-        # The processes build the data set from its config, with the on_error that holds here.
-        described = {} if self.cfg is None else dict(self.cfg["dataset"])
-        if "on_error" in described:
-            described["on_error"] = self.dataloader.dataset.on_error
-        device = next(model.parameters()).device
-        if self.workers.ray is not None or get_world_size() == 1:
-            device = device.type  # the processes are spread over the GPUs
-        return ExtractionJob(
-            self.dataloader,
-            model,
-            {
-                "dataset": described,
-                "model": dict(cfg.model),
-                "scope": cfg.get("default_scope") or "sce_video",
-            },
-            self.parts / "weights.pth",
-            self.max_views,
-            fingerprint=digest,
-            device=str(device),
-            imports=(cfg.get("custom_imports") or {}).get("imports", ()),
-            gpus=self.gpu_share if self.workers.ray and str(device) == "cuda" else 0,
-        )
-
-    def _records_of_all(self, job: ExtractionJob) -> RecordStore:
+    @contextmanager
+    def _records_of_all(self, job: ExtractionJob) -> Iterator[RecordStore]:
         """The records of all ranks of this run and of earlier ones, which had others."""
-        store = RecordStore(self.parts / "records.sqlite", job.name)
-        try:
+        with RecordStore(self.parts / "records.sqlite", job.name) as store:
             # Of several records of an item the latest counts.
             for path in sorted(self.parts.glob("rank-*.sqlite")):
                 store.absorb(path)
@@ -412,10 +343,7 @@ class FeatureExtractionLoop(BaseLoop):
                     f"{self.parts} is of another checkpoint, data set or pipeline: give another "
                     f"--out, or remove {self.parts}"
                 )
-        except BaseException:
-            store.close()
-            raise
-        return store
+            yield store
 
     def _due(self, job: ExtractionJob) -> list[range]:
         """The items to embed, after a check that the file and the records are of this run."""
@@ -430,7 +358,7 @@ class FeatureExtractionLoop(BaseLoop):
                 f"resuming: {known} {job.unit} were embedded before, {len(due)} are left"
             )
         if self.workers.count != 0:
-            job.save_weights()
+            save_checkpoint_file(job.network.state_dict(), self.weights)
         return due
 
     def _embed(self, job: ExtractionJob, store: RecordStore, due: list[range], known: int) -> None:
@@ -438,19 +366,16 @@ class FeatureExtractionLoop(BaseLoop):
         progress = Progress(known + len(due), "embedding", begin=known, unit=job.unit)
 
         def report(item: Item, record: Record | None) -> None:
+            bad = record is None or not record.done or bool(record.facts["failures"])
             if is_main_process():
-                progress.advance(
-                    record is None or not record.done or bool(record.facts["failures"])
-                )
+                progress.advance(bad)
 
         workers = self.workers.at_most(len(due))
         run_job(job, map(job.item, due), store, workers, report)
         # One bad file would cost all others of its batch.
-        single: list[range] = []
-        for indices in due:
-            record = store.get(key_of(indices))
-            if len(indices) > 1 and (record is None or not record.done):
-                single += [range(index, index + 1) for index in indices]
+        batches = [(store.get(job.key(indices)), indices) for indices in due if len(indices) > 1]
+        failed = [indices for record, indices in batches if record is None or not record.done]
+        single = [range(index, index + 1) for indices in failed for index in indices]
         if single:
             run_job(job, map(job.item, single), store, workers)
         if is_main_process():
@@ -461,13 +386,13 @@ class FeatureExtractionLoop(BaseLoop):
     ) -> Iterator[tuple[range, Record | None]]:
         """Indices and record of every item; of a batch that failed those of its samples."""
         for indices in job.ranges():
-            record = store.get(key_of(indices))
+            record = store.get(job.key(indices))
             if record is None or record.done or len(indices) == 1:
                 yield indices, record
                 continue
             for index in indices:
                 one = range(index, index + 1)
-                yield one, store.get(key_of(one))
+                yield one, store.get(job.key(one))
 
     def _write(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
         """Write the file, with the features of one block in memory at a time."""
@@ -475,16 +400,13 @@ class FeatureExtractionLoop(BaseLoop):
             # Two passes: first all but the features, which do not fit into memory.
             joined, size = PartialRows(), 0
             for indices, record in self._records(job, store):
-                assert record is not None
-                joined.add(job.samples(indices, record))
-                size = size or recorded_features(record).shape[1]
+                part, features = job.recorded(indices, cast(Record, record))
+                joined.add(part)
+                size = size or features.shape[1]
             samples = complete(joined, self.dataloader.dataset)
             assert samples.indices.tolist() == joined.indices, "items in the order of the data set"
-            values = (
-                row
-                for _, record in self._records(job, store)
-                for row in recorded_features(cast(Record, record))
-            )
+            records = ((i, cast(Record, r)) for i, r in self._records(job, store))
+            values = (row for i, record in records for row in job.recorded(i, record)[1])
             described = {**provenance, "views": samples.num_views, "videos": len(samples)}
             write_streamed_features(self.path, samples, values, size, described)
         # Only after the file is complete under its name.

@@ -8,14 +8,14 @@ import os
 import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.video_list import MAX_LABEL
@@ -25,7 +25,6 @@ from sce_video.evaluation.multi_view import ALTERATIONS, mean_representation
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size, collect_rows
 from sce_video.published.sets import TRANSFER
 from sce_video.utils.files import atomic_file
-from sce_video.utils.progress import Progress
 
 #: Array data starts at a multiple of this many bytes, so that it can be memory-mapped.
 _ALIGNMENT = 64
@@ -50,10 +49,7 @@ _READ_HEADER = {
 class RowStream:
     """An array that is written row by row, so that memory never holds all of it.
 
-    Attributes:
-        shape: Of the array, the number of rows first.
-        dtype: Of its numbers or text.
-        rows: All rows in order; consumed when the array is written.
+    The rows are as many as ``shape`` says first, and consumed when the array is written.
     """
 
     shape: tuple[int, ...]
@@ -61,11 +57,7 @@ class RowStream:
     rows: Iterable[Any]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Consecutive rows as arrays of at most :data:`BLOCK_BYTES`.
-
-        Raises:
-            ValueError: there are more or fewer rows than ``shape`` says, or one has another shape.
-        """
+        """Consecutive rows as arrays of at most :data:`BLOCK_BYTES`; ValueError if they differ."""
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         count = max(1, BLOCK_BYTES // max(1, row_bytes))
         rows, written = iter(self.rows), 0
@@ -95,11 +87,9 @@ def write_npz(
 ) -> None:
     """Write arrays and, as JSON text under ``protocol``, their provenance; ``np.load`` reads it.
 
-    The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map
-    the arrays. They are written in their order, each from the first row to the last.
-
-    Raises:
-        ValueError: the name does not end in .npz, or an array holds Python objects.
+    The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map the
+    arrays. They are written in their order, each from the first row to the last. Raises ValueError:
+    the name does not end in .npz, or an array holds Python objects.
     """
     if Path(path).suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
@@ -130,19 +120,13 @@ def read_npz(
     """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
 
     A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages are read
-    when they are used, and writing to the array does not change the file. All other arrays are
-    read into memory, from compressed files too.
-
-    Args:
-        path: The file.
-        what: The expected kind of file, for messages: "a feature file".
-        required: Arrays that it must have.
+    when they are used, and writing to the array does not change the file. All others are read into
+    memory. ``what`` is the expected kind of file, for messages: "a feature file".
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not an .npz file, a member that is no array, has not the size that it states or
-            holds Python objects (they are never unpickled), a ``protocol`` that is not a JSON
-            object, a required array missing.
+            holds Python objects (never unpickled), no JSON in ``protocol``, an array missing.
     """
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -151,8 +135,15 @@ def read_npz(
             if not zipfile.is_zipfile(file):
                 raise ValueError("not an .npz archive, or truncated")
         with np.load(path, allow_pickle=False) as stored:
-            _check_expansion(stored.zip, os.path.getsize(path))
-            for info in stored.zip.infolist():
+            members, size = stored.zip.infolist(), os.path.getsize(path)
+            total = sum(info.file_size for info in members)
+            # A bomb: its members are far larger than the file.
+            if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
+                raise ValueError(
+                    f"its {len(members)} members become {total:,} bytes, the file has {size:,}: "
+                    "that is no file of arrays"
+                )
+            for info in members:
                 name = info.filename.removesuffix(".npy")
                 _check_member(stored.zip, info, name)
                 mapped = _mapped(path, info)
@@ -170,17 +161,6 @@ def read_npz(
             f"{path} is not {what}: {str(error)[:500] or type(error).__name__}"
         ) from error
     return arrays, provenance
-
-
-def _check_expansion(archive: zipfile.ZipFile, size: int) -> None:
-    """Raise ValueError for an archive whose members are far larger than the file."""
-    members = archive.infolist()
-    total = sum(info.file_size for info in members)
-    if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
-        raise ValueError(
-            f"its {len(members)} members become {total:,} bytes, the file has {size:,}: that is "
-            "no file of arrays"
-        )
 
 
 def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
@@ -234,11 +214,7 @@ def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
 
 
 def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
-    """``array`` as a contiguous float32 matrix (N, C), without a copy if it is one already.
-
-    Raises:
-        ValueError: not a matrix of numbers.
-    """
+    """``array`` as a contiguous float32 matrix (N, C), not copied if it is one; else ValueError."""
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise ValueError(
             f"{path}: {name!r} must be a matrix of numbers, got shape {array.shape} of "
@@ -248,11 +224,7 @@ def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
 
 
 def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> np.ndarray:
-    """``array`` as (count,) int64.
-
-    Raises:
-        ValueError: another length, not integers, or one of 2**63 or more.
-    """
+    """``array`` as (count,) int64; ValueError for other lengths and types, or 2**63 or more."""
     _check_length(path, array, name, count)
     if array.dtype.kind not in "iu":
         raise ValueError(f"{path}: {name!r} must hold integers, got {array.dtype}")
@@ -262,11 +234,7 @@ def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> n
 
 
 def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> list[str]:
-    """``array`` as a list of ``count`` strings.
-
-    Raises:
-        ValueError: another length, or not text.
-    """
+    """``array`` as a list of ``count`` strings; ValueError for another length, or no text."""
     _check_length(path, array, name, count)
     try:
         if array.dtype.kind == "S":
@@ -284,11 +252,7 @@ def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) ->
 
 
 def read_failures(path: str | Path, provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Failures listed in the provenance: files that could not be decoded, with the error.
-
-    Raises:
-        ValueError: not a list of pairs.
-    """
+    """Files that could not be decoded, with the error, of a provenance; ValueError if no pairs."""
     failures = provenance.get("failures") or []
     if not isinstance(failures, list) or not all(
         isinstance(pair, list) and len(pair) == 2 for pair in failures
@@ -297,42 +261,56 @@ def read_failures(path: str | Path, provenance: Mapping[str, Any]) -> list[tuple
     return [(str(file), str(why)) for file, why in failures]
 
 
-def extract_features(
-    model: nn.Module,
-    dataloader: DataLoader,
-    device: torch.device | str | None = None,
-    progress: Progress | None = None,
-    max_views: int = 30,
-) -> Rows:
+def extract_features(model: nn.Module, dataloader: DataLoader) -> Rows:
     """The mean representation over the views of every video of a data set, (N, C).
 
     ``model(inputs=[view], mode="tensor")[0]`` is the representation (n, C) of a view. See
-    :func:`~sce_video.evaluation.rows.collect_rows` for several ranks and for errors.
-
-    Args:
-        model: A model of this package, bare or wrapped; its train or eval mode is restored.
-        dataloader: Gives batches as made by :func:`sce_video.collate_views`.
-        device: The model is moved there first; None leaves it where it is.
-        progress: Over the samples of all ranks.
-        max_views: Views of a video per forward pass, where views are cut on the device.
+    :func:`~sce_video.evaluation.rows.collect_rows` for batches, several ranks and errors.
     """
-    return collect_rows(model, dataloader, mean_representation(max_views), device, progress)
+    return collect_rows(model, dataloader, mean_representation())
+
+
+def sample_columns(rows: Rows) -> dict[str, np.ndarray | RowStream]:
+    """Labels, indices and paths of rows, as they are written; :func:`read_rows` reads them."""
+    return {
+        "labels": rows.labels.cpu().numpy().astype(np.int64),
+        "indices": rows.indices.cpu().numpy().astype(np.int64),
+        "paths": text_stream(rows.paths),
+    }
+
+
+def read_rows(
+    path: str | Path, what: str, name: str, required: Sequence[str], others: Iterable[str]
+) -> tuple[Rows, dict[str, Tensor], dict]:
+    """Rows of a matrix in an .npz file, the ``others`` that it has, and the provenance."""
+    arrays, provenance = read_npz(path, what, (name, *required))
+    # No copy: a large matrix stays in the file until its rows are used.
+    matrices = {
+        key: torch.from_numpy(as_matrix(path, arrays[key], key))
+        for key in (name, *others)
+        if key in arrays
+    }
+    values = matrices.pop(name)
+    defaults = {"labels": np.full(len(values), -1), "indices": np.arange(len(values))}
+    labels, indices = (
+        torch.from_numpy(as_integers(path, arrays.get(key, default), key, len(values)))
+        for key, default in defaults.items()
+    )
+    paths = as_strings(path, arrays["paths"], "paths", len(values))
+    num_views = provenance.get("num_views", 1)
+    if not isinstance(num_views, int):
+        raise ValueError(f"{path}: 'num_views' in its protocol must be a number, got {num_views!r}")
+    failures = read_failures(path, provenance)
+    rows = Rows(values, labels, indices, paths, failures, num_views, str(path))
+    return rows, matrices, provenance
 
 
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:
     """Write ``features, labels, indices, paths`` and, as JSON text, ``protocol`` to a .npz file.
 
-    Features of altered clips are ``features_shuffled`` and so on. The file is written atomically
-    and read without pickle.
-
-    Args:
-        path: The file.
-        features: ``values`` (N, C) are stored as float32.
-        provenance: How the features were made; stored as ``protocol`` together with the number of
-            views and the failures.
-
-    Raises:
-        ValueError: the name does not end in .npz.
+    Features (N, C) are stored as float32, those of altered clips as ``features_shuffled`` and so
+    on; ``protocol`` is the provenance with the number of views and the failures. The file is
+    written atomically and read without pickle. Raises ValueError: the name does not end in .npz.
     """
     values = features.values.detach().cpu().numpy().astype(np.float32, copy=False)
     write_streamed_features(path, features, values, values.shape[1], provenance)
@@ -345,14 +323,9 @@ def write_streamed_features(
     size: int,
     provenance: dict | None = None,
 ) -> None:
-    """:func:`save_features` of features that are made while they are written.
+    """:func:`save_features` of N features (``size``,) float32 that are made while they are written.
 
-    Args:
-        path: The file.
-        samples: All else of the N samples; its own ``values`` are not used.
-        values: N features, (C,) float32 each, in the order of the samples.
-        size: C.
-        provenance: As of :func:`save_features`.
+    They come in the order of the ``samples``, whose own ``values`` are not used.
     """
     write_npz(
         path,
@@ -362,9 +335,7 @@ def write_streamed_features(
                 f"features_{name}": altered.cpu().numpy().astype(np.float32, copy=False)
                 for name, altered in samples.altered.items()
             },
-            "labels": samples.labels.cpu().numpy().astype(np.int64),
-            "indices": samples.indices.cpu().numpy().astype(np.int64),
-            "paths": text_stream(samples.paths),
+            **sample_columns(samples),
         },
         {**(provenance or {}), "num_views": samples.num_views, "failures": samples.failures},
     )
@@ -382,42 +353,19 @@ def load_features(path: str | Path) -> tuple[Rows, dict]:
         ValueError: not a feature file, lengths differ, a label is out of range, or a feature
             is not finite; the message names the file and the video.
     """
-    arrays, provenance = read_npz(path, "a feature file of this package", ("features", "paths"))
-    # No copy: a large matrix stays in the file until its rows are used.
-    matrix = torch.from_numpy(as_matrix(path, arrays["features"], "features"))
-    count = len(matrix)
-    columns = {
-        "labels": arrays.get("labels", np.full(count, -1)),
-        "indices": arrays.get("indices", np.arange(count)),
-    }
-    labels, indices = (
-        torch.from_numpy(as_integers(path, array, name, count)) for name, array in columns.items()
-    )
-    paths = as_strings(path, arrays["paths"], "paths", count)
-    num_views = provenance.get("num_views", 1)
-    if not isinstance(num_views, int):
-        raise ValueError(f"{path}: 'num_views' in its protocol must be a number, got {num_views!r}")
-    failures = read_failures(path, provenance)
-    altered = {
-        name: torch.from_numpy(as_matrix(path, arrays[f"features_{name}"], f"features_{name}"))
-        for name in ALTERATIONS
-        if f"features_{name}" in arrays
-    }
-    features = Rows(matrix, labels, indices, paths, failures, num_views, str(path), altered=altered)
-    _check_loaded(features)
-    return features, provenance
-
-
-def _check_loaded(features: Rows) -> None:
-    for name, values in {"": features.values, **features.altered}.items():
+    others = (f"features_{name}" for name in ALTERATIONS)
+    what = "a feature file of this package"
+    features, altered, provenance = read_rows(path, what, "features", ["paths"], others)
+    for name, values in {"features": features.values, **altered}.items():
         wrong, first = count_not_finite(values)
         if wrong:
-            array = f"features_{name}".rstrip("_")
             raise ValueError(
-                f"{features.source}: {wrong} of {len(features)} rows of '{array}' hold NaN or "
+                f"{features.source}: {wrong} of {len(features)} rows of '{name}' hold NaN or "
                 f"infinity, the first is row {first}, {features.paths[first]}: "
                 "the network that made them has diverged"
             )
+    altered = {name.removeprefix("features_"): values for name, values in altered.items()}
+    features = replace(features, altered=altered)
     outside = (features.labels < -1) | (features.labels > MAX_LABEL)
     rows = torch.nonzero(outside).flatten().tolist()
     if rows:
@@ -426,23 +374,18 @@ def _check_loaded(features: Rows) -> None:
             f"{int(features.labels[rows[0]])} of {features.paths[rows[0]]}; "
             f"labels are 0 to {MAX_LABEL}, -1 means none"
         )
+    return features, provenance
 
 
 class FeaturePair(NamedTuple):
-    """Features of queries and of the gallery that they are compared with.
+    """Labelled features of queries and, if there is one, of the gallery they are compared with.
 
-    Attributes:
-        queries: Labelled features.
-        gallery: Labelled features of the same size; None if no file was given.
-        same_file: Whether both paths name the same file, or files of the same content.
-        provenance: Provenance of the queries' features, and file, hash, number of videos and
-            provenance of both (``query``, ``bank``).
-        notes: Warnings about the pair for the user.
+    The provenance is that of the queries' features, and file, hash, number of videos and provenance
+    of both (``query``, ``bank``); ``notes`` are warnings about the pair for the user.
     """
 
     queries: Rows
     gallery: Rows | None
-    same_file: bool
     provenance: dict[str, Any]
     notes: list[str]
 
@@ -454,12 +397,9 @@ class FeaturePair(NamedTuple):
 
 
 def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: str) -> FeaturePair:
-    """The checked content of two feature files, queries and gallery.
+    """The checked content of two .npz files of features, which may be one; or of queries alone.
 
-    Args:
-        query: A .npz file of features.
-        gallery: Another, or the same; None if there is no gallery.
-        purpose: Names what needs the labels in messages: "retrieval".
+    ``purpose`` names what needs the labels in messages: "retrieval".
 
     Raises:
         FileNotFoundError: no such file.
@@ -470,7 +410,7 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     described = describe_feature_file(query, queries, query_provenance)
     # A claim of the transfer protocols is not one of these metrics.
     stated = query_provenance.get("benchmark")
-    if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:  # these metrics are not its
+    if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:
         stated = None
     provenance: dict[str, Any] = {
         **query_provenance,
@@ -482,49 +422,37 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
         "query": described,
     }
     if gallery is None:
-        return FeaturePair(queries, None, False, provenance, [])
-    # Read once, though named twice.
-    if os.path.exists(gallery) and os.path.samefile(query, gallery):
-        features, gallery_provenance, same_file = queries, query_provenance, True
-        provenance["bank"] = {**described, "path": str(gallery)}
-    else:
+        return FeaturePair(queries, None, provenance, [])
+    features, gallery_provenance = queries, query_provenance
+    provenance["bank"] = {**described, "path": str(gallery)}
+    # Read once, if it is named twice.
+    if not (os.path.exists(gallery) and os.path.samefile(query, gallery)):
         features, gallery_provenance = load_features(gallery)
         check_labelled(features, purpose)
         check_same_size(queries, features)
         provenance["bank"] = describe_feature_file(gallery, features, gallery_provenance)
-        same_file = provenance["bank"]["sha256"] == described["sha256"]
     provenance["bank_videos"] = len(features)
     provenance["bank_failures"] = len(features.failures)
-    provenance["same_file"] = same_file
+    provenance["same_file"] = provenance["bank"]["sha256"] == described["sha256"]
     notes = checkpoint_notes(query_provenance, gallery_provenance, query, gallery)
-    return FeaturePair(queries, features, same_file, provenance, notes)
+    return FeaturePair(queries, features, provenance, notes)
 
 
-def describe_feature_file(
-    path: str | Path, features: Rows, provenance: dict[str, Any]
-) -> dict[str, Any]:
+def describe_feature_file(path: str | Path, features: Rows, provenance: dict) -> dict[str, Any]:
     """Path, size, hash, number of rows and provenance of a feature file, for results."""
-    return {
-        "path": str(path),
-        "bytes": os.path.getsize(path),
-        "sha256": file_sha256(path),
-        "videos": len(features),
-        "protocol": provenance,
-    }
+    found = {"path": str(path), "bytes": os.path.getsize(path), "sha256": file_sha256(path)}
+    return {**found, "videos": len(features), "protocol": provenance}
 
 
 def checkpoint_notes(
     first: dict[str, Any], second: dict[str, Any], query: str | Path, gallery: str | Path
 ) -> list[str]:
     """A note if the features of two files were made by different checkpoints, else none."""
-    hashes = [
-        provenance["checkpoint"].get("sha256")
-        for provenance in (first, second)
-        if isinstance(provenance.get("checkpoint"), dict)
+    checkpoints = (provenance.get("checkpoint") for provenance in (first, second))
+    one, other = (c.get("sha256") if isinstance(c, dict) else None for c in checkpoints)
+    if one is None or other is None or one == other:
+        return []
+    return [
+        f"the features were made by different checkpoints: {query} by {one[:12]}, "
+        f"{gallery} by {other[:12]}"
     ]
-    if len(hashes) == 2 and None not in hashes and hashes[0] != hashes[1]:
-        return [
-            f"the features were made by different checkpoints: {query} by {hashes[0][:12]}, "
-            f"{gallery} by {hashes[1][:12]}"
-        ]
-    return []

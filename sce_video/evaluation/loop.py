@@ -5,8 +5,9 @@ A model may have a grid of classifiers, whose scores are side by side: one is se
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mmengine.dist import is_main_process
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.evaluation.features import save_features
-from sce_video.evaluation.functional.accuracy import group_ids, top_k_accuracy
+from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
@@ -25,23 +26,15 @@ from sce_video.evaluation.metrics.base import (
     listed_metrics,
     metric_settings,
     needs_gallery,
+    outcomes_of,
+    outcomes_path,
     place_metrics,
+    save_outcomes,
 )
-from sce_video.evaluation.multi_view import (
-    needed_alterations,
-    row_function,
-    split_alterations,
-    with_alterations,
-)
+from sce_video.evaluation.multi_view import row_function, split_alterations, with_alterations
 from sce_video.evaluation.provenance import describe_dataset, describe_run
-from sce_video.evaluation.rows import (
-    Rows,
-    build_eval_dataloader,
-    check_labelled,
-    collect_rows,
-    different_steps,
-)
-from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes, save_scores
+from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled, collect_rows
+from sce_video.evaluation.scores import save_scores
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_json
@@ -49,63 +42,10 @@ from sce_video.utils.progress import Progress
 from sce_video.utils.storage import join
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The point of a grid with the highest top-1 accuracy on some rows; the first of equal ones.
-
-    Attributes:
-        index: Its index.
-        points: Index, name, learning rate, weight decay and ``top1`` of each point.
-        paths: Paths of the samples.
-        failures: Files that could not be decoded.
-        num_views: Views of a sample.
-    """
-
-    index: int
-    points: list[dict[str, Any]]
-    paths: list[str]
-    failures: list[tuple[str, str]]
-    num_views: int
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """``top1_<name>`` of each point."""
-        return {f"top1_{point['name']}": point["top1"] for point in self.points}
-
-    @property
-    def text(self) -> str:
-        """A line for the log."""
-        best, worst = self.points[self.index], min(point["top1"] for point in self.points)
-        return (
-            f"best of {len(self.points)} probes on {len(self.paths)} videos: {best['name']}, top-1 "
-            f"{100 * best['top1']:.2f} (the worst {100 * worst:.2f})"
-        )
-
-    def describe(self, tested: Rows) -> dict[str, Any]:
-        """Provenance: the selected point, all points, and how many tested videos it was made on."""
-        return {
-            "selected": self.points[self.index],
-            "rule": "highest top-1 on the selection set, the first of equal ones",
-            "tested_videos": len(set(tested.paths) & set(self.paths)),
-            "points": self.points,
-            "videos": len(self.paths),
-            "failures": len(self.failures),
-        }
-
-
 def open_grid(model: Any) -> Sequence[Any] | None:
     """The points of a model's grid of classifiers; None if it has none or one is selected."""
     head: Any = getattr(unwrap_model(model), "cls_head", None)
     return None if getattr(head, "selected", 0) is not None else head.grid
-
-
-def given_point(model: Any) -> dict[str, Any] | None:
-    """Provenance of a point that the config selects from a grid of several; None otherwise."""
-    head: Any = getattr(unwrap_model(model), "cls_head", None)
-    grid = getattr(head, "grid", ())
-    if len(grid) < 2 or head.selected is None:
-        return None
-    return {"selected": _described(grid, head.selected), "rule": "given by the config"}
 
 
 def _described(grid: Sequence[Any], index: int) -> dict[str, Any]:
@@ -115,13 +55,7 @@ def _described(grid: Sequence[Any], index: int) -> dict[str, Any]:
 
 
 def point_rows(rows: Rows, index: int, count: int) -> Rows:
-    """The rows of one of ``count`` classifiers whose scores are side by side.
-
-    Args:
-        rows: ``values`` (N, count * K).
-        index: Of the classifier.
-        count: Number of classifiers.
-    """
+    """The rows of one of ``count`` classifiers whose scores are side by side, (N, count * K)."""
     values = rows.values.unflatten(1, (count, -1))[:, index]
     central = rows.central
     if central is not None:
@@ -129,25 +63,44 @@ def point_rows(rows: Rows, index: int, count: int) -> Rows:
     return replace(rows, values=values, central=central)
 
 
-def select_point(rows: Rows, grid: Sequence[Any]) -> Selection:
-    """The point of a grid with the highest top-1 accuracy on the mean scores of all views.
+def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
+    """The best of the G points of a grid by the top-1 accuracy of mean scores (N, G * K).
 
-    Args:
-        rows: ``values`` (N, G * K).
-        grid: G points with ``name``, ``lr`` and ``weight_decay``.
-
-    Raises:
-        ValueError: there are no samples, or one has no label.
+    Provenance: the ``selected`` point, the first of equal ones, and all ``points`` with index,
+    name, learning rate, weight decay and ``top1``; and a line for the log.
     """
     check_labelled(rows, "the selection of a probe", "the selection set")
-    accuracies = [
-        top_k_accuracy(point_rows(rows, i, len(grid)).values, rows.labels, (1,))[1]
-        for i in range(len(grid))
-    ]
-    points = [_described(grid, i) | {"top1": value} for i, value in enumerate(accuracies)]
-    # max() keeps the first of equal ones.
-    index = max(range(len(grid)), key=accuracies.__getitem__)
-    return Selection(index, points, rows.paths, rows.failures, rows.num_views)
+    points = []
+    for i in range(len(grid)):
+        scores = point_rows(rows, i, len(grid)).values
+        top1 = top_k_accuracy(scores, rows.labels, (1,))[1]
+        points.append({**_described(grid, i), "top1": top1})
+    best, worst = max(points, key=lambda p: p["top1"]), min(point["top1"] for point in points)
+    found = {
+        "selected": best,
+        "rule": "highest top-1 on the selection set, the first of equal ones",
+        "tested_videos": 0,
+        "points": points,
+        "videos": len(rows),
+        "failures": len(rows.failures),
+    }
+    return found, (
+        f"best of {len(points)} probes on {len(rows)} videos: {best['name']}, top-1 "
+        f"{100 * best['top1']:.2f} (the worst {100 * worst:.2f})"
+    )
+
+
+def different_steps(first: Any, second: Any) -> list[str]:
+    """The steps in which the pipelines of two loader configs differ; none if one is built."""
+    pipelines = []
+    for loader in (first, second):
+        dataset = loader.get("dataset") if isinstance(loader, dict) else None
+        pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
+        if pipeline is None:
+            return []
+        pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
+    pairs = enumerate(itertools.zip_longest(*pipelines))
+    return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
 
 
 #: Kind of rows and the property of a model that gives them.
@@ -164,9 +117,8 @@ class MultiViewTestLoop(BaseLoop):
 
     The model determines the row of a sample: the mean representation over its views, the mean
     class probabilities over its views (model with a ``cls_head``), or the scores of its boxes
-    (model with a ``roi_head``). The pipeline of the data set determines the views, for example
-    10 clips x 3 crops by ``UniformClips`` and ``PackVideo``. The samples are split over the ranks;
-    every video counts once. ::
+    (model with a ``roi_head``); the pipeline of the data set determines the views. The samples are
+    split over the ranks; every video counts once. ::
 
         test_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(...))
         test_evaluator = [dict(type="KNN", k=20), dict(type="LinearProbe"), dict(type="Retrieval")]
@@ -178,28 +130,24 @@ class MultiViewTestLoop(BaseLoop):
 
     Args:
         runner: The runner.
-        dataloader: Loader, or its config, of the evaluated samples: the queries of metrics that
-            compare with a gallery.
+        dataloader: Loader, or its config, of the evaluated samples, the queries of a gallery.
         evaluator: Metrics, ours or mmengine's and mmaction2's (``AccMetric``).
         gallery_dataloader: The labelled set of neighbours and of the linear probe's training.
         group_pattern: Instead of a gallery: a regular expression with one group, searched in the
             paths; each group is the test set once, with all other groups as its gallery.
-        max_views: Views of a video per forward pass, where views are cut on the device; bounds the
-            device memory.
+        max_views: Views of a video per forward pass, which bound the device memory.
         precision: "float32", "bfloat16" or "float16".
         out: JSON file of results and provenance, relative to the work dir, and beside it the
             outcome of each video for paired tests (``results_outcomes.npz``); None for no files.
         dump: A .npz file of the scores or features of every video, relative to the work dir; those
             of the gallery are written to ``NAME_bank.npz``. None for no file.
-        selection_dataloader: The labelled set on which one of the attentive probes of a grid is
-            selected, by its top-1 accuracy, before the test. It should be neither trained on nor
-            tested; results.json says what it was and how many tested videos are in it.
+        selection_dataloader: The labelled set, neither trained on nor tested, on which one of the
+            attentive probes of a grid is selected by its top-1 accuracy before the test.
 
     Raises:
-        ValueError: no metric; both or neither of gallery and group pattern where a metric needs
-            one; a metric that cannot be computed from this model; a label that the classifier has
-            no output for; a gallery with other class folders than the queries; a grid of probes
-            without a selection set; an unknown precision.
+        ValueError: no metric, or one that cannot be computed from this model; both or neither of
+            gallery and group pattern where a metric needs one; labels and classes that do not fit
+            together; a grid of probes without a selection set; an unknown precision.
     """
 
     _stage = "test"
@@ -223,20 +171,18 @@ class MultiViewTestLoop(BaseLoop):
             classes = unwrap_model(runner.model).cls_head.num_classes
             check_dataset_labels(self.dataloader.dataset, classes)
         self.metrics = self._build_metrics(evaluator)
-        self.alterations = needed_alterations(self.metrics)
+        needed = (name for m in self.metrics for name in getattr(m, "alterations", ()))
+        self.alterations = tuple(dict.fromkeys(needed))
         if self.alterations:
             self.function = with_alterations(self.function, self.alterations)
         self.gallery_dataloader: DataLoader | None = None
         if needs_gallery(self.metrics):
-            self._check_gallery(gallery_dataloader, group_pattern)
-            if gallery_dataloader is not None:
-                self._build_gallery(dataloader, gallery_dataloader)
+            self._build_gallery(dataloader, gallery_dataloader, group_pattern)
         self.selection_dataloader = self._build_selection(selection_dataloader)
-        self.selection: Selection | None = None
-        self.group_pattern = group_pattern
-        self.precision = precision
-        self.out = out
-        self.dump = dump
+        #: Provenance of the selected probe, and the paths that it was selected on.
+        self.selection: tuple[dict[str, Any], set[str]] | None = None
+        self.group_pattern, self.precision = group_pattern, precision
+        self.out, self.dump = out, dump
 
     def _build_metrics(self, evaluator: Evaluator | dict | list) -> list[BaseMetric]:
         if not evaluator:
@@ -260,14 +206,22 @@ class MultiViewTestLoop(BaseLoop):
         self.evaluator = evaluator
         return evaluator.metrics
 
-    def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
+    def _build_gallery(
+        self, queries: Any, gallery: DataLoader | dict | None, group_pattern: str | None
+    ) -> None:
+        if self._stage == "val":
+            names = [type(metric).__name__ for metric in self.metrics if needs_gallery([metric])]
+            raise ValueError(
+                f"{', '.join(names)} of val_evaluator compares with a gallery, which validation "
+                "does not have: use an OnlineEvaluationHook with a gallery"
+            )
         if (gallery is None) == (group_pattern is None):
             raise ValueError(
                 "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a labelled "
                 "set) or group_pattern (leave one group of the test set out), and not both"
             )
-
-    def _build_gallery(self, queries: DataLoader | dict, gallery: DataLoader | dict) -> None:
+        if gallery is None:
+            return
         self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
         check_same_classes(self.dataloader.dataset, self.gallery_dataloader.dataset)
         differing = different_steps(queries, gallery)
@@ -280,8 +234,8 @@ class MultiViewTestLoop(BaseLoop):
 
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
         """The loader of the selection set; None where there is nothing to select."""
-        if open_grid(self.runner.model) is None:
-            return None
+        if self._stage == "val" or open_grid(self.runner.model) is None:
+            return None  # validation reports all probes
         if selection is None:
             raise ValueError(
                 "the classifier is a grid of probes: test_cfg.selection_dataloader names the "
@@ -294,27 +248,20 @@ class MultiViewTestLoop(BaseLoop):
         check_dataset_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
         return loader
 
-    def _select(self, loader: DataLoader) -> None:
-        """Select the probe that is tested, on all ranks."""
-        head = unwrap_model(self.runner.model).cls_head
-        # Scores of all probes side by side.
-        head.select(None)
-        rows = self._collect(loader, "selection")
-        self.selection = run_on_main_rank(lambda: select_point(rows, head.grid))
-        head.select(self.selection.index)
-        self.runner.logger.info(self.selection.text)
-
     def run(self) -> dict[str, float]:
-        """Compute the rows on all ranks and the metrics on rank 0; all ranks return them.
-
-        Raises:
-            RuntimeError, ValueError: see ``collect_rows`` and the metrics; raised on all ranks.
-        """
+        """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
         self.runner.call_hook(f"before_{self._stage}")
         self.runner.call_hook(f"before_{self._stage}_epoch")
         # Before the test, whose rows are those of the selected probe.
         if self.selection_dataloader is not None:
-            self._select(self.selection_dataloader)
+            head = unwrap_model(self.runner.model).cls_head
+            head.select(None)  # scores of all probes side by side
+            seen = self._collect(self.selection_dataloader, "selection")
+            found, text = run_on_main_rank(lambda: select_point(seen, head.grid))
+            found["data"] = describe_dataset(self.selection_dataloader.dataset, seen.num_views)
+            self.selection = found, set(seen.paths)
+            head.select(found["selected"]["index"])
+            self.runner.logger.info(text)
         rows = self._collect(self.dataloader, self._stage)
         gallery = None
         if self.gallery_dataloader is not None:
@@ -344,7 +291,13 @@ class MultiViewTestLoop(BaseLoop):
             rows = replace(rows, groups=groups)
             provenance |= {"group_pattern": self.group_pattern, "groups": names}
         if self.dump is not None:
-            self._dump(rows, gallery, provenance)
+            path = join(self.runner.work_dir, self.dump)
+            if self.kind == "detection":
+                raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
+            save = save_scores if self.kind == "recognition" else save_features
+            save(path, rows, provenance)
+            if gallery is not None:
+                save(path.removesuffix(".npz") + "_bank.npz", gallery, provenance)
         if needs_gallery(self.metrics):
             check_comparable(rows, gallery)
         if rows.num_views == 1:  # one-view metrics would repeat the others
@@ -384,8 +337,7 @@ class MultiViewTestLoop(BaseLoop):
         settings = metric_settings(self.metrics)
         if settings:
             described["protocols"] = settings
-        described["precision"] = self.precision
-        described["videos"] = len(rows)
+        described |= {"precision": self.precision, "videos": len(rows)}
         described["failures"] = len(rows.failures)
         if self.kind == "recognition":
             described["num_classes"] = rows.num_classes
@@ -395,52 +347,33 @@ class MultiViewTestLoop(BaseLoop):
             described["bank_videos"] = len(gallery)
             described["bank_failures"] = len(gallery.failures)
             described["bank"] = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
-        given = given_point(self.runner.model)
-        if self.selection is not None and self.selection_dataloader is not None:
-            found = self.selection.describe(rows)
-            if found["tested_videos"]:
+        head: Any = getattr(unwrap_model(self.runner.model), "cls_head", None)
+        grid = getattr(head, "grid", ())
+        if self.selection is not None:
+            found, paths = self.selection
+            tested = len(paths.intersection(rows.paths))
+            if tested:
                 self.runner.logger.warning(
-                    f"the probe was selected on {found['tested_videos']} of the {len(rows)} tested "
-                    "videos, so the result is too good: test_cfg.selection_dataloader takes other "
-                    "ones"
+                    f"the probe was selected on {tested} of the {len(rows)} tested videos, so the "
+                    "result is too good: test_cfg.selection_dataloader takes other ones"
                 )
-            data = self.selection_dataloader.dataset
-            found["data"] = describe_dataset(data, self.selection.num_views)
-            described["selection"] = found
-        elif given is not None:
-            described["selection"] = given
+            described["selection"] = {**found, "tested_videos": tested}
+        elif len(grid) > 1 and head.selected is not None:
+            point = _described(grid, head.selected)
+            described["selection"] = {"selected": point, "rule": "given by the config"}
         return described
-
-    def _dump(self, rows: Rows, gallery: Rows | None, provenance: dict[str, Any]) -> None:
-        assert self.dump is not None
-        path = join(self.runner.work_dir, self.dump)
-        if self.kind == "detection":
-            raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
-        save = save_scores if self.kind == "recognition" else save_features
-        save(path, rows, provenance)
-        if gallery is not None:
-            save(path.removesuffix(".npz") + "_bank.npz", gallery, provenance)
 
 
 @LOOPS.register_module()
 class MultiViewValLoop(MultiViewTestLoop):
     """Validate during training by the metrics of ``val_evaluator``.
 
-    The same code as :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot
-    be decoded are reported in the log and left out of the metrics. Of a grid of attentive probes
-    the metrics are those of the probe that is best on these samples, beside ``top1_<point>`` of
-    each.
-
-    Args:
-        runner: The runner.
-        dataloader: Loader, or its config, of the validation samples.
-        evaluator: Metrics.
-        max_views: Views of a video per forward pass.
-        precision: "float32", "bfloat16" or "float16".
-
-    Raises:
-        ValueError: as :class:`MultiViewTestLoop`; class folders other than those of the training
-            set; a metric that needs a gallery (``OnlineEvaluationHook`` computes those).
+    The same code and arguments as :class:`MultiViewTestLoop`, usually with one view per video.
+    Files that cannot be decoded are reported in the log and left out of the metrics. Of a grid of
+    attentive probes the metrics are those of the probe that is best on these samples, beside
+    ``top1_<point>`` of each. Raises ValueError: as :class:`MultiViewTestLoop`; class folders other
+    than those of the training set; a metric that needs a gallery (``OnlineEvaluationHook`` computes
+    those).
     """
 
     _stage = "val"
@@ -464,16 +397,6 @@ class MultiViewValLoop(MultiViewTestLoop):
                 ("the training has", "the validation has"),
             )
 
-    def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
-        return None  # all probes are validated
-
-    def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
-        names = [type(m).__name__ for m in self.metrics if needs_gallery([m])]
-        raise ValueError(
-            f"{', '.join(names)} of val_evaluator compares with a gallery, which validation does "
-            "not have: use an OnlineEvaluationHook with a gallery"
-        )
-
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         if rows.failures:
             self.runner.logger.warning(
@@ -482,11 +405,10 @@ class MultiViewValLoop(MultiViewTestLoop):
             )
         # Validation has one view: one-view metrics would repeat the others.
         rows, grid = replace(rows, central=None), open_grid(self.runner.model)
-        return compute_metrics(self.metrics, rows) if grid is None else self._of_grid(rows, grid)
-
-    def _of_grid(self, rows: Rows, grid: Sequence[Any]) -> dict[str, float]:
-        """The metrics of the probe that is best here, and the top-1 accuracy of each."""
-        selection = select_point(rows, grid)
-        self.runner.logger.info(selection.text)
-        best = point_rows(rows, selection.index, len(grid))
-        return compute_metrics(self.metrics, best) | selection.metrics
+        if grid is None:
+            return compute_metrics(self.metrics, rows)
+        found, text = select_point(rows, grid)
+        self.runner.logger.info(text)
+        best = point_rows(rows, found["selected"]["index"], len(grid))
+        accuracies = {f"top1_{point['name']}": point["top1"] for point in found["points"]}
+        return compute_metrics(self.metrics, best) | accuracies

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
 from sce_video.datasets.samplers import mix_seed
@@ -28,23 +27,14 @@ ViewFunction = Callable[[Tensor], Tensor]
 def view_chunks(
     video: dict[str, Any], device: torch.device | str, max_views: int
 ) -> Iterator[Tensor]:
-    """Yield the K x C views of a video in chunks of at most ``max_views``.
+    """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
     On a CPU a chunk is at most 24 MiB, or one view. The frames are copied to the device once; of
-    the views only one chunk is in memory.
+    the views only one chunk is in memory. A video has ``frames`` uint8 (F, H, W, 3), ``positions``
+    int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width), as
+    :class:`~sce_video.datasets.transforms.PackVideo` makes them.
 
-    Args:
-        video: ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2)
-            and ``crop_size`` (S, or height and width), as
-            :class:`~sce_video.datasets.transforms.PackVideo` makes them.
-        device: Device of the views.
-        max_views: 1 or more.
-
-    Yields:
-        uint8 (n, T, S, S, 3) in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
-
-    Raises:
-        ValueError: ``max_views`` below 1.
+    Views are uint8 (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")
@@ -56,8 +46,7 @@ def view_chunks(
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
-        for start, stop in parts:
-            yield cut_views(video, start, stop)
+        yield from (cut_views(video, start, stop) for start, stop in parts)
     else:
         yield from _cut_on_device(video, device, parts)
 
@@ -91,38 +80,25 @@ def rows_of_views(
 ) -> list[Tensor]:
     """The rows of all views of every video of a batch: N float32 tensors (views, C).
 
-    Args:
-        model: Its ``data_preprocessor`` normalises the views and names the device.
-        batch: A batch of :func:`sce_video.collate_views`, with ``videos`` (frames, from which views
-            are cut here) or with ``inputs`` (views already cut).
-        function: Maps views (n, 3, T, H, W) to rows (n, C).
-        max_views: Views of a video per forward pass, for a batch with ``videos``; a batch with
-            ``inputs`` takes one forward pass per view, for all videos together.
+    A batch of :func:`sce_video.collate_views` has ``videos`` (frames, from which views are cut
+    here, ``max_views`` of a video per forward pass) or ``inputs`` (views already cut; one forward
+    pass per view, for all videos together). The model's ``data_preprocessor`` normalises them.
     """
+    preprocessor = model.data_preprocessor
     if "videos" not in batch:
-        inputs = model.data_preprocessor(batch, False)["inputs"]
+        inputs = preprocessor(batch, False)["inputs"]
         if torch.is_tensor(inputs):  # a recogniser's (N, V, 3, T, H, W)
             inputs = inputs.unbind(dim=1)
         # One forward pass for the n-th view of all samples of the batch.
-        rows = torch.stack([function(view).float() for view in inputs], dim=1)
-        return list(rows)
-    preprocessor = model.data_preprocessor
-    return [
-        torch.cat(
-            [
-                function(preprocessor.normalise(chunk)).float()
-                for chunk in view_chunks(video, preprocessor.device, max_views)
-            ]
-        )
-        for video in batch["videos"]
-    ]
+        return list(torch.stack([function(view).float() for view in inputs], dim=1))
+    rows = []
+    for video in batch["videos"]:
+        chunks = view_chunks(video, preprocessor.device, max_views)
+        rows.append(torch.cat([function(preprocessor.normalise(c)).float() for c in chunks]))
+    return rows
 
 
-PRECISIONS = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+_PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 def row_function(
@@ -130,21 +106,13 @@ def row_function(
 ) -> tuple[str, RowFunction]:
     """The kind of rows that a model gives, and the function that computes them.
 
-    Args:
-        model: "detection" with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
-            "representation".
-        max_views: Views of a video per forward pass; bounds the device memory.
-        precision: "float32", "bfloat16" or "float16"; the last two run the network in autocast.
-
-    Returns:
-        The kind, and the function.
-
-    Raises:
-        ValueError: an unknown precision.
+    "detection" is that of a model with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
+    "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
+    video per forward pass bound the device memory. Raises ValueError: an unknown precision.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}: {precision!r}")
-    dtype = PRECISIONS[precision]
+    if precision not in _PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}: {precision!r}")
+    dtype: torch.dtype = getattr(torch, precision)
     inner = unwrap_model(model)
     if hasattr(inner, "roi_head"):
         return "detection", box_scores(dtype)
@@ -154,12 +122,7 @@ def row_function(
 
 
 def mean_representation(max_views: int = 30, dtype: torch.dtype = torch.float32) -> RowFunction:
-    """A row function: the mean representation h over all views of each video.
-
-    Args:
-        max_views: Views of a video per forward pass.
-        dtype: The network runs in autocast unless this is float32.
-    """
+    """A row function: the mean representation h over all views of each video."""
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
         def represent(view: Tensor) -> Tensor:
@@ -180,10 +143,6 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
     A row is the mean of the softmax vectors of all views (not the softmax of the mean logits);
     ``central`` is the softmax vector of the central view. Where G classifiers give logits
     (N, G, K), a row holds their softmax vectors one after the other, (G * K,).
-
-    Args:
-        max_views: Views of a video per forward pass.
-        dtype: The network runs in autocast unless this is float32; the softmax is in float32.
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
@@ -205,11 +164,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
 
 
 def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
-    """A row function: the action scores of the boxes of every key frame.
-
-    Args:
-        dtype: The network runs in autocast unless this is float32.
-    """
+    """A row function: the action scores of the boxes of every key frame."""
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
         counts = [len(boxes) for boxes in batch["boxes"]]
@@ -240,19 +195,9 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
     """Indices of the frames of a clip in the order in which the altered clip shows them.
 
     A shuffled clip has an order drawn uniformly from all but the original one. It depends on the
-    arguments alone, so on no batch, rank or number of workers.
-
-    Args:
-        alteration: One of :data:`ALTERATIONS`.
-        num_frames: T, at least 2.
-        seed: Seed of the sample.
-        clip: Number of the clip in the sample; each has an order of its own.
-
-    Returns:
-        (T,) int64.
-
-    Raises:
-        ValueError: a clip of one frame, an unknown alteration.
+    arguments alone, the seed of the sample and the number of the clip in it, so on no batch, rank
+    or number of workers. Returns (T,) int64. Raises ValueError: a clip of one frame, an unknown
+    alteration.
     """
     check_alterations((alteration,))
     if num_frames < 2:
@@ -274,22 +219,11 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
     return order
 
 
-def needed_alterations(metrics: Iterable[BaseMetric]) -> tuple[str, ...]:
-    """The alterations that metrics need (``alterations`` of each), each once."""
-    return tuple(
-        dict.fromkeys(name for metric in metrics for name in getattr(metric, "alterations", ()))
-    )
-
-
 def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
     """A batch of :func:`sce_video.collate_views` whose clips show their frames in another order.
 
     Of samples with ``videos`` only the positions of the frames change, no frame is copied. The
-    order of clip k of a sample is that of the sample's seed and k, see
-    :func:`~sce_video.evaluation.multi_view.frame_order`.
-
-    Raises:
-        ValueError: clips of one frame.
+    order of clip k of a sample is that of the sample's seed and k, see :func:`frame_order`.
     """
     seeds = [int(seed) for seed in batch["seed"]]
     if "videos" in batch:
@@ -311,12 +245,7 @@ def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
 def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFunction:
     """A row function whose rows are those of the unaltered and of all altered clips, side by side.
 
-    Args:
-        function: Rows (n, C) of a batch, one for each sample.
-        alterations: A of them.
-
-    Returns:
-        A function whose rows are (n, (1 + A) * C); :func:`split_alterations` takes them apart.
+    Of rows (n, C) and A alterations (n, (1 + A) * C); :func:`split_alterations` takes them apart.
     """
 
     def joined(model: Any, batch: dict[str, Any]) -> BatchRows:

@@ -19,7 +19,7 @@ from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.train_loop import outliving_workers
 from sce_video.evaluation.features import extract_features
-from sce_video.evaluation.functional.accuracy import group_ids
+from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics
 from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled
 from sce_video.registry import HOOKS, METRICS
@@ -34,11 +34,10 @@ _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
 class OnlineEvaluationHook(Hook):
     r"""Metrics of the online encoder's features every few epochs: kNN accuracy, collapse metrics.
 
-    Embeds a labelled set, which need not be the training set, in eval mode. The metrics are by
-    default ``knn_top1`` and ``knn_top5`` (0 to 1), ``feature_std`` (0 when collapsed, about 1 when
-    well spread) and ``effective_rank``. They go to the log, to the visualizer's backends
-    (TensorBoard) under ``evaluation/``, and to a JSON-lines file. Training is not affected: random
-    states, BN statistics and the mode of every module are restored. ::
+    Embeds a labelled set, which need not be the training set, in eval mode, split over the ranks.
+    The metrics go to the log, to the visualizer's backends (TensorBoard) under ``evaluation/``, and
+    to a JSON-lines file. Training is not affected: random states, BN statistics and the mode of
+    every module are restored. ::
 
         custom_hooks = [dict(
             type="OnlineEvaluationHook", interval=5,
@@ -47,26 +46,17 @@ class OnlineEvaluationHook(Hook):
             metrics=[dict(type="KNN", k=20), dict(type="FeatureStatistics")],
         )]
 
-    Without ``queries`` each video of the gallery is compared with all others; with
-    ``group_pattern`` only with those of other groups (``r"person(\d+)"``).
-
-    The videos are split over the ranks; rank 0 computes and writes the metrics.
-
     Args:
-        gallery: Loader, or its config, of the labelled set that neighbours are taken from. The
-            config may leave out the sampler and the collate function.
-        queries: Loader, or its config, of the evaluated set.
-        group_pattern: A regular expression with one group, searched in the paths.
-        metrics: Configs of metrics of features; None for kNN with 20 neighbours and the collapse
-            metrics.
+        gallery: Loader, or its config, of the labelled set that neighbours are taken from.
+        queries: Loader, or its config, of the evaluated set; without it each video of the gallery
+            is compared with all others.
+        group_pattern: A regular expression with one group, searched in the paths
+            (``r"person(\d+)"``): a video is compared with those of other groups only.
+        metrics: Configs of metrics of features; None for kNN and the collapse metrics.
         interval: Epochs between two evaluations; the last epoch is always evaluated.
         out: JSON-lines file, relative to the work dir. A resumed run keeps the lines up to the
             epoch at which it resumes; a new run renames an older file.
         evaluate_at_start: Also evaluate the untrained network, as epoch 0.
-
-    Raises:
-        ValueError: both ``queries`` and ``group_pattern``, ``interval < 1``, a metric that is not
-            computed from features, unlabelled videos.
     """
 
     priority = "LOW"
@@ -87,9 +77,7 @@ class OnlineEvaluationHook(Hook):
             )
         if interval < 1:
             raise ValueError(f"interval is in epochs and must be at least 1, got {interval}")
-        self.gallery = gallery
-        self.queries = queries
-        self.group_pattern = group_pattern
+        self.gallery, self.queries, self.group_pattern = gallery, queries, group_pattern
         self.metrics = [METRICS.build(dict(metric)) for metric in metrics or _METRICS]
         for metric in self.metrics:
             kinds = metric.kinds if isinstance(metric, RowMetric) else ()
@@ -98,9 +86,7 @@ class OnlineEvaluationHook(Hook):
                     f"online evaluation computes metrics of features, {type(metric).__name__} is "
                     f"a metric of {' and '.join(kinds)}"
                 )
-        self.interval = interval
-        self.out = out
-        self.evaluate_at_start = evaluate_at_start
+        self.interval, self.out, self.evaluate_at_start = interval, out, evaluate_at_start
 
     def before_train(self, runner: Runner) -> None:
         """Build the loaders, prepare the file, evaluate the untrained network."""
@@ -126,29 +112,26 @@ class OnlineEvaluationHook(Hook):
         # A training with this hook stays bit-identical to one without.
         states = random_states()
         try:
-            queries = self._extract(runner, self.gallery)
-            gallery = None
-            if self.queries is not None:
-                queries, gallery = self._extract(runner, self.queries), queries
+            parts = []
+            for dataloader in (self.gallery, self.queries):
+                if not isinstance(dataloader, DataLoader):  # before_train built those there are
+                    continue
+                # Workers that Ctrl-C ends would end the training before its checkpoint.
+                with outliving_workers(dataloader):
+                    parts.append(extract_features(runner.model, dataloader))
         finally:
             set_random_states(states)
 
         def evaluate() -> None:
             record: dict[str, Any] = {"epoch": epoch, "iter": runner.iter}
             place_metrics(self.metrics, runner.model, runner.work_dir)
-            record |= self._compute(queries, gallery)
-            failures = {*queries.failures, *(gallery.failures if gallery is not None else [])}
-            record |= {"videos": len(queries), "failures": len(failures)}
+            record |= self._compute(parts[-1], parts[0] if len(parts) > 1 else None)
+            failures = {failure for rows in parts for failure in rows.failures}
+            record |= {"videos": len(parts[-1]), "failures": len(failures)}
             record["seconds"] = round(time.monotonic() - started, 3)
             self._report(runner, record)
 
         run_on_main_rank(evaluate)
-
-    def _extract(self, runner: Runner, dataloader: DataLoader | dict) -> Rows:
-        assert isinstance(dataloader, DataLoader)  # built by before_train
-        # Workers that Ctrl-C ends would end the training before its checkpoint.
-        with outliving_workers(dataloader):
-            return extract_features(runner.model, dataloader)
 
     def _compute(self, queries: Rows, gallery: Rows | None) -> dict[str, float | str]:
         """The metrics, or an ``error`` instead if the network has diverged."""
@@ -165,11 +148,8 @@ class OnlineEvaluationHook(Hook):
         return dict(compute_metrics(self.metrics, queries, gallery))
 
     def _report(self, runner: Runner, record: dict[str, Any]) -> None:
-        shown = ", ".join(
-            f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in record.items()
-        )
-        runner.logger.info(f"online evaluation: {shown}")
+        shown = (f"{n} {v:.4f}" if isinstance(v, float) else f"{n} {v}" for n, v in record.items())
+        runner.logger.info(f"online evaluation: {', '.join(shown)}")
         others = ("epoch", "iter", "videos", "failures", "seconds", "error")
         scalars = {f"evaluation/{name}": v for name, v in record.items() if name not in others}
         if scalars:

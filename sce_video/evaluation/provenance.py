@@ -10,9 +10,14 @@ from typing import Any
 import torch
 from mmengine.runner import Runner
 
-from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
+from sce_video.engine.checkpoint import (
+    describe_checkpoint_file,
+    describe_network,
+    describe_samples,
+    file_sha256,
+    selected_on,
+)
 from sce_video.engine.config.snapshot import resolved_config
-from sce_video.engine.training_record import describe_network, describe_samples, selected_on
 from sce_video.published.sets import TRANSFER
 from sce_video.version import __version__
 
@@ -31,15 +36,17 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
     pretraining, and ``benchmark_problems`` what is unknown of it. ``resolved_config`` is that of
     the test; those of the trainings are in ``checkpoint``. ``chosen_on_test``, of a checkpoint that
-    a validation metric selected, says whether that was on the tested data.
-
-    Args:
-        runner: Its config may name what it reproduces: ``benchmark`` and ``split``.
-        dataset: The evaluated data set.
-        num_views: Views of a video.
-        kind: "recognition", "representation", "detection" or "features".
+    a validation metric selected, says whether that was on the tested data. ``kind`` is
+    "recognition", "representation", "detection" or "features".
     """
-    checkpoint = describe_checkpoint(runner)
+    path = runner.cfg.get("load_from")
+    checkpoint: dict[str, Any] = {"path": None}
+    if runner.iter > 0:
+        checkpoint["source"] = f"trained in this run, {runner.iter} iterations"
+    elif path is None:
+        checkpoint["source"] = f"random initialisation, seed {runner.seed}"
+    else:
+        checkpoint = describe_checkpoint_file(path)
     benchmark = runner.cfg.get("benchmark")
     problems: dict[str, str] = {}
     if benchmark is not None:
@@ -76,61 +83,35 @@ def stated_benchmark(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The benchmark of a recipe with what the checkpoint's recipe names of the pretraining.
 
-    Args:
-        benchmark: Of the recipe of the evaluation.
-        checkpoint: Provenance of the evaluated weights (:func:`describe_checkpoint`).
-
-    Returns:
-        The benchmark, in which ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are
-        those of the pretraining: None if not pretrained, "unknown" if it has no record. And the
-        reason for each entry that is unknown.
+    Its ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are None if not pretrained,
+    "unknown" if the pretraining has no record; the second dict has the reason for each of these.
     """
     file = str(checkpoint.get("path") or checkpoint.get("source") or "the file")
     random = checkpoint.get("path") is None and file.startswith("random")
+    # Features are those of the pretraining itself; a classifier was finetuned from it.
     is_origin = benchmark.get("protocol") in ("retrieval", "pretraining", *TRANSFER)
     origin = checkpoint if is_origin else checkpoint.get("pretrained")
     if random or origin == "random":
         return {**benchmark, **dict.fromkeys(_OF_PRETRAINING)}, {}
-    reason = None
-    if not isinstance(origin, dict):
-        reason, origin = f"{file} does not state what its training started from", {}
-    elif not isinstance(origin.get("training"), dict):
+    reason = f"{file} does not state what its training started from"
+    if isinstance(origin, dict):
         source = origin.get("path") or origin.get("source") or "the file"
         reason = f"{source} has no record of its training (converted, or of other code)"
-    if reason is not None:
+    if not isinstance(origin, dict) or not isinstance(origin.get("training"), dict):
         known = dict.fromkeys(_OF_PRETRAINING, UNKNOWN)
         return {**benchmark, **known}, dict.fromkeys(_OF_PRETRAINING, reason)
     declared = origin.get("benchmark")
     declared = declared if isinstance(declared, dict) else {}
-    names = (
-        str(declared.get("dataset", UNKNOWN)),
-        str(declared.get("pretraining", declared.get("protocol", UNKNOWN))),
-        origin.get("epoch", UNKNOWN),
-    )
+    data = str(declared.get("dataset", UNKNOWN))
+    method = str(declared.get("pretraining", declared.get("protocol", UNKNOWN)))
+    names = data, method, origin.get("epoch", UNKNOWN)
     return {**benchmark, **dict(zip(_OF_PRETRAINING, names, strict=True))}, {}
-
-
-def describe_checkpoint(runner: Runner) -> dict[str, Any]:
-    """Provenance of the weights of the model, as plain data.
-
-    For ``load_from`` see :func:`~sce_video.engine.checkpoint.describe_checkpoint_file`; without it
-    ``path`` is None and ``source`` names the training or the seed of the initialisation.
-    """
-    if runner.iter > 0:
-        return {"path": None, "source": f"trained in this run, {runner.iter} iterations"}
-    path = runner.cfg.get("load_from")
-    if path is None:
-        return {"path": None, "source": f"random initialisation, seed {runner.seed}"}
-    return describe_checkpoint_file(path)
 
 
 def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
     """Samples and classes, clips x crops, pipeline and decoder with its version, as plain data.
 
-    Args:
-        dataset: A :class:`~sce_video.datasets.VideoDataset`, or another data set; attributes that
-            it does not have are left out.
-        num_views: Views of a video.
+    Attributes that the data set does not have are left out.
     """
     described: dict[str, Any] = {**describe_samples(dataset), "views": num_views}
     if "classes" not in described and (classes := _folders_of_classes(dataset)):
@@ -138,7 +119,11 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
     if "ann_file" in described:
         described["ann_sha256"] = file_sha256(dataset.ann_file)
     transforms = getattr(dataset, "pipeline", ())
-    described["pipeline"] = [{"type": type(t).__name__, **_plain_attributes(t)} for t in transforms]
+    described["pipeline"] = [
+        {"type": type(step).__name__}
+        | {name: v for name, v in vars(step).items() if name[:1] != "_" and _is_plain(v)}
+        for step in transforms
+    ]
     for transform in transforms:
         if hasattr(transform, "num_clips"):
             described["clips"] = transform.num_clips
@@ -147,9 +132,19 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
             described["crop_size"] = transform.crop_size
             described["crops"] = transform.num_crops
         if hasattr(transform, "backend"):
-            described["decoder"] = transform.backend
-            described["decoder_version"] = _decoder_version(transform.backend)
+            backend, versions = transform.backend, []
+            # Of a backend of other code the versions of all installed decoders.
+            for name in (backend,) if backend in _DECODERS else _DECODERS:
+                with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                    versions.append(f"{name} {importlib.metadata.version(name)}")
+            described["decoder"], described["decoder_version"] = backend, ", ".join(versions)
     return described
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, a string, None or a list of them."""
+    values = value if isinstance(value, list | tuple) else (value,)
+    return all(isinstance(one, bool | int | float | str | None) for one in values)
 
 
 def _folders_of_classes(dataset: Any) -> list[str] | None:
@@ -164,26 +159,3 @@ def _folders_of_classes(dataset: Any) -> list[str] | None:
             return None
     names = [folders[label] for label in sorted(folders)]
     return names if all(names) and len(set(names)) == len(names) else None
-
-
-def _plain_attributes(thing: Any) -> dict[str, Any]:
-    """Public attributes that are numbers, strings or lists of them."""
-    plain = (bool, int, float, str, type(None))
-    return {
-        name: value
-        for name, value in vars(thing).items()
-        if not name.startswith("_")
-        and (
-            isinstance(value, plain)
-            or (isinstance(value, list | tuple) and all(isinstance(v, plain) for v in value))
-        )
-    }
-
-
-def _decoder_version(backend: str) -> str:
-    """``av 18.1.0``; for a backend of other code, versions of all installed decoders."""
-    versions = []
-    for name in _DECODERS if backend not in _DECODERS else (backend,):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-    return ", ".join(versions)

@@ -2,14 +2,13 @@
 
 Where videos have classes, the measure is kNN accuracy: each clip is classified by the clips of all
 other videos. Without classes it is retrieval: is the nearest of all other clips one of the same
-video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885), which needs
-no labels either.
+video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885).
 
 A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
 above 0. It is *no better* where it does not and the difference is below 5 points; without classes
 the effective rank must not be a tenth higher, too, since random weights often find the other clip
-of a scene by its colours. Everything else is undecided: few videos, a difference within chance that
-may be a real one, or classes or scenes that random weights tell apart nearly always.
+of a scene by its colours. Everything else is undecided: few videos, a difference within chance, or
+classes or scenes that random weights tell apart nearly always.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
+from sce_video.evaluation.functional.neighbours import knn_scores, rank
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
@@ -40,15 +39,12 @@ _K = 20
 def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str, float]:
     """Scores of networks on the same videos, and intervals of the differences, as numbers of a row.
 
-    Args:
-        features: (N, K, C) of K clips of N videos, of the ``trained`` network and those of
-            :data:`OTHERS`.
-        labels: (N,) classes of the videos, -1 for none.
+    Features (N, K, C) of K clips of N videos are those of the ``trained`` network and of
+    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none.
 
-    Returns:
-        ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
-        with ``_random`` and ``_start``, and ``gain_``, ``low_`` and ``high_`` of each: the
-        difference and the ends of its interval.
+    A row has ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
+    with ``_random`` and ``_start``; and ``gain_``, ``low_`` and ``high_`` of each: the difference
+    and the ends of its interval.
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
@@ -63,16 +59,12 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
         row[f"rank{suffix}"] = float(effective_rank(flat))
         if labelled:  # do the clips of other videos vote for a clip's class?
             classes_of = labels.repeat_interleave(clips)
-            scores = knn_scores(
-                flat, flat, classes_of, k=_K, query_groups=videos, gallery_groups=videos
-            )
+            scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
         elif clips > 1:  # is the nearest other clip one of the same video?
             rows = torch.arange(len(videos))
-            found = retrieval_hits(
-                flat, flat, videos, videos, ks=(1,), query_groups=rows, gallery_groups=rows
-            )
-            hits[name] = found[:, 0].double()
+            found = rank(flat, flat, videos, videos, k=1, groups=(rows, rows))
+            hits[name] = found.hits[:, 0].double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
     for name in hits.keys() - {"trained"}:
@@ -122,17 +114,14 @@ def sentences(row: Mapping[str, Any]) -> Iterator[str]:
         if measure is None:
             yield f"{row['videos']} videos beside {words}: {ranks}"
             continue
-        found = {
-            BETTER: f"better than {words}",
-            NO_BETTER: f"no better than {words}",
-            UNDECIDED: f"not decided against {words}",
-        }[verdict(row, other)]
+        found = {BETTER: "better than", NO_BETTER: "no better than"}
+        judged = f"{found.get(verdict(row, other), 'not decided against')} {words}"
         ends = ""
         if f"low_{other}" in row:
             low, high = (100 * row[f"{end}_{other}"] for end in ("low", "high"))
             ends = f", 95 % interval {low:.1f} to {high:.1f}"
         yield (
-            f"{found}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
+            f"{judged}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
             f"{100 * row[f'{measure}_{other}']:.1f} % ({row['videos']} videos, difference "
             f"{100 * row[f'gain_{other}']:.1f} points{ends}), {ranks}"
         )

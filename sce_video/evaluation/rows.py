@@ -1,4 +1,10 @@
-"""The rows that metrics are computed from, one per sample: from a data set, on all ranks."""
+"""The rows that metrics are computed from, one per sample: from a data set, on all ranks.
+
+The way from videos to rows: a loader gives batches (:func:`build_eval_dataloader`), a row function
+(``multi_view.py``) gives the rows of a batch, these are joined in whatever order and number they
+come from ranks, processes and padding samplers (:class:`PartialRows`), and :func:`complete` puts
+them into the order of the data set and checks that none is missing.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +42,8 @@ class Rows:
         counts: (N,) int64, number of rows of ``values`` of each sample; None where each has one.
         groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
         columns: Further data of the samples from the data set: name to N entries.
-        altered: Values of altered clips of the same samples, see
-            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`: alteration to a matrix of the
-            shape of ``values``.
-
-    Raises:
-        ValueError: ``values`` is no matrix, or lengths differ.
+        altered: Values of the same samples by alteration of their clips, see
+            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`; of the shape of ``values``.
     """
 
     values: Tensor
@@ -58,8 +60,9 @@ class Rows:
     altered: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.values.ndim != 2:
-            raise ValueError(f"{self.name} must be (N, C), got shape {tuple(self.values.shape)}")
+        shape = tuple(self.values.shape)
+        if len(shape) != 2:
+            raise ValueError(f"{self.name} must be (N, C), got shape {shape}")
         count = len(self.values) if self.counts is None else len(self.counts)
         columns: dict[str, Any] = {
             "labels": self.labels,
@@ -71,7 +74,6 @@ class Rows:
         wrong = [f"{len(one)} {name}" for name, one in columns.items() if len(one) != count]
         if wrong:
             raise ValueError(f"{self.name}: {count} rows do not match {', '.join(wrong)}")
-        shape = tuple(self.values.shape)
         if self.central is not None and tuple(self.central.shape) != shape:
             raise ValueError(
                 f"{self.name} of shape {shape} do not match values of the central view of shape "
@@ -94,13 +96,10 @@ class Rows:
 
     @property
     def features(self) -> Tensor:
-        """``values``, for rows of features."""
+        """``values``, for rows of features; ``scores`` for those of class probabilities."""
         return self.values
 
-    @property
-    def scores(self) -> Tensor:
-        """``values``, for rows of class probabilities."""
-        return self.values
+    scores = features
 
     @property
     def num_classes(self) -> int:
@@ -108,11 +107,7 @@ class Rows:
         return self.values.shape[1]
 
     def subset(self, keep: Tensor) -> Rows:
-        """The samples selected by ``keep``: a bool mask (N,) or indices.
-
-        Raises:
-            ValueError: samples have several rows each (``counts``).
-        """
+        """The samples selected by ``keep``: a bool mask (N,) or indices."""
         if self.counts is not None:
             raise ValueError("subset needs one row per sample, these have several (counts)")
         # A mask and indices select alike from a range.
@@ -134,10 +129,7 @@ class Rows:
 def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
     """Raise ValueError naming file and video unless there are videos and all have a label.
 
-    Args:
-        rows: The rows.
-        purpose: Names what needs the labels in messages: "retrieval".
-        name: Name of the rows in messages if they were not read from a file.
+    ``purpose`` names what needs the labels ("retrieval"), ``name`` rows that are of no file.
     """
     name = rows.source or name or "the feature set"
     if len(rows) == 0:
@@ -163,14 +155,7 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
 
 
 class BatchRows(NamedTuple):
-    """Rows of the samples of one batch, on the CPU.
-
-    Attributes:
-        values: (n, C) float32; with ``counts`` (sum of counts, C).
-        num_views: Views (clips x crops) of a sample.
-        central: (n, C) float32 of the central view alone; None if not kept.
-        counts: Number of rows of each sample; None where each sample has one row.
-    """
+    """Rows of the samples of one batch, on the CPU, as of :class:`Rows`; ``counts`` is a list."""
 
     values: Tensor
     num_views: int
@@ -186,14 +171,8 @@ RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
 class PartialRows:
     """Rows of some batches, in the order in which they were computed.
 
-    Attributes:
-        values: Matrices (n, C) float32, one per batch.
-        central: Matrices (n, C) for the central view alone; empty if not kept.
-        counts: Number of rows of each sample; None where each sample has one row.
-        labels: Label of each sample.
-        indices: Index of each sample in the data set.
-        failures: Files that could not be decoded, with the error.
-        num_views: Views (clips x crops) of a sample.
+    ``values`` and ``central`` are matrices (n, C) float32, one per batch; ``counts``, labels and
+    indices are those of the samples, as of :class:`Rows`.
     """
 
     values: list[Tensor] = field(default_factory=list)
@@ -217,12 +196,9 @@ class PartialRows:
 
 
 def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
-    """The rows of one batch of :func:`sce_video.collate_views`.
+    """The rows of a batch of :func:`sce_video.collate_views`, by a model as of :data:`RowFunction`.
 
-    Args:
-        model: In eval mode, without a wrapper.
-        batch: Samples that could not be decoded are in its ``failures`` alone.
-        function: See :data:`RowFunction`.
+    Samples that could not be decoded are in the ``failures`` of the batch alone.
     """
     part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
     if len(batch["index"]) > 0:  # else all samples of the batch were skipped
@@ -236,19 +212,17 @@ def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> P
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[Any]:
-    """Context in eval mode without gradients; restores the mode of every module afterwards.
+    """Context in eval mode without gradients; yields the module inside a wrapper.
 
-    The mode is restored module by module, since a frozen layer may be in eval mode while the rest
-    of the network is in training mode. Yields the module inside a DistributedDataParallel wrapper:
-    an evaluation forward communicates with no other rank, and ranks may differ in their number of
-    batches.
+    Inside a DistributedDataParallel wrapper an evaluation forward communicates with no other rank,
+    and ranks may differ in their number of batches.
     """
+    # Module by module: a frozen layer may be in eval mode while the rest is in training mode.
     modes = [(module, module.training) for module in model.modules()]
-    inner = unwrap_model(model)
     model.eval()
     try:
         with torch.no_grad():
-            yield inner
+            yield unwrap_model(model)
     finally:
         for module, training in modes:
             module.training = training
@@ -258,31 +232,19 @@ def collect_rows(
     model: nn.Module,
     dataloader: DataLoader,
     function: RowFunction,
-    device: torch.device | str | None = None,
     progress: Progress | None = None,
 ) -> Rows:
-    """The rows of a whole data set, computed in eval mode.
+    """The rows of a whole data set, in its order, computed in eval mode.
 
     Each rank processes the samples that its sampler gives it; every rank returns the rows of the
     whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
-
-    Args:
-        model: Bare or wrapped; its train or eval mode is restored.
-        dataloader: Gives batches as made by :func:`sce_video.collate_views`.
-        function: See :data:`RowFunction`.
-        device: The model is moved there first; None leaves it where it is.
-        progress: Over the samples of all ranks.
-
-    Returns:
-        Rows in the order of the data set.
+    The model is bare or wrapped, and keeps its modes; the loader gives batches as made by
+    :func:`sce_video.collate_views`; ``progress`` is over the samples of all ranks.
 
     Raises:
         RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
             failure was reported, for example because the sampler or loader drops the last ones.
-        ValueError: the data set is empty.
     """
-    if device is not None:
-        model.to(device)
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the data set to evaluate is empty")
     own, ranks = PartialRows(), get_world_size()
@@ -298,23 +260,17 @@ def collect_rows(
                 progress.advance(ranks * len(part.failures), min(count, left))
         if progress is not None:
             progress.finish()
-    return complete(_gather(own), dataloader.dataset)
+    if ranks > 1:
+        merged = PartialRows()
+        # Small things as pickled objects, values as tensors.
+        for part in all_gather_object(replace(own, values=[], central=[])):
+            merged.add(part)
+        own = replace(merged, values=_gather(own.values), central=_gather(own.central))
+    return complete(own, dataloader.dataset)
 
 
-def _gather(own: PartialRows) -> PartialRows:
-    """The rows of all ranks, concatenated in rank order, on every rank."""
-    if get_world_size() == 1:
-        return own
-    merged = PartialRows()
-    # Small things as pickled objects, values as tensors.
-    for part in all_gather_object(replace(own, values=[], central=[])):
-        merged.add(part)
-    merged.values, merged.central = _gather_matrix(own.values), _gather_matrix(own.central)
-    return merged
-
-
-def _gather_matrix(parts: list[Tensor]) -> list[Tensor]:
-    """The rows of all ranks, one matrix (n, C) per rank that has rows."""
+def _gather(parts: list[Tensor]) -> list[Tensor]:
+    """The rows of all ranks, in rank order, one matrix (n, C) per rank that has rows."""
     own = torch.cat(parts) if parts else torch.empty(0, 0)
     shapes = all_gather_object(tuple(own.shape))
     rows, width = (max(shape[i] for shape in shapes) for i in (0, 1))
@@ -328,10 +284,8 @@ def _gather_matrix(parts: list[Tensor]) -> list[Tensor]:
 def complete(partial: PartialRows, dataset: Any) -> Rows:
     """Rows sorted by index without repeated samples, after a check that no sample is missing.
 
-    Args:
-        partial: Rows in any order; of a repeated index the first is kept. Without ``values`` the
-            rows have size 0.
-        dataset: Its length and, where it has them, its ``path`` and ``row_columns``.
+    Of a repeated index the first is kept; without ``values`` the rows have size 0. The data set
+    gives its length and, where it has them, its ``path`` and ``row_columns``.
 
     Raises:
         RuntimeError: some samples have no row and were not reported as unreadable.
@@ -342,7 +296,16 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
         first.setdefault(index, slot)
     indices = sorted(first)
     failures = list(dict.fromkeys(partial.failures))
-    _check_complete(indices, failures, dataset)
+    missing = sorted(set(range(len(dataset))) - set(indices))
+    unreadable = {path for path, _ in failures}
+    lost = len(missing) - len(unreadable)
+    if hasattr(dataset, "path"):  # one unreadable file may hold several samples
+        lost = sum(str(dataset.path(i)) not in unreadable for i in missing)
+    if lost > 0 or not indices:
+        raise RuntimeError(
+            f"{len(indices)} of {len(dataset)} videos were evaluated and {len(failures)} reported "
+            "as unreadable: the rest is missing. Is drop_last set, or does the sampler skip some?"
+        )
     order = torch.tensor([first[i] for i in indices], dtype=torch.long)
     counts, slots = None, order
     if partial.counts is not None:
@@ -365,41 +328,19 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     )
 
 
-def _check_complete(indices: list[int], failures: list[tuple[str, str]], dataset: Any) -> None:
-    missing = sorted(set(range(len(dataset))) - set(indices))
-    unreadable = {path for path, _ in failures}
-    if hasattr(dataset, "path"):  # one unreadable file may hold several samples
-        lost = sum(str(dataset.path(i)) not in unreadable for i in missing)
-    else:
-        lost = len(missing) - len(unreadable)
-    if lost > 0 or not indices:
-        raise RuntimeError(
-            f"{len(indices)} of {len(dataset)} videos were evaluated and {len(failures)} reported "
-            "as unreadable: the rest is missing. Is drop_last set, or does the sampler skip some?"
-        )
-
-
 def sample_paths(dataset: Any, indices: list[int]) -> list[str]:
     """``dataset.path(i)`` of the samples, or ``#i`` if the data set has no such method."""
-    if hasattr(dataset, "path"):
-        return [str(dataset.path(i)) for i in indices]
-    return [f"#{i}" for i in indices]
+    return [str(dataset.path(i)) if hasattr(dataset, "path") else f"#{i}" for i in indices]
 
 
 def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> DataLoader:
-    """A loader that gives every video once, in order, split over all ranks.
+    """A loader, of a config or built, that gives every video once, in order, split over all ranks.
 
-    Defaults for what the config leaves out: the sampler
-    ``dict(type="DefaultSampler", shuffle=False, round_up=False)``, which repeats no sample and may
-    give a rank no video at all; the collate function ``sce_video.collate_views``; and
-    ``on_error="raise"`` for a :class:`~sce_video.datasets.VideoDataset`.
-
-    Args:
-        cfg: A dataloader config as for mmengine's Runner, or a built loader, which is returned.
-        seed: Seed of the sampler and the workers.
-
-    Raises:
-        ValueError: the data set would replace unreadable files by other videos.
+    Defaults for what the config leaves out: the sampler ``dict(type="DefaultSampler",
+    shuffle=False, round_up=False)``, which repeats no sample and may give a rank no video at all;
+    the collate function ``sce_video.collate_views``; and ``on_error="raise"`` for a
+    :class:`~sce_video.datasets.VideoDataset`. Raises ValueError: the data set would replace
+    unreadable files by other videos.
     """
     if isinstance(cfg, DataLoader):
         return cfg
@@ -419,22 +360,3 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
             )
         dataset.on_error = "raise"
     return loader
-
-
-def different_steps(first: Any, second: Any) -> list[str]:
-    """Messages that name the steps in which the pipelines of two loader configs differ.
-
-    Empty if they are equal or if one of the loaders is built already.
-    """
-    pipelines = []
-    for loader in (first, second):
-        dataset = loader.get("dataset") if isinstance(loader, dict) else None
-        pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
-        if pipeline is None:
-            return []
-        pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
-    return [
-        f"step {number}: {one} and {other}"
-        for number, (one, other) in enumerate(itertools.zip_longest(*pipelines))
-        if one != other
-    ]

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
-from sce_video.evaluation.features import (
-    as_integers,
-    as_matrix,
-    as_strings,
-    read_failures,
-    read_npz,
-    write_npz,
-)
-from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.metrics.base import RowMetric
+from sce_video.evaluation.features import read_rows, sample_columns, write_npz
 from sce_video.evaluation.rows import Rows
 
 #: Largest difference from 1 of the sum of a video's probabilities (allows half precision).
@@ -30,30 +19,15 @@ _SUM_TOLERANCE = 1e-2
 def save_scores(path: str | Path, scores: Rows, provenance: dict | None = None) -> None:
     """Write ``scores, one_view_scores, labels, indices, paths, protocol`` to a .npz file.
 
-    The file is written atomically and read without pickle.
-
-    Args:
-        path: The file.
-        scores: ``values`` and, where kept, ``central`` (N, C) are stored as float32.
-        provenance: How the scores were made; stored as ``protocol``, JSON text, together with the
-            failures.
-
-    Raises:
-        ValueError: the name does not end in .npz.
+    Scores (N, C) are stored as float32; ``protocol`` is the provenance with the failures, as JSON
+    text. The file is written atomically and read without pickle. Raises ValueError: the name does
+    not end in .npz.
     """
-    arrays = {
-        "scores": _float32(scores.values),
-        "labels": scores.labels.cpu().numpy().astype(np.int64),
-        "indices": scores.indices.cpu().numpy().astype(np.int64),
-        "paths": np.array(scores.paths, dtype=np.str_),
-    }
+    matrix = scores.values.detach().cpu().float().numpy()
+    arrays = {"scores": matrix, **sample_columns(scores)}
     if scores.central is not None:
-        arrays["one_view_scores"] = _float32(scores.central)
+        arrays["one_view_scores"] = scores.central.detach().cpu().float().numpy()
     write_npz(path, arrays, {**(provenance or {}), "failures": scores.failures})
-
-
-def _float32(values: Tensor) -> np.ndarray:
-    return values.detach().cpu().numpy().astype(np.float32, copy=False)
 
 
 def load_scores(path: str | Path) -> tuple[Rows, dict]:
@@ -66,34 +40,15 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
         ValueError: not a file of scores, lengths differ, a score is not finite, or a label is out
             of range; the message names the file and the video.
     """
-    arrays, provenance = read_npz(path, "a file of scores", ("scores", "labels", "paths"))
-    scores, central = (
-        torch.from_numpy(as_matrix(path, arrays[name], name)) if name in arrays else None
-        for name in ("scores", "one_view_scores")
+    loaded, one_view, provenance = read_rows(
+        path, "a file of scores", "scores", ["labels", "paths"], ["one_view_scores"]
     )
-    assert scores is not None
-    count = len(scores)
-    paths = as_strings(path, arrays["paths"], "paths", count)
-    labels = as_integers(path, arrays["labels"], "labels", count)
-    indices = arrays.get("indices", np.arange(count))
-    loaded = Rows(
-        values=scores,
-        central=central,
-        labels=torch.from_numpy(labels),
-        indices=torch.from_numpy(as_integers(path, indices, "indices", count)),
-        paths=paths,
-        failures=read_failures(path, provenance),
-        source=str(path),
-    )
-    for name, values in (("scores", scores), ("one_view_scores", loaded.central)):
-        if values is not None:
-            finite = torch.isfinite(values).all(dim=1)
-            _refuse(loaded, ~finite, f"{name!r} holds NaN or infinity")
-    _refuse(
-        loaded,
-        (loaded.labels < -1) | (loaded.labels >= loaded.num_classes),
-        f"labels out of range, there are {loaded.num_classes} classes",
-    )
+    loaded = replace(loaded, central=one_view.get("one_view_scores"))
+    for name, values in {"scores": loaded.values, **one_view}.items():
+        finite = torch.isfinite(values).all(dim=1)
+        _refuse(loaded, ~finite, f"{name!r} holds NaN or infinity")
+    outside = (loaded.labels < -1) | (loaded.labels >= loaded.num_classes)
+    _refuse(loaded, outside, f"labels out of range, there are {loaded.num_classes} classes")
     return loaded, provenance
 
 
@@ -110,17 +65,11 @@ def _refuse(scores: Rows, wrong: Tensor, why: str) -> None:
 def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """The weighted mean of the class probabilities of several networks, or several inputs.
 
-    The sets hold the same videos, in any order: they are matched by path, and the result is in
-    the order of the first set. One-view scores are fused where all sets have them.
-
-    Args:
-        sets: Two or more sets of scores (N, C).
-        weights: One per set, 0 or more; they are divided by their sum. Default: equal weights.
-
-    Raises:
-        ValueError: fewer than two sets, invalid weights, a video that one set lacks or has twice,
-            labels or numbers of classes that differ, scores that are no probabilities. The message
-            names the first such video and its file.
+    Two or more sets hold the same videos, in any order: they are matched by path, and the result is
+    in the order of the first set. One-view scores are fused where all sets have them. The weights,
+    by default equal ones, are divided by their sum. Raises ValueError: fewer than two sets, invalid
+    weights, a video that one set lacks or has twice, labels or numbers of classes that differ,
+    scores that are no probabilities. The message names the first such video and its file.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")
@@ -132,18 +81,25 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
     # By path: another run may have had another order, or other workers.
-    orders = [_order(first, other) for other in sets]
+    aligned = [other.subset(_order(first, other)) for other in sets]
     for scores in sets:
         for values in (scores.values, scores.central):
             if values is not None:
                 off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
                 wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
                 _refuse(scores, wrong, "scores to be fused must be probabilities (softmax)")
-    one_view = [scores.central for scores in sets]
-    kept = [scores for scores in one_view if scores is not None]
+    kept = [scores.central for scores in aligned if scores.central is not None]
+
+    def mean(matrices: list[Tensor]) -> Tensor:
+        # In float64, so that the order of the sets changes nothing that is shown.
+        total = torch.zeros(first.values.shape, dtype=torch.float64)
+        for share, matrix in zip(shares, matrices, strict=True):
+            total += share * matrix.double()
+        return total.float()
+
     return Rows(
-        values=_weighted_mean([scores.values for scores in sets], orders, shares),
-        central=(_weighted_mean(kept, orders, shares) if len(kept) == len(sets) else None),
+        values=mean([scores.values for scores in aligned]),
+        central=mean(kept) if len(kept) == len(sets) else None,
         labels=first.labels,
         indices=first.indices,
         paths=first.paths,
@@ -153,22 +109,25 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
 
 def _order(first: Rows, other: Rows) -> Tensor:
     """Rows (N,) of ``other`` with the videos of ``first``; checks that both sets agree."""
-    row_of_path = _row_of_path(other)
+    rows_of: list[dict[str, int]] = [{}, {}]  # path to row
+    for scores, rows in zip((other, first), rows_of, strict=True):
+        for row, path in enumerate(scores.paths):
+            if rows.setdefault(path, row) != row:
+                raise ValueError(
+                    f"{scores.name} holds {path} twice, in rows {rows[path]} and {row}"
+                )
     if other.num_classes != first.num_classes:
         raise ValueError(
             f"{other.name} has {other.num_classes} classes, {first.name} has {first.num_classes}"
         )
-    for part, known, reference in (
-        (other, row_of_path, first),
-        (first, _row_of_path(first), other),
-    ):
-        missing = [path for path in reference.paths if path not in known]
+    for part, rows, reference in zip((other, first), rows_of, (first, other), strict=True):
+        missing = [path for path in reference.paths if path not in rows]
         if missing:
             raise ValueError(
                 f"{part.name} lacks {len(missing)} videos of {reference.name}, the first is "
                 f"{missing[0]}"
             )
-    order = torch.tensor([row_of_path[path] for path in first.paths], dtype=torch.long)
+    order = torch.tensor([rows_of[0][path] for path in first.paths], dtype=torch.long)
     differ = torch.nonzero(other.labels[order] != first.labels).flatten().tolist()
     if differ:
         row = differ[0]
@@ -178,120 +137,3 @@ def _order(first: Rows, other: Rows) -> Tensor:
             f"{int(other.labels[order[row]])} in {other.name}"
         )
     return order
-
-
-def _row_of_path(scores: Rows) -> dict[str, int]:
-    rows: dict[str, int] = {}
-    for row, path in enumerate(scores.paths):
-        if rows.setdefault(path, row) != row:
-            raise ValueError(f"{scores.name} holds {path} twice, in rows {rows[path]} and {row}")
-    return rows
-
-
-def _weighted_mean(scores: list[Tensor], orders: list[Tensor], shares: list[float]) -> Tensor:
-    # In float64, so that the order of the sets changes nothing that is shown.
-    total = torch.zeros(scores[0].shape, dtype=torch.float64)
-    for values, order, share in zip(scores, orders, shares, strict=True):
-        total += share * values[order].double()
-    return total.float()
-
-
-_ENDING = "_outcomes.npz"
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """Outcomes of N samples for M metrics.
-
-    Attributes:
-        paths: N paths; samples of one path are one video.
-        labels: (N,) int64.
-        names: M names of metrics, as in results.json.
-        values: (N, M) float32. The metric is the mean of its column over the samples, or, of those
-            ``by_class``, the mean of the class means.
-        by_class: (M,) bool.
-    """
-
-    paths: list[str]
-    labels: np.ndarray
-    names: list[str]
-    values: np.ndarray
-    by_class: np.ndarray
-
-    def intervals(self) -> dict[str, list[float] | None]:
-        """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
-        # Clips of one video are no independent samples: whole videos are drawn.
-        units = np.unique(self.paths, return_inverse=True)[1]
-        found: dict[str, list[float] | None] = {}
-        for classes in (None, self.labels):
-            columns = np.nonzero(self.by_class == (classes is not None))[0]
-            if len(columns):
-                ends = bootstrap_intervals(self.values[:, columns], units, classes)
-                for slot, column in enumerate(columns):
-                    found[self.names[column]] = None if ends is None else ends[slot].tolist()
-        return {name: found[name] for name in self.names}
-
-
-def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
-    """The outcomes that the metrics have kept in ``compute(rows)``; None if none has.
-
-    Raises:
-        ValueError: a metric has kept another number of outcomes than there are rows.
-    """
-    kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
-    columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
-    for name, values in columns.items():
-        if values.shape != (len(rows),):
-            raise ValueError(
-                f"the outcomes of {name} have the shape {tuple(values.shape)}, there are "
-                f"{len(rows)} samples"
-            )
-    if not columns:
-        return None
-    by_class = {name for metric in kept for name in metric.class_means}
-    return Outcomes(
-        paths=rows.paths,
-        labels=rows.labels.numpy(),
-        names=list(columns),
-        values=np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1),
-        by_class=np.array([name in by_class for name in columns]),
-    )
-
-
-def outcomes_path(results: str | Path) -> str:
-    """The file of the outcomes beside a file of results: ``results_outcomes.npz``."""
-    return str(results).removesuffix(".json") + _ENDING
-
-
-def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
-    """Write ``paths, labels, names, outcomes, by_class`` to an .npz file, atomically."""
-    arrays = {
-        "paths": np.array(outcomes.paths),
-        "labels": outcomes.labels,
-        "names": np.array(outcomes.names),
-        "outcomes": outcomes.values,
-        "by_class": outcomes.by_class.astype(np.int64),
-    }
-    write_npz(path, arrays, {"kind": "outcomes"})
-
-
-def load_outcomes(path: str | Path) -> Outcomes:
-    """Read a file of :func:`save_outcomes`; nothing is unpickled.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: another kind of file, damaged, or sizes that differ.
-    """
-    required = ("paths", "labels", "names", "outcomes", "by_class")
-    arrays, _ = read_npz(path, "a file of outcomes", required)
-    values = as_matrix(path, arrays["outcomes"], "outcomes")
-    count, metrics = values.shape
-    if values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(f"{path}: outcomes must be finite numbers of one sample or more")
-    return Outcomes(
-        paths=as_strings(path, arrays["paths"], "paths", count),
-        labels=as_integers(path, arrays["labels"], "labels", count),
-        names=as_strings(path, arrays["names"], "names", metrics),
-        values=values,
-        by_class=as_integers(path, arrays["by_class"], "by_class", metrics) > 0,
-    )

@@ -1,12 +1,13 @@
 """Transfer protocols on feature files: what is fitted on what, and the result with its provenance.
 
-The classifiers are in ``functional/many_shot.py`` and ``functional/low_shot_svm.py``.
+The classifiers are in ``functional/transfer.py``.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,36 +24,20 @@ from sce_video.evaluation.functional.transfer import (
 )
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 
-_PARTS = ("train", "val", "test")
-
-
-class ManyShotSet(NamedTuple):
-    """How a set of tab:many-shot is evaluated.
-
-    Attributes:
-        metric: One of ``functional.many_shot.METRICS``.
-        official_val: Whether it has a validation split of its own.
-        published: Result of SCE in the table, percent.
-    """
-
-    metric: str
-    official_val: bool
-    published: float
-
-
-#: The sets of tab:many-shot; metrics as in linusericsson/ssl-transfer, ``linear.py``.
+#: The sets of tab:many-shot: the metric as in linusericsson/ssl-transfer, ``linear.py``, whether
+#: there is an official validation split, and the result of SCE in the table, percent.
 MANY_SHOT_SETS = {
-    "food101": ManyShotSet("top1", False, 77.7),
-    "cifar10": ManyShotSet("top1", False, 94.8),
-    "cifar100": ManyShotSet("top1", False, 80.4),
-    "sun397": ManyShotSet("top1", False, 65.3),
-    "cars": ManyShotSet("top1", False, 65.7),
-    "aircraft": ManyShotSet("mean_class", True, 59.6),
-    "voc2007": ManyShotSet("map11", True, 84.0),
-    "dtd": ManyShotSet("top1", True, 77.1),
-    "pets": ManyShotSet("mean_class", False, 90.9),
-    "caltech101": ManyShotSet("mean_class", False, 92.7),
-    "flowers": ManyShotSet("mean_class", True, 96.1),
+    "food101": ("top1", False, 77.7),
+    "cifar10": ("top1", False, 94.8),
+    "cifar100": ("top1", False, 80.4),
+    "sun397": ("top1", False, 65.3),
+    "cars": ("top1", False, 65.7),
+    "aircraft": ("mean_class", True, 59.6),
+    "voc2007": ("map11", True, 84.0),
+    "dtd": ("top1", True, 77.1),
+    "pets": ("mean_class", False, 90.9),
+    "caltech101": ("mean_class", False, 92.7),
+    "flowers": ("mean_class", True, 96.1),
 }
 #: tab:low-shot-voc, SCE: mAP in percent by images per class, None is all of trainval; with the
 #: second decimal of the README of juliendenize/SCE, the table has one.
@@ -60,13 +45,10 @@ LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, 
 
 
 class TransferParts(NamedTuple):
-    """Features of the parts of a set, with labels or tables of labels.
+    """Features of the parts of a set, "train", "test" and, if given, "val".
 
-    Attributes:
-        rows: Features by part: "train", "test" and, if given, "val".
-        labels: Of each part (N,) class numbers, or (N, C) 1, -1, 0 from tables.
-        provenance: Provenance of the test features, and of each file under ``files``.
-        notes: Warnings for the user.
+    Labels of a part are (N,) class numbers, or (N, C) 1, -1, 0 from tables; ``provenance`` is that
+    of the test features, and of each file under ``files``; ``notes`` are warnings for the user.
     """
 
     rows: dict[str, Rows]
@@ -82,27 +64,23 @@ class TransferParts(NamedTuple):
 
 
 def load_transfer_parts(
-    files: dict[str, str | None], tables: str | Path | None = None, purpose: str = "transfer"
+    files: dict[str, str | None], tables: str | Path | None = None
 ) -> TransferParts:
-    """Read the feature files of train, val and test.
+    """Read the feature files of "train", "val" and "test"; None where there is none.
 
-    Args:
-        files: Feature file by part; None where there is none.
-        tables: Folder of ``{train,val,test}_labels.txt``, for sets of several labels.
-        purpose: Names what needs the labels in messages.
+    With ``tables``, a folder of ``{train,val,test}_labels.txt``, an image has several labels.
 
     Raises:
-        FileNotFoundError: no such file.
         ValueError: no labels, features of different sizes, or an image in two parts.
     """
     rows, labels, described, notes = {}, {}, {}, []
-    for part in _PARTS:
+    for part in ("train", "val", "test"):
         path = files.get(part)
         if path is None:
             continue
         rows[part], provenance = load_features(path)
         if tables is None:
-            check_labelled(rows[part], purpose)
+            check_labelled(rows[part], "transfer")
             labels[part] = rows[part].labels.numpy()
         else:
             table = read_label_table(Path(tables) / f"{part}_labels.txt")
@@ -116,11 +94,16 @@ def load_transfer_parts(
             check_same_size(rows["test"], rows[part])
             paths = str(files["test"]), str(files[part])
             notes += checkpoint_notes(test, described[part]["protocol"], *paths)
-    _check_apart(rows)
-    try:
+    part_of: dict[str, str] = {}
+    for path, part in ((path, name) for name in rows for path in rows[name].paths):
+        if part_of.setdefault(path, part) != part:
+            raise ValueError(
+                f"{path} is in the features of {part_of[path]} and of {part}: each part needs "
+                "the features of its own list"
+            )
+    version = None
+    with suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version("scikit-learn")
-    except importlib.metadata.PackageNotFoundError:
-        version = None
     provenance = {
         **test,
         "kind": "representation",
@@ -133,49 +116,28 @@ def load_transfer_parts(
     return TransferParts(rows, labels, provenance, notes)
 
 
-def _check_apart(rows: dict[str, Rows]) -> None:
-    """Raise ValueError if an image is in two parts."""
-    part_of: dict[str, str] = {}
-    for part, part_rows in rows.items():
-        for path in part_rows.paths:
-            if part_of.setdefault(path, part) != part:
-                raise ValueError(
-                    f"{path} is in the features of {part_of[path]} and of {part}: each part needs "
-                    "the features of its own list"
-                )
-
-
 def evaluate_many_shot(
     parts: TransferParts, metric: str, official_val: bool, grid: Sequence[float] = C_GRID
 ) -> dict[str, Any]:
-    """The content of results.json for many-shot linear transfer.
+    """The content of results.json for many-shot linear transfer, by a metric of METRICS.
 
-    Args:
-        parts: Features; without "val" a fifth of "train" is held out.
-        metric: One of ``functional.many_shot.METRICS``.
-        official_val: Whether the set has a validation split of its own.
-        grid: Values of C to choose from.
-
-    Raises:
-        ValueError: a validation part that is missing or not official, or see
-            :func:`~sce_video.evaluation.functional.transfer.many_shot`.
+    Without an official validation split, "val", a fifth of "train" is held out. Raises ValueError:
+    a validation part that is missing or not official, or see ``many_shot``.
     """
-    if official_val != ("val" in parts.rows):
+    if official_val and "val" not in parts.rows:
+        raise ValueError("the set has an official validation split: give its features as --val")
+    if not official_val and "val" in parts.rows:
         raise ValueError(
-            "the set has an official validation split: give its features as --val"
-            if official_val
-            else "the set has no official validation split: a fifth of --train is held out, "
-            "leave --val out"
+            "the set has no official validation split: a fifth of --train is held out, leave --val "
+            "out"
         )
     tables = metric == "map11"
     data = {}
     for name, labels in parts.labels.items():
-        if tables != (labels.ndim == 2):
-            raise ValueError(
-                "mAP needs tables of labels: give their folder as --labels"
-                if tables
-                else f"{metric} needs one label for each image: leave --labels out"
-            )
+        if tables and labels.ndim == 1:
+            raise ValueError("mAP needs tables of labels: give their folder as --labels")
+        if not tables and labels.ndim == 2:
+            raise ValueError(f"{metric} needs one label for each image: leave --labels out")
         features = parts.rows[name].values.numpy()
         data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
@@ -201,11 +163,7 @@ def on_dataset(content: dict[str, Any], dataset: str | None) -> dict[str, Any]:
     """The results with the name of the set they were measured on, in their benchmark, too.
 
     The recipe of the features names what the network was pretrained on, as far as the checkpoint
-    confirms it; the set is known here only.
-
-    Args:
-        content: Results of :func:`evaluate_many_shot` or :func:`evaluate_low_shot`.
-        dataset: A set of the paper; None for a set of one's own, which is no benchmark.
+    confirms it; the set is known here only. None is a set of one's own, which is no benchmark.
     """
     protocol = content["protocol"]
     stated = protocol.get("benchmark")
@@ -220,14 +178,8 @@ def evaluate_low_shot(
 ) -> dict[str, Any]:
     """The content of results.json for low-shot SVMs on the union of train and val.
 
-    Args:
-        parts: Features of "train", "val" and "test", with tables of labels.
-        shots: Images per class, None for all of train and val.
-        draws: Training sets drawn for each number.
-        seed: Seed of the draws.
-
-    Raises:
-        ValueError: no validation part, or a class without images.
+    ``shots`` are images per class, None is all of train and val. Raises ValueError: no validation
+    part, or a class without images.
     """
     if "val" not in parts.rows:
         raise ValueError("the training set of the SVMs is train and val: give --val too")
@@ -235,22 +187,11 @@ def evaluate_low_shot(
     order = np.argsort(np.array(paths))  # by image number, as VOC's own trainval lists
     features = np.concatenate([parts.rows[name].values.numpy() for name in ("train", "val")])
     positives = np.concatenate([parts.labels[name] == 1 for name in ("train", "val")])
-    results = low_shot_svm(
-        features[order].astype(np.float64),
-        positives[order],
-        parts.rows["test"].values.numpy().astype(np.float64),
-        parts.labels["test"] == 1,
-        shots,
-        draws,
-        seed,
-    )
+    fitted = features[order].astype(np.float64), positives[order]
+    test = parts.rows["test"].values.numpy().astype(np.float64), parts.labels["test"] == 1
+    results = low_shot_svm(*fitted, *test, shots, draws, seed)
     named = {"full" if k is None else str(k): values for k, values in results.items()}
-    provenance = {
-        **parts.provenance,
-        "protocol_name": "low_shot_svm",
-        "draws": draws,
-        "seed": seed,
-        "map_of_draws": named,
-    }
+    settings = {"protocol_name": "low_shot_svm", "draws": draws, "seed": seed}
+    provenance = {**parts.provenance, **settings, "map_of_draws": named}
     metrics = {f"low_shot_map_{k}": float(np.mean(values)) for k, values in named.items()}
     return {"metrics": metrics, "protocol": provenance, "failures": parts.failures}

@@ -6,8 +6,6 @@ An index is a folder::
                      and the settings; or features.lance, a table of the same content
     index.json       a description, for people and other programs
     records.sqlite   features embedded by a run that is not finished; empty after its end
-
-Only the features' file is searched, so an interrupted run cannot leave contradictory files.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +80,8 @@ def find_store(folder: Path) -> IndexStore | None:
 
     A table counts more than a file, which remains beside it where a conversion was interrupted.
     """
-    table, file = folder / TABLE, folder / FEATURES
-    if table.is_dir():
-        return TableStore(table)
-    return FileStore(file) if file.is_file() else None
+    stores = TableStore(folder / TABLE), FileStore(folder / FEATURES)
+    return next((store for store in stores if store.exists()), None)
 
 
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
@@ -95,7 +91,7 @@ def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
             store.remove()
 
 
-def setting_differences(
+def index_mismatches(
     stored: dict[str, Any], current: dict[str, Any], prefix: str = ""
 ) -> list[str]:
     """``num_clips is 4 in the index, now 2`` for every setting that differs."""
@@ -103,7 +99,7 @@ def setting_differences(
     for name in sorted(set(stored) | set(current)):
         old, new = stored.get(name), current.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            differences += setting_differences(old, new, f"{prefix}{name}.")
+            differences += index_mismatches(old, new, f"{prefix}{name}.")
         elif old != new:
             differences.append(f"{prefix}{name} is {old} in the index, now {new}")
     return differences
@@ -117,17 +113,13 @@ def _embed_due(
     workers: Workers,
     on_video: Callable[[int, int, str], None] | None,
 ) -> tuple[int, int]:
-    """Embed the files without a current row in the index or a current record.
-
-    Returns:
-        Number of new and of changed files.
-    """
+    """Embed the files without a current row or record; returns how many were new, and changed."""
     due: list[str] = []
     changed = done = 0
     for path, state in states.items():
         row = known.get(path)
         whole = row is not None and row.feature is not None and not row.reason
-        if row is not None and row.same_file(state) and job.stands(whole):
+        if row is not None and row.same_file(state) and (whole or not job.retry_failed):
             continue
         if not is_current(job, job.item(path, state), records):
             due.append(path)
@@ -151,87 +143,74 @@ def _current_records(
     records: RecordStore,
     windows: bool,
 ) -> tuple[dict[str, FileRecord], bool]:
-    """What the index holds from now on, by path, and whether a file of it was embedded.
+    """What the index holds from now on, by path, and whether a file of it was embedded."""
 
-    Features stay in the records and in the index that exists until they are written, one by one.
-    """
+    def read(key: str) -> np.ndarray:
+        """A feature, which stays in the records until it is written."""
+        record = records.get(key)
+        assert record is not None
+        return windows_of(record)[0] if windows else feature_of(record)
+
     current: dict[str, FileRecord] = {}
     embedded = False
-    for path, state in states.items():
+    for path, (size, mtime) in states.items():
         record = records.get(path)
-        if record is not None and _is_of(record, state):
-            current[path] = _file_record(state, record, records, windows)
+        of_file = record is not None and (
+            not record.done  # there is no such file
+            if size < 0
+            else record.source == {"size": size, "mtime_ns": mtime}
+        )
+        if record is not None and of_file:
             embedded = True
-        elif path in known and known[path].same_file(state):
+            if record.done:
+                _, spans, reason = windows_of(record) if windows else (None, None, "")
+                feature = partial(read, record.key)
+                current[path] = FileRecord(size, mtime, feature, reason, spans)
+            else:
+                current[path] = FileRecord(size, mtime, None, failure_of(record))
+        elif path in known and known[path].same_file((size, mtime)):
             current[path] = known[path]
         else:  # embedded by an interrupted run, and gone since
-            current[path] = FileRecord(*state, None, "there is no such file")
+            current[path] = FileRecord(size, mtime, None, "there is no such file")
     return current, embedded
-
-
-def _is_of(record: Record, state: tuple[int, int]) -> bool:
-    """Whether a record is of the file as it is now."""
-    if state[0] < 0:  # there is none
-        return not record.done
-    return record.source == {"size": state[0], "mtime_ns": state[1]}
-
-
-def _file_record(
-    state: tuple[int, int], record: Record, records: RecordStore, windows: bool
-) -> FileRecord:
-    """The entry of the index for a record of a file in this state; its feature is read later."""
-    if not record.done:
-        return FileRecord(*state, None, failure_of(record))
-    key = record.key
-
-    def read() -> np.ndarray:
-        again = records.get(key)
-        assert again is not None
-        return windows_of(again)[0] if windows else feature_of(again)
-
-    _, spans, reason = windows_of(record) if windows else (None, None, "")
-    return FileRecord(*state, read, reason, spans)
 
 
 def _read_known(
     folder: Path, store: IndexStore, header: dict[str, Any], unfinished: RecordStore
 ) -> tuple[dict[str, FileRecord], bool]:
-    """Records of the index, and whether it is whole: no interrupted run has left any unfinished.
+    """Records of the index, and whether it is whole: no interrupted run has left any unfinished."""
 
-    Raises:
-        ValueError: the index or an unfinished run was not made with this ``header``.
-    """
+    def check_same(stored: dict[str, Any]) -> None:
+        differences = []
+        if stored["root"] != header["root"]:
+            differences.append(f"it is of the folder {stored['root']}, not {header['root']}")
+        old, new = stored["checkpoint"], header["checkpoint"]
+        if old["sha256"] != new["sha256"]:
+            differences.append(
+                f"it was built with {old['path']} (sha256 {old['sha256'][:12]}), not with "
+                f"{new['path']} ({new['sha256'][:12]})"
+            )
+        differences += index_mismatches(stored["settings"], header["settings"])
+        if differences:
+            raise ValueError(
+                f"the index {folder} does not match this call: {'; '.join(differences)}. Use "
+                "another folder for the index, or build this one from scratch (--rebuild, "
+                "rebuild=True)"
+            )
+
     begun = unfinished.settings()
     for settings in begun:
         if set(settings) != set(header):
             raise ValueError(f"{unfinished.path} is no unfinished run of an index: remove it")
         checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
-        _check_same(folder, {**settings, "checkpoint": checkpoint}, header)
+        check_same({**settings, "checkpoint": checkpoint})
     whole = not begun and store.exists() and (folder / DESCRIPTION).is_file()
     source = store if store.exists() else find_store(folder)
     if source is None:
         return {}, False
     stored, known = source.read()
-    _check_same(folder, stored, header)
+    check_same(stored)
     return known, whole and stored == header
-
-
-def _check_same(folder: Path, stored: dict[str, Any], header: dict[str, Any]) -> None:
-    differences = []
-    if stored["root"] != header["root"]:
-        differences.append(f"it is of the folder {stored['root']}, not {header['root']}")
-    old, new = stored["checkpoint"], header["checkpoint"]
-    if old["sha256"] != new["sha256"]:
-        differences.append(
-            f"it was built with {old['path']} (sha256 {old['sha256'][:12]}), not with "
-            f"{new['path']} ({new['sha256'][:12]})"
-        )
-    differences += setting_differences(stored["settings"], header["settings"])
-    if differences:
-        raise ValueError(
-            f"the index {folder} does not match this call: {'; '.join(differences)}. Use another "
-            "folder for the index, or build this one from scratch (--rebuild, rebuild=True)"
-        )
 
 
 def real_path(root: str | os.PathLike[str]) -> str:
@@ -241,14 +220,10 @@ def real_path(root: str | os.PathLike[str]) -> str:
 
 
 def _video_states(root: str) -> dict[str, tuple[int, int]]:
-    """(size, modification time in ns) of all videos by relative path, sorted.
+    """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
     Of a row of a table they are the bytes of its packets and the time of the file that it was made
-    from. A file that does not exist any more has (-1, -1).
-
-    Raises:
-        ValueError: there is no video.
-        TableError, MissingPackageError: the table cannot be read.
+    from.
     """
     if is_table(root):
         content = read_table(root).call("read", list(_STATE))
@@ -274,11 +249,8 @@ class Whitening:
     """A linear map after which features of an index vary alike in every direction.
 
     The cosine of two features is dominated by the few directions in which all features of a network
-    vary most. After whitening it counts how unusual a common property is, without any label.
-
-    Attributes:
-        mean: (D,) float64.
-        matrix: (D, D) float64; features ``x`` become ``(x - mean) @ matrix``.
+    vary most. After whitening it counts how unusual a common property is, without any label:
+    features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
     """
 
     mean: np.ndarray
@@ -290,14 +262,11 @@ class Whitening:
 
 
 def fit_whitening(features: Matrix) -> Whitening:
-    """The whitening of the rows of (N, D) features.
+    """The whitening of the rows of (N, D) features; ValueError for NaN or infinity.
 
     With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
     cosines are those of any other square root of the inverse of R. The mean variance is added in
     every direction, since small differences are those of compression and of where a window begins.
-
-    Raises:
-        ValueError: A feature holds NaN or infinity.
     """
     count, size = features.shape
     taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
@@ -332,7 +301,11 @@ class VideoIndex:
     @property
     def features(self) -> Matrix:
         """(N, D) float32, read-only; memory-mapped, or read when they are used, if large."""
-        return self.stored.protected_features
+        features = self.stored.features
+        if isinstance(features, np.ndarray):
+            features = features.view()
+            features.flags.writeable = False
+        return features
 
     @cached_property
     def paths(self) -> list[str]:
@@ -389,18 +362,14 @@ class VideoIndex:
 
     def row(self, path: str) -> int | None:
         """Row of a path relative to ``root``; None if it is not in the index."""
-        return self.stored.row(path)
+        return next(iter(self.stored.rows(path)), None)
 
     def file(self, path: str) -> str:
         """Absolute path of a video of the index."""
         return os.path.join(self.root, path)
 
     def is_unchanged(self, row: int, file: str | os.PathLike) -> bool:
-        """Whether a file has the size and time that it had when it was embedded as this row.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Whether a file has the size and time that it had when it was embedded as this row."""
         status = os.stat(file)
         state = self.stored.sizes[row], self.stored.mtimes[row]
         return bool(state == (status.st_size, status.st_mtime_ns))
@@ -431,15 +400,14 @@ def build_index(
         model: From :func:`~sce_video.inference.model.load_model`.
         root: The folder of videos, sub-folders are read too; or a table of videos.
         folder: The index; created if it does not exist.
-        options: Each of their workers decodes and embeds,
-            with ``num_workers=0`` this process does.
+        options: Each of their workers decodes and embeds, with ``num_workers=0`` this process does.
         rebuild: Discard the existing index and embed all files.
         retry_failed: Try files again that could not be decoded, even if unchanged.
         on_video: Called after every video with the number of finished videos, their total, and why
             the video could not be decoded (empty if it could).
         ray: Address of a Ray cluster to work on, or ``auto``; ``num_workers`` is then the number of
             processes at once, 0 for all of the cluster.
-        processes_per_gpu: Processes that share a GPU of the cluster.
+        processes_per_gpu: Of the cluster.
         table: Keep the features in a Lance table, and move those of an existing file there. An
             index that is kept in a table stays there.
         approximate: Search the table by a vector index, whatever its number of rows is.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
@@ -16,14 +15,6 @@ from sce_video.utils.files import remove_unfinished, write_text
 
 _MAX_NAME = 100
 _UNDONE = 200  # changes that can be taken back
-
-
-@dataclass(frozen=True)
-class _Before:
-    """What a change replaced: the number of classes, and the labels, None where there was none."""
-
-    classes: int
-    labels: dict[str, int | None]
 
 
 @dataclass
@@ -46,7 +37,8 @@ class LabelList:
     classes: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self._undo: list[_Before] = []
+        #: Of each change the number of classes before it, and the labels that it replaced.
+        self._undo: list[tuple[int, dict[str, int | None]]] = []
         for file in (self.file, self.class_file):
             remove_unfinished(file.parent, file.name)
         if self.file.exists():
@@ -82,32 +74,29 @@ class LabelList:
                 f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an "
                 "end, or no text): rename the file and update the index"
             )
-        before = len(self.classes)
-        label = None if name is None else self._number(class_name(name))
+        before, label = len(self.classes), None
+        if name is not None:
+            name = class_name(name)
+            label = self.classes.index(name) if name in self.classes else before
+            if label > MAX_LABEL:
+                raise ValueError(f"there are {before} classes, no more are possible")
         left_out = set(refused)
         old = {path: self.labels.get(path) for path in paths if path not in left_out}
         changed = {path: known for path, known in old.items() if known != label}
-        if not changed:
-            del self.classes[before:]
-            return 0, refused
-        self._change(dict.fromkeys(changed, label), _Before(before, changed))
+        if changed:
+            classes = self.classes if name is None or label != before else [*self.classes, name]
+            self._write(dict.fromkeys(changed, label), classes)
+            self._undo = [*self._undo[1 - _UNDONE :], (before, changed)]
         return len(changed), refused
 
     def undo(self) -> list[str]:
         """Take the last change back; returns the paths whose labels changed."""
         if not self._undo:
             return []
-        last = self._undo[-1]
-        classes, labels = list(self.classes), dict(self.labels)
-        self._set(last.labels)
-        del self.classes[last.classes :]
-        try:
-            self._write(shrinks=True)
-        except BaseException:
-            self.classes, self.labels = classes, labels
-            raise
+        count, replaced = self._undo[-1]
+        self._write(replaced, self.classes[:count])
         self._undo.pop()
-        return list(last.labels)
+        return list(replaced)
 
     def split(self, share: float = 0.25) -> tuple[Path, Path]:
         """Write two lists beside this one, to train and to test; returns their paths.
@@ -138,33 +127,6 @@ class LabelList:
             write_text(name, "".join(compress(lines, chosen.tolist())))
         return names[0], names[1]
 
-    def _number(self, name: str) -> int:
-        if name not in self.classes:
-            if len(self.classes) > MAX_LABEL:
-                raise ValueError(f"there are {len(self.classes)} classes, no more are possible")
-            self.classes.append(name)
-        return self.classes.index(name)
-
-    def _change(self, labels: dict[str, int | None], before: _Before) -> None:
-        kept = dict(self.labels)
-        self._set(labels)
-        try:
-            self._write()
-        except BaseException:
-            self.labels = kept
-            del self.classes[before.classes :]
-            raise
-        self._undo = [*self._undo[1 - _UNDONE :], before]
-
-    def _set(self, labels: dict[str, int | None]) -> None:
-        for path, label in labels.items():
-            if label is None:
-                self.labels.pop(path, None)
-            else:
-                self.labels[path] = label
-
-    # -- files -----------------------------------------------------------------------------
-
     def _read(self) -> None:
         class_file = str(self.class_file) if self.class_file.exists() else None
         if self.file.read_bytes().strip():
@@ -185,22 +147,31 @@ class LabelList:
         if not self.classes and self.labels:  # numbers without names
             self.classes = [str(number) for number in range(max(self.labels.values()) + 1)]
 
-    def _write(self, shrinks: bool = False) -> None:
-        """Write both files; in between, every label of the list has a name."""
+    def _write(self, changes: dict[str, int | None], classes: list[str]) -> None:
+        """Change labels and classes in both files, then here; None removes a label."""
         if self._stamps() != self._stamp:
             raise ValueError(
                 f"{self.file} was changed by another program since this page was opened: start the "
                 "page again to read it; the last label was not written"
             )
+        before = self.labels
+        labels = {**before, **changes}
+        self.labels = {path: label for path, label in labels.items() if label is not None}
         writers = [
-            (self.class_file, "".join(f"{name}\n" for name in self.classes)),
+            (self.class_file, "".join(f"{name}\n" for name in classes)),
             (self.file, "".join(self._lines())),
         ]
+        if len(classes) < len(self.classes):  # every label of the list has a name, in between too
+            writers.reverse()
         try:
-            for file, text in reversed(writers) if shrinks else writers:
+            for file, text in writers:
                 write_text(file, text)
+        except BaseException:
+            self.labels = before
+            raise
         finally:
             self._stamp = self._stamps()
+        self.classes = classes
 
     def _lines(self) -> list[str]:
         # A tab in a path would be taken for the one before the label.
@@ -213,12 +184,8 @@ class LabelList:
         """Size and time of the two files."""
         found: list[tuple[int, int] | None] = []
         for file in (self.file, self.class_file):
-            try:
-                status = os.stat(file)
-            except FileNotFoundError:
-                found.append(None)
-            else:
-                found.append((status.st_size, status.st_mtime_ns))
+            status = file.stat() if file.exists() else None
+            found.append(None if status is None else (status.st_size, status.st_mtime_ns))
         return found
 
 

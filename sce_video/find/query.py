@@ -62,36 +62,28 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
     count = 4 * k
     while True:
         windows = ranked(count)
-        moments = _merged(windows, k)
+        moments: list[Match] = []
+        for number, window in enumerate(windows):
+            # Of one video, and they overlap or one begins where the other ends.
+            (start, end), same = window.span, window.path
+            touching = [
+                i
+                for i, moment in enumerate(moments)
+                if moment.path == same and moment.span[0] <= end and start <= moment.span[1]
+            ]
+            if not touching:
+                if len(moments) == k:
+                    break
+                moments.append(window)
+            elif number < k:
+                # The window may close the gap between two moments.
+                spans = [window.span, *(moments[i].span for i in touching)]
+                start, end = min(s for s, _ in spans), max(e for _, e in spans)
+                moments[touching[0]] = replace(moments[touching[0]], start=start, end=end)
+                moments = [moment for i, moment in enumerate(moments) if i not in touching[1:]]
         if len(moments) == k or len(windows) < count:
             return [replace(moment, rank=rank) for rank, moment in enumerate(moments, start=1)]
         count *= 4
-
-
-def _merged(windows: Sequence[Match], k: int) -> list[Match]:
-    moments: list[Match] = []
-    for place, window in enumerate(windows):
-        # Of one video, and they overlap or one begins where the other ends.
-        (start, end), same = window.span, window.path
-        touching = [
-            i
-            for i, moment in enumerate(moments)
-            if moment.path == same and moment.span[0] <= end and start <= moment.span[1]
-        ]
-        if not touching:
-            if len(moments) == k:
-                break
-            moments.append(window)
-        elif place < k:
-            # The window may close the gap between two moments.
-            joined = [moments[i] for i in touching]
-            moments = [moment for i, moment in enumerate(moments) if i not in touching[1:]]
-            moments[touching[0]] = replace(
-                joined[0],
-                start=min(each.span[0] for each in [*joined, window]),
-                end=max(each.span[1] for each in [*joined, window]),
-            )
-    return moments
 
 
 #: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
@@ -124,70 +116,67 @@ def query_index(
         index: From :func:`~sce_video.find.index.read_index`.
         feature: (D,), from the network of the index.
         k: Number of results; all videos if the index has fewer.
-        leave_out: Rows excluded from the results, see :func:`rows_of_file`.
+        leave_out: Rows excluded from the results, see
+            :func:`~sce_video.find.search.rows_of_file`.
         centred: Subtract the mean feature of the index from all features first. It spreads out
             similarities that are all close to 1.
         exact: Compare all features, also where there is a vector index. Without one they are; they
             are too for centred similarities, and where many rows are left out.
-        whitened: See :func:`query_rows`; None for ``index.whitens``, unless ``centred``.
+        whitened: Rank the most similar rows (1000, or a fiftieth of the index) once more, by the
+            cosine of their features after ``index.whitening``; None for ``index.whitens``, unless
+            ``centred``.
 
     Raises:
         ValueError: the index is empty, sizes differ, ``k`` is below 1.
     """
     if whitened is None:
         whitened = index.whitens and not centred
-    rows = partial(
-        query_rows,
-        *(index, feature),
-        leave_out=leave_out,
-        centred=centred,
-        exact=exact,
-        whitened=whitened,
-    )
-    return rows(k) if index.windows is None else merge_moments(rows, k)
-
-
-def query_rows(
-    index: VideoIndex,
-    feature: np.ndarray,
-    k: int,
-    *,
-    leave_out: list[int] | None = None,
-    centred: bool = False,
-    exact: bool = False,
-    whitened: bool = False,
-) -> list[Match]:
-    """The k most similar rows, which may be windows of the same moment; see :func:`query_index`.
-
-    ``whitened`` ranks the most similar rows (1000, or a fiftieth of the index) once more, by the
-    cosine of their features after ``index.whitening``.
-    """
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    if whitened:
-        if centred:
-            raise ValueError("whitened features are centred already: choose one of the two")
-        count = max(4 * k, _POOL, len(index) // _POOL_PART)
-        pool = query_rows(index, feature, count, leave_out=leave_out, exact=exact)
+    if whitened and centred:
+        raise ValueError("whitened features are centred already: choose one of the two")
+    nearest = partial(
+        _nearest_rows,
+        *(index, np.array(feature, dtype=np.float32).reshape(-1)),
+        leave_out=np.unique(np.array(leave_out or [], dtype=np.int64)),
+        centred=centred,
+        exact=exact,
+    )
+
+    def whitened_rows(k: int) -> list[Match]:
+        pool = nearest(max(4 * k, _POOL, len(index) // _POOL_PART))
         rows = np.array([match.row for match in pool], dtype=np.int64)
         features = index.whitening(np.asarray(index.stored.features[rows]))
         query = index.whitening(np.reshape(feature, -1))
         return _ranked(index, query, rows, features, [match.path for match in pool])[:k]
-    query = np.array(feature, dtype=np.float32).reshape(-1)
-    left_out = np.unique(np.array(leave_out or [], dtype=np.int64))
-    wanted = min(k, len(index) - len(left_out))
+
+    rows = whitened_rows if whitened else nearest
+    return rows(k) if index.windows is None else merge_moments(rows, k)
+
+
+def _nearest_rows(
+    index: VideoIndex,
+    query: np.ndarray,
+    k: int,
+    *,
+    leave_out: np.ndarray,
+    centred: bool,
+    exact: bool,
+) -> list[Match]:
+    """The k most similar rows, which may be windows of the same moment."""
+    wanted = min(k, len(index) - len(leave_out))
     stored = index.stored
     usable = query.shape == stored.shape[1:] and np.isfinite(query).all() and query.any()
     # Of a query without direction, or of another size, the exact search says what is wrong.
-    if usable and not exact and searches_approximately(index, centred, len(left_out)):
-        rows, features, paths = stored.nearest(query, k + len(left_out) + _SPARE)
-        kept = np.flatnonzero(~np.isin(rows, left_out))
+    if usable and not exact and searches_approximately(index, centred, len(leave_out)):
+        rows, features, paths = stored.nearest(query, k + len(leave_out) + _SPARE)
+        kept = np.flatnonzero(~np.isin(rows, leave_out))
         if len(kept) >= wanted:
             paths = [paths[i] for i in kept.tolist()]
             return _ranked(index, query, rows[kept], features[kept], paths)[:k]
-    rows = _exact(index, query, k, left_out, centred)
+    rows = _exact(index, query, k, leave_out, centred)
     features, paths = np.asarray(stored.features[rows]), stored.paths_of(rows)
     mean = stored.mean if centred else None
     return _ranked(index, query, rows, features, paths, mean)[:k]
@@ -217,10 +206,8 @@ def _exact(
                     query,
                     block,
                     count,
-                    query_groups=torch.ones(1, dtype=torch.long),
-                    gallery_groups=own[start : start + len(block)],
-                    query_mean=mean,
-                    gallery_mean=mean,
+                    groups=(torch.ones(1, dtype=torch.long), own[start : start + len(block)]),
+                    means=None if mean is None else (mean, mean),
                     gallery_block=_CACHED_ROWS,
                 )
             except NotFiniteError as error:

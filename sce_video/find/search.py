@@ -1,14 +1,11 @@
-"""Search by example: the video or text that is searched for, its network, and refined moments.
-
-Windows around the best moments are embedded again, which finds them to a fraction of the stride.
-"""
+"""Search by example: the video or text that is searched for, its network, and refined moments."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -17,9 +14,9 @@ import torch
 
 from sce_video.datasets import VideoDecodeError, video_exists
 from sce_video.datasets.sources import is_elsewhere, split_row_path
-from sce_video.datasets.windows import Query, Windows, parse_query
+from sce_video.datasets.windows import Query, parse_query
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.find.index import VideoIndex, read_index, real_path, setting_differences
+from sce_video.find.index import VideoIndex, index_mismatches, read_index, real_path
 from sce_video.find.query import Match, feature_cosine, query_index
 from sce_video.inference.embed import embed
 from sce_video.inference.encoders.text import text_feature
@@ -46,7 +43,7 @@ def model_of_index(
     It is built from the settings in the index, which are validated as untrusted data.
 
     Args:
-        index: From :func:`~sce_video.find.index.read_index`.
+        index: The index.
         checkpoint: Current path of the checkpoint; None for the path stored in the index.
         config: Config file, for a network that is registered by its ``custom_imports``.
         device: As in :func:`~sce_video.inference.model.load_model`.
@@ -60,7 +57,7 @@ def model_of_index(
         settings = ModelSettings.from_dict(index.settings.get("model", {}))
         return build_model(settings, path, device)
     model = load_model(path, Path(config), device)
-    differences = setting_differences(index.settings["model"], model.settings.to_dict())
+    differences = index_mismatches(index.settings["model"], model.settings.to_dict())
     if differences:
         raise ValueError(
             f"{config} does not match the index {index.folder}: {'; '.join(differences)}"
@@ -69,12 +66,7 @@ def model_of_index(
 
 
 def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
-    """Path of the checkpoint of an index, after a look at its content.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: it is not that of the index.
-    """
+    """Path of the checkpoint of an index, after a look at its content; errors as above."""
     path = index.checkpoint["path"] if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
         raise ValueError(
@@ -103,8 +95,7 @@ def check_checkpoint(index: VideoIndex, path: str | os.PathLike) -> None:
 
 
 def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
-    """Rows of an index that are the given file, also if it is given by another path or a link; or
-    the given row of the table that was indexed."""
+    """Rows of an index that are the given file, by whatever path or link, or the row of a table."""
     of_table = split_row_path(os.fspath(video))
     if of_table is not None:
         return index.stored.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
@@ -125,8 +116,7 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
 
 
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
-    """Rows that are the query itself: those of the file, or its windows that share frames with
-    the moment."""
+    """Rows that are the query itself: of the file, or windows that share frames with the moment."""
     rows = rows_of_file(index, query.video)
     spans = index.stored.spans_of(np.array(rows, dtype=np.int64))
     if query.start is None or query.end is None or spans is None or not rows:
@@ -166,43 +156,11 @@ def query_feature(
     return embed(model(), video, index.options)[0]
 
 
-def text_query(
-    index: VideoIndex, text: str, checkpoint: str | os.PathLike | None = None
-) -> np.ndarray:
-    """The embedding (D,) of a text, by the text encoder beside the index's video encoder.
-
-    Args:
-        index: Made by a video-text model.
-        text: What the videos should show.
-        checkpoint: Current path of the checkpoint; None for the path stored in the index.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: the checkpoint is not that of the index or has no text encoder; the text is
-            empty or too long.
-    """
-    path = checkpoint_of_index(index, checkpoint)
-    return text_feature(path, index.settings["model"]["backbone"], text)
-
-
 #: Moments that are refined unless another number is given, and the most that are refined twice.
 MOST_REFINED = 5
 _PARTS = 4  # of a stride in the first pass, and of that in the second
 #: Takes a file, start and end of a window of it, and the seconds from one window to the next.
 EmbedNear = Callable[[str, float, float, float], WindowFeatures]
-
-
-@dataclass(frozen=True)
-class RefinedMoments:
-    """Moments, the most similar first.
-
-    Attributes:
-        matches: Those that were refined are single windows.
-        failures: (path, reason) of those that stayed as they were.
-    """
-
-    matches: list[Match]
-    failures: list[tuple[str, str]]
 
 
 def refine_moments(
@@ -215,7 +173,7 @@ def refine_moments(
     whitened: bool | None = None,
     without: Mapping[str, tuple[float, float]] | None = None,
     count: int = MOST_REFINED,
-) -> RefinedMoments:
+) -> tuple[list[Match], list[tuple[str, str]]]:
     """Rank the best moments of a search again, by windows that begin between those of the index.
 
     The best window of each moment is moved by quarters of the stride, up to three to either side
@@ -234,16 +192,20 @@ def refine_moments(
         matches: From :func:`~sce_video.find.query.query_index` with this feature.
         near: Embeds windows by the network of the index: ``partial(windows_near, network,
             index.options)``, or what lets another process do that.
-        centred: As for ``query_index``.
+        centred: As for ``query_index``, like ``whitened``.
         whitened: Likewise.
         without: By path in the index, start and end of a moment with which no result may share
             frames: that of a query of which ``query_index`` has left out the own rows.
         count: Moments to refine, the first ones; the others keep span and similarity.
 
+    Returns:
+        The moments, the most similar first, of which those that were refined are single windows;
+        and (path, reason) of those that stayed as they were.
+
     Raises:
         ValueError: The index has no windows, or they end at cuts.
     """
-    windows = _refinable_windows(index)
+    step = _refinable_step(index)
     if whitened is None:
         whitened = index.whitens and not centred
 
@@ -279,20 +241,21 @@ def refine_moments(
             # Its most similar window, of which it may have several.
             spans = index.stored.spans_of(np.array([match.row]))
             assert spans is not None
-            window = moved(match, spans[0].tolist(), windows.step / _PARTS)
+            window = moved(match, spans[0].tolist(), step / _PARTS)
         except (VideoDecodeError, OSError) as error:
             failures.append((match.path, str(error)))
         (stay if window is None else refined).append(window or match)
     refined = _by_similarity(refined)
     for number, match in enumerate(refined[:MOST_REFINED]):
         try:
-            refined[number] = moved(match, match.span, windows.step / _PARTS**2) or match
+            refined[number] = moved(match, match.span, step / _PARTS**2) or match
         except (VideoDecodeError, OSError) as error:
             failures.append((match.path, str(error)))
-    return RefinedMoments(_by_similarity([*refined, *stay]), failures)
+    return _by_similarity([*refined, *stay]), failures
 
 
-def _refinable_windows(index: VideoIndex) -> Windows:
+def _refinable_step(index: VideoIndex) -> float:
+    """Seconds from one window of an index to the next."""
     windows = index.windows
     if windows is None:
         raise ValueError(
@@ -304,7 +267,7 @@ def _refinable_windows(index: VideoIndex) -> Windows:
             f"the windows of {index.folder} end at cuts, which the index does not hold: their "
             "moments cannot be refined"
         )
-    return windows
+    return windows.step
 
 
 def own_moment(
@@ -320,11 +283,7 @@ def own_moment(
 def windows_near(
     network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
 ) -> WindowFeatures:
-    """A window of a video, and three at either side, ``step`` seconds apart; inside the video.
-
-    Raises:
-        VideoDecodeError: None of them can be decoded.
-    """
+    """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
     with open_patiently(file, options) as reader:
         starts = start + np.arange(1 - _PARTS, _PARTS) * step
         starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
@@ -397,7 +356,8 @@ def search(
     own: list[int] = []
     moment: dict[str, tuple[float, float]] = {}
     if text is not None and video is None:
-        feature = text_query(index, text, checkpoint)
+        path = checkpoint_of_index(index, checkpoint)
+        feature = text_feature(path, index.settings["model"]["backbone"], text)
     elif video is None or text is not None:
         raise ValueError("give a video or a text to search for, one of the two")
     else:
@@ -412,15 +372,15 @@ def search(
     )
     if refine:
         near = partial(windows_near, model(), index.options)
-        found = refine_moments(
+        matches, failures = refine_moments(
             *(index, feature, matches, near),
             centred=centred,
             whitened=whitened,
             without=moment,
             count=refine,
         )
-        for path, reason in found.failures:
+        for path, reason in failures:
             if on_failure is not None:
                 on_failure(path, reason)
-        matches = found.matches[:k]
+        matches = matches[:k]
     return matches

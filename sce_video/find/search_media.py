@@ -42,11 +42,7 @@ PLAYABLE = {
 
 
 class MediaCache:
-    """The most recently used pictures, up to a number of bytes; for several threads.
-
-    Args:
-        limit: Bytes.
-    """
+    """The most recently used images and clips, up to ``limit`` bytes; for several threads."""
 
     def __init__(self, limit: int = 256 * 2**20) -> None:
         self._limit = limit
@@ -75,21 +71,15 @@ class MediaCache:
 
 
 def middle_frame(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """A frame from the middle of a video, or of a moment of it, as JPEG.
-
-    Raises:
-        VideoDecodeError: the file cannot be read.
-    """
+    """A frame from the middle of a video, or of a moment of it, as JPEG."""
     frames, _, _ = read_frames(file, 1, played=False, span=span)
     return encode_jpeg(frames[0])
 
 
 def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """Three seconds from the middle of a video, or of a moment of it, as a small mp4; four frames
-    of one of an instant.
+    """Three seconds from the middle of a video, or of a moment of it, as a small mp4.
 
-    Raises:
-        VideoDecodeError: the file cannot be read.
+    Of an instant it has four frames. As :func:`middle_frame` it raises VideoDecodeError.
     """
     frames, played, _ = read_frames(file, span=span)
     return encode_clip(played if len(played) > 1 else frames)
@@ -109,8 +99,7 @@ def embed_file(
 
     Raises:
         FileNotFoundError: the checkpoint is missing.
-        ValueError: it is another one.
-        VideoDecodeError: the video cannot be decoded; its message does not contain the path.
+        ValueError: it is another one, or the video cannot be decoded.
     """
     index = VideoIndex(Path(folder), StoredRows(header))
     model = _model(index, network)
@@ -125,28 +114,12 @@ def embed_near(
     header: dict[str, Any],
     folder: str,
     network: tuple[str | None, ...],
-    file: str,
-    start: float,
-    end: float,
-    step: float,
+    *window: Any,
 ) -> WindowFeatures:
-    """Windows beside one of a video, by the network of an index.
-
-    Args:
-        header: As of :func:`embed_file`.
-        folder: Likewise.
-        network: Likewise.
-        file: The video.
-        start: Of the window, seconds.
-        end: Likewise.
-        step: Seconds from one window to the next.
-
-    Raises:
-        FileNotFoundError, ValueError: As of :func:`embed_file`.
-        VideoDecodeError: the video cannot be decoded.
-    """
+    """Windows beside one of a video (file, start, end, step of
+    :func:`~sce_video.find.search.windows_near`), otherwise as :func:`embed_file`."""
     index = VideoIndex(Path(folder), StoredRows(header))
-    return windows_near(_model(index, network), index.options, file, start, end, step)
+    return windows_near(_model(index, network), index.options, *window)
 
 
 #: The network that this worker has loaded, by what it was loaded from.
@@ -172,12 +145,7 @@ class CallError(UserError, RuntimeError):
 
 
 class MediaWorkers:
-    """Worker processes for functions that take a file; for callers in several threads.
-
-    Args:
-        count: Number of processes.
-        preload: Modules that are imported once, before the workers are forked.
-    """
+    """``count`` worker processes for functions that take a file; for callers in several threads."""
 
     def __init__(self, count: int, preload: tuple[str, ...] = ()) -> None:
         # A fork of this process could inherit locks held by its threads, so a server process forks.
@@ -222,11 +190,7 @@ class MediaWorkers:
 
 
 class _Worker:
-    """A pool of one process, used by one thread at a time.
-
-    Args:
-        context: Starts the process.
-    """
+    """A pool of one process, used by one thread at a time."""
 
     def __init__(self, context: ForkServerContext) -> None:
         self._context = context
@@ -241,7 +205,13 @@ class _Worker:
             # Processes inherit the mask: Ctrl-C on a terminal is for the server alone.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
-                self._pool = ProcessPool(1, initializer=_reset_signals, context=self._context)
+                # SIGTERM ends a worker at once, also while it is inside C code.
+                self._pool = ProcessPool(
+                    1,
+                    initializer=signal.signal,
+                    initargs=(signal.SIGTERM, signal.SIG_DFL),
+                    context=self._context,
+                )
                 self._started = self._pool.schedule(int)
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -290,11 +260,6 @@ def kill_fork_server() -> None:
     if pid is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _reset_signals() -> None:
-    """Make SIGTERM end a worker at once, also while it is inside C code."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:

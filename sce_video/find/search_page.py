@@ -1,4 +1,4 @@
-"""Who may ask: the host, the token and the origin of every request, and the headers of answers."""
+"""The search page: access checks (host, token, origin), the answers to its requests, the server."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from sce_video.find.label_list import LabelList
 from sce_video.find.search import check_checkpoint
 from sce_video.find.search_media import PLAYABLE, CallError, kill_fork_server
 from sce_video.find.search_state import (
+    MAX_RESULTS,
     GoneError,
     Network,
     NoRowError,
     Search,
     SearchState,
-    default_label_file,
 )
 from sce_video.pages.parts import plotly_library
 from sce_video.utils.command import explain
@@ -64,30 +64,34 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+#: Of the answer to a request that raises one.
+_STATUS: dict[type[Exception], int] = {
+    NoRowError: 404,
+    GoneError: 410,
+    CallError: 422,
+    ValueError: 422,
+    OSError: 500,
+    Exception: 500,
+}
 #: What a browser says of a request that our own page makes, or that its user types.
 _OWN = ("same-origin", "none")
 
 
 class Guard:
-    """ASGI middleware: passes requests of the user's own browser, refuses all others with 403.
+    """Passes requests of the user's own browser, refuses all others with 403 (ASGI middleware).
 
     - ``Host`` must be this server's loopback address: another name that resolves to it (DNS
       rebinding) makes a page of somebody else part of our origin.
     - The token must be in the link (``/?token=``) or in the cookie that the link has set.
     - A request that changes or reads anything must come from our page: cookies of 127.0.0.1 are
       sent by pages of its other ports too.
-
-    Args:
-        app: The application.
-        token: The secret in the link.
-        port: On which the server listens.
     """
 
     def __init__(self, app: Any, token: str, port: int) -> None:
         self._app = app
         self._token = token
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        self.cookie = cookie_name(port)
+        self.cookie = f"sce_video_{port}"  # all ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -117,7 +121,12 @@ class Guard:
             )
         link = scope["path"] == "/" and scope["method"] == "GET"
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if not (link and self._is_token(given)) and not self._is_token(self._cookie(headers)):
+        try:
+            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+        except CookieError:
+            morsel = None
+        known = morsel is not None and self._is_token(morsel.value)
+        if not known and not (link and self._is_token(given)):
             return "open the link with its token, as sce-video search --serve has printed it"
         if not link:
             site = headers.get("sec-fetch-site", "none")
@@ -130,41 +139,15 @@ class Guard:
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
 
-    def _cookie(self, headers: Headers) -> str:
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return ""
-        return morsel.value if morsel is not None else ""
-
-
-def cookie_name(port: int) -> str:
-    """Cookies are shared by all ports of a host: the name tells them apart."""
-    return f"sce_video_{port}"
-
 
 #: Largest video that may be dropped on the page, bytes.
 UPLOAD_LIMIT = 2 * 2**30
-_MAX_RESULTS = 500
 _MAX_ROWS = 100_000  # of one change of labels
 _PACKAGE = "sce_video.pages"
 #: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
 _SCRIPTS = ("plotly.js", "feature_map.js")
 _MODULES = ("search_page.js", "search_cards.js", "search_labels.js")
 _STYLES = ("theme.css", "parts.css", "search_page.css")
-
-
-class SearchRequest(BaseModel):
-    """A search for a video of the index, or for one that was uploaded."""
-
-    row: int | None = None
-    upload: str | None = Field(None, max_length=40)
-    k: int = Field(24, ge=1, le=_MAX_RESULTS)
-    centred: bool = False
-    refined: bool = False
-    path: str = Field("", max_length=1000)
-    folder: str | None = Field(None, max_length=1000)
-    label: int | None = None
 
 
 class LabelRequest(BaseModel):
@@ -177,20 +160,13 @@ class LabelRequest(BaseModel):
 class RowsRequest(BaseModel):
     """Videos that are about to be shown."""
 
-    rows: list[int] = Field(max_length=_MAX_RESULTS)
+    rows: list[int] = Field(max_length=MAX_RESULTS)
 
 
 def create_app(
     state: SearchState, token: str, port: int, upload_limit: int = UPLOAD_LIMIT
 ) -> Guard:
-    """The application behind its checks.
-
-    Args:
-        state: The index.
-        token: The secret in the link.
-        port: On which the server listens, for the check of ``Host``.
-        upload_limit: Bytes of a video that is dropped on the page.
-    """
+    """The application behind its checks; ``upload_limit`` is that of a dropped video, bytes."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
@@ -203,7 +179,6 @@ def create_app(
     _add_page(app, state, token, port, upload_limit)
     _add_media(app, state)
     _add_search(app, state, upload_limit)
-    _add_labels(app, state)
     return Guard(app, token, port)
 
 
@@ -220,21 +195,16 @@ def _answer_errors(app: FastAPI) -> None:
     def _(_: Request, error: StarletteHTTPException) -> JSONResponse:
         return JSONResponse({"error": str(error.detail)}, status_code=error.status_code)
 
-    def known(status: int) -> Any:
-        return lambda _, error: JSONResponse({"error": _sentence(error)}, status_code=status)
+    for kind, status in _STATUS.items():
 
-    for kind, status in (
-        *((NoRowError, 404), (GoneError, 410), (CallError, 422), (ValueError, 422)),
-        *((OSError, 500), (Exception, 500)),
-    ):
-        app.add_exception_handler(kind, known(status))
-
-
-def _sentence(error: Exception) -> str:
-    message = explain(error)
-    if message is None:  # a bug: its traceback is in the terminal
-        message = f"an error of the program, see the terminal: {type(error).__name__}: {error}"
-    return message.encode("utf-8", "replace").decode("utf-8")
+        @app.exception_handler(kind)
+        def _(_: Request, error: Exception, status: int = status) -> JSONResponse:
+            message = explain(error)
+            if message is None:  # a bug: its traceback is in the terminal
+                kind = type(error).__name__
+                message = f"an error of the program, see the terminal: {kind}: {error}"
+            text = message.encode("utf-8", "replace").decode("utf-8")
+            return JSONResponse({"error": text}, status_code=status)
 
 
 # -- the page ------------------------------------------------------------------------------
@@ -268,23 +238,21 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
-        response.set_cookie(cookie_name(port), token, httponly=True, samesite="strict")
+        response.set_cookie(f"sce_video_{port}", token, httponly=True, samesite="strict")
         return response
+
+    @cache
+    def content(name: str) -> bytes:
+        if name == "plotly.js":
+            return plotly_library()
+        if name not in (*_STYLES, *_SCRIPTS, *_MODULES):
+            raise HTTPException(404, f"there is no file {name}")
+        return files(_PACKAGE).joinpath("templates", name).read_bytes()
 
     @app.get("/static/{name}")
     def static(name: str) -> Response:
-        return Response(
-            _static(name), media_type="text/css" if name.endswith(".css") else "text/javascript"
-        )
-
-
-@cache
-def _static(name: str) -> bytes:
-    if name == "plotly.js":
-        return plotly_library()
-    if name not in (*_STYLES, *_SCRIPTS, *_MODULES):
-        raise HTTPException(404, f"there is no file {name}")
-    return files(_PACKAGE).joinpath("templates", name).read_bytes()
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return Response(content(name), media_type=kind)
 
 
 # -- pictures and videos -------------------------------------------------------------------
@@ -294,17 +262,22 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
     """Files by their row; the content of a row does not change while the server runs."""
     kept = {"Cache-Control": "private, max-age=3600"}
 
+    def played(content: bytes) -> Response:
+        if not content:
+            raise HTTPException(404, "the frames of this video are too small to be played")
+        return Response(content, media_type="video/mp4", headers=kept)
+
     @app.get("/thumb/{row}")
     def thumb(row: int) -> Response:
         return Response(state.thumbnail(row), media_type="image/jpeg", headers=kept)
 
     @app.get("/clip/{row}")
     def clip(row: int) -> Response:
-        return Response(_or_404(state.animation(row)), media_type="video/mp4", headers=kept)
+        return played(state.animation(row))
 
     @app.get("/upload/{upload}")
     def uploaded(upload: str) -> Response:
-        return Response(_or_404(state.upload(upload).clip), media_type="video/mp4", headers=kept)
+        return played(state.upload(upload)[1])
 
     @app.get("/video/{row}")
     def video(row: int) -> FileResponse:
@@ -313,36 +286,24 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
         return FileResponse(file, media_type=kind)  # answers requests for ranges, too
 
 
-def _or_404(content: bytes) -> bytes:
-    if not content:
-        raise HTTPException(404, "the frames of this video are too small to be played")
-    return content
-
-
 # -- search --------------------------------------------------------------------------------
 
 
 def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
-    @app.get("/api/videos")
-    def videos() -> dict[str, Any]:
-        return state.describe()
-
-    @app.get("/api/map")
-    def feature_map() -> dict[str, Any]:
-        return state.map()
+    app.get("/api/videos")(state.describe)
+    app.get("/api/map")(state.map)
 
     @app.post("/api/missing")
     def missing(request: RowsRequest) -> dict[str, Any]:
         return {"rows": state.missing(request.rows)}
 
     @app.post("/api/search")
-    def search(request: SearchRequest) -> dict[str, Any]:
-        search = Search(**request.model_dump())
-        found, failures = state.search(search), []
+    def search(search: Search) -> dict[str, Any]:
+        found = state.search(search)
+        failures: list[tuple[str, str]] = []
         more = len(found) == search.k
         if search.refined:
-            refined = state.refine(search, found)
-            found, failures = refined.matches, refined.failures
+            found, failures = state.refine(search, found)
         return {
             "rows": [match.row for match in found],
             "similarity": [round(match.similarity, 5) for match in found],
@@ -351,47 +312,37 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
             "failures": [printable_utf8(f"{path}: {reason}") for path, reason in failures],
         }
 
+    @app.post("/api/label")
+    def label(request: LabelRequest) -> dict[str, Any]:
+        return state.set_label(request.rows, request.label)
+
+    app.post("/api/undo")(state.undo_label)
+    app.post("/api/split")(state.write_split)
+
     @app.post("/api/upload")
     async def upload(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Any:
         """The body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS:
             raise ValueError(f"{name!r} is no video, by its name: {' '.join(VIDEO_EXTENSIONS)}")
+        too_large = HTTPException(
+            413, f"the video is larger than {limit / 2**20:.0f} MB: cut a part out of it, or query "
+            "it by sce-video search VIDEO --index INDEX",
+        )  # fmt: skip
         if int(request.headers.get("content-length", 0)) > limit:
-            raise _too_large(limit)
+            raise too_large
         with tempfile.NamedTemporaryFile(prefix="sce_video_query_", suffix=kind) as file:
             size = 0
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise _too_large(limit)
+                    raise too_large
                 file.write(part)
             file.flush()
             if not size:
                 raise ValueError("the file is empty (0 bytes)")
-            identity = await run_in_threadpool(state.add_upload, name, file.name)
-            return {"upload": identity, "clip": bool(state.upload(identity).clip)}
-
-
-def _too_large(limit: int) -> HTTPException:
-    return HTTPException(
-        413, f"the video is larger than {limit / 2**20:.0f} MB: cut a part out of it, or query it "
-        "by sce-video search VIDEO --index INDEX",
-    )  # fmt: skip
-
-
-def _add_labels(app: FastAPI, state: SearchState) -> None:
-    @app.post("/api/label")
-    def label(request: LabelRequest) -> dict[str, Any]:
-        return state.set_label(request.rows, request.label)
-
-    @app.post("/api/undo")
-    def undo() -> dict[str, Any]:
-        return state.undo_label()
-
-    @app.post("/api/split")
-    def split() -> dict[str, Any]:
-        return state.write_split()
+            identity = await run_in_threadpool(state.add_upload, file.name)
+            return {"upload": identity, "clip": bool(state.upload(identity)[1])}
 
 
 HOST = "127.0.0.1"
@@ -435,7 +386,7 @@ def serve(options: ServeOptions) -> None:
         if not os.path.isfile(checkpoint):
             raise FileNotFoundError(f"no checkpoint at {checkpoint}")
         check_checkpoint(index, checkpoint)
-    labels = LabelList(Path(options.labels) if options.labels else default_label_file(index))
+    labels = LabelList(Path(options.labels or Path(index.folder, "labels.txt")))
     state = SearchState(index, options.network, labels)
     # Interrupted here: before the server has handlers of its own.
     with _listen(options.port) as listening, suppress(KeyboardInterrupt):
@@ -466,7 +417,7 @@ class _Server(uvicorn.Server):
     """Ends in silence at SIGINT and SIGTERM, also while a browser is reading."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Neither repeats the signal afterwards, as its parent does, nor reports cut answers."""
+        # Its parent repeats the signal afterwards, and reports answers that are cut.
         self.should_exit = True
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 

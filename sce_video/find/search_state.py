@@ -9,11 +9,11 @@ import stat
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, Field
 
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.datasets.windows import Query
@@ -21,40 +21,26 @@ from sce_video.find import search_media as media
 from sce_video.find.index import VideoIndex
 from sce_video.find.label_list import LabelList
 from sce_video.find.query import Match, query_index
-from sce_video.find.search import RefinedMoments, refine_moments, rows_of_query
+from sce_video.find.search import refine_moments, rows_of_query
 from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8
 from sce_video.utils.storage import absolute
 
+MAX_RESULTS = 500
+
 
 @dataclass(frozen=True)
 class Network:
-    """How the network of the index is found.
-
-    Attributes:
-        checkpoint: Its current path; None for the one that the index names.
-        config: Config file, for a network that is registered by its ``custom_imports``.
-        device: Of the network; None for a GPU if there is one.
-    """
+    """Checkpoint, config file and device of the network; None for those of the index, and a GPU."""
 
     checkpoint: str | None = None
     config: str | None = None
     device: str | None = None
 
 
-@dataclass(frozen=True)
-class Upload:
-    """A video that was dropped on the page; its file has been removed."""
-
-    name: str
-    feature: np.ndarray
-    clip: bytes
-
-
-@dataclass(frozen=True)
-class Search:
+class Search(BaseModel):
     """What is searched for, and among what.
 
     Attributes:
@@ -69,12 +55,12 @@ class Search:
     """
 
     row: int | None = None
-    upload: str | None = None
-    k: int = 24
+    upload: str | None = Field(None, max_length=40)
+    k: int = Field(24, ge=1, le=MAX_RESULTS)
     centred: bool = False
     refined: bool = False
-    path: str = ""
-    folder: str | None = None
+    path: str = Field("", max_length=1000)
+    folder: str | None = Field(None, max_length=1000)
     label: int | None = None
 
 
@@ -95,13 +81,7 @@ class GoneError(UserError, RuntimeError):
 
 
 class SearchState:
-    """An index, its workers and its labels; its methods may be called by several threads.
-
-    Args:
-        index: From :func:`~sce_video.find.index.read_index`.
-        network: Where the network of the index is.
-        labels: The list of labels.
-    """
+    """An index, its workers and its labels; its methods may be called by several threads."""
 
     def __init__(self, index: VideoIndex, network: Network, labels: LabelList) -> None:
         self.index = index
@@ -118,7 +98,7 @@ class SearchState:
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
         self._cache = media.MediaCache()
-        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._uploads: OrderedDict[str, tuple[np.ndarray, bytes]] = OrderedDict()
         self._lock = threading.Lock()
         self._map: dict[str, Any] | None = None
         self._map_lock = threading.Lock()
@@ -225,16 +205,16 @@ class SearchState:
 
     # -- search ----------------------------------------------------------------------------
 
-    def add_upload(self, name: str, file: str) -> str:
+    def add_upload(self, file: str) -> str:
         """Embed a file with the network of the index; returns the id for :class:`Search`.
 
         Raises:
             CallError: the file cannot be decoded, or the network cannot be loaded.
         """
-        feature, clip = self._embed(media.embed_file, file)
+        found = self._embed(media.embed_file, file)
         upload = secrets.token_hex(8)
         with self._lock:
-            self._uploads[upload] = Upload(printable_utf8(name), feature, clip)
+            self._uploads[upload] = found
             while len(self._uploads) > _KEPT_UPLOADS:
                 self._uploads.popitem(last=False)
         return upload
@@ -245,28 +225,23 @@ class SearchState:
         own = (self.index.stored.header, str(self.index.folder), network)
         return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
 
-    def upload(self, upload: str) -> Upload:
-        """An embedded video.
-
-        Raises:
-            ValueError: it is not kept any more.
-        """
+    def upload(self, upload: str) -> tuple[np.ndarray, bytes]:
+        """Feature and clip of a video that was dropped on the page; ValueError if it is not kept
+        any more."""
         with self._lock:
             if upload not in self._uploads:
                 raise ValueError("this video is not kept any more: drop it on the page again")
             return self._uploads[upload]
 
     def search(self, search: Search) -> list[Match]:
-        """The most similar videos or moments, the most similar first; not refined.
-
-        Raises:
-            NoRowError: no such row.
-            ValueError: no such upload, or the index is damaged.
-        """
+        """The most similar videos or moments, the most similar first; not refined."""
         left_out = np.ones(len(self.index), dtype=bool)
         left_out[self._matching(search)] = False
         if search.upload is None and search.row is not None and 0 <= search.row < len(self.index):
-            left_out[[search.row, *self._rows_like(search.row)]] = True
+            # Rows of the same file; of windows, those that share frames.
+            span = (None, None) if self._spans is None else self._spans[search.row].tolist()
+            query = Query(self.index.file(self.index.path(search.row)), *span)
+            left_out[[search.row, *rows_of_query(self.index, query)]] = True
         return query_index(
             self.index,
             self._feature(search),
@@ -278,13 +253,15 @@ class SearchState:
     def _feature(self, search: Search) -> np.ndarray:
         """The feature (D,) of a query."""
         if search.upload is not None:
-            return self.upload(search.upload).feature
+            return self.upload(search.upload)[0]
         if search.row is None or not 0 <= search.row < len(self.index):
             raise NoRowError(f"the index has no row {search.row}")
         return np.array(self.index.features[search.row])
 
-    def refine(self, search: Search, found: list[Match]) -> RefinedMoments:
-        """The results of :meth:`search`, the first of them found more exactly.
+    def refine(
+        self, search: Search, found: list[Match]
+    ) -> tuple[list[Match], list[tuple[str, str]]]:
+        """As :func:`~sce_video.find.search.refine_moments`, of the results of :meth:`search`.
 
         Raises:
             CallError: there is no network.
@@ -306,11 +283,6 @@ class SearchState:
             own = {self.index.path(search.row): (start, end)}
         feature = self._feature(search)
         return refine_moments(self.index, feature, found, near, centred=search.centred, without=own)
-
-    def _rows_like(self, row: int) -> list[int]:
-        """Rows of the same file; of windows, those that share frames."""
-        span = (None, None) if self._spans is None else self._spans[row].tolist()
-        return rows_of_query(self.index, Query(self.index.file(self.index.path(row)), *span))
 
     def _matching(self, search: Search) -> list[int]:
         """Rows that pass the filters."""
@@ -365,7 +337,8 @@ class SearchState:
 
     def set_label(self, rows: list[int], name: str | None) -> dict[str, Any]:
         """Give videos a label by hand, or none; returns the new state of the labels, and as
-        ``refused`` the names that no list can hold."""
+        ``refused`` the names that no list can hold.
+        """
         for row in rows:
             if not 0 <= row < len(self.index):
                 raise NoRowError(f"the index has no row {row}")
@@ -399,11 +372,6 @@ class SearchState:
             "files": [printable_utf8(train), printable_utf8(test)],
             "commands": [printable_utf8(shlex.join(words)) for words in (finetune, evaluate)],
         }
-
-
-def default_label_file(index: VideoIndex) -> Path:
-    """``labels.txt`` in the folder of the index."""
-    return Path(index.folder) / "labels.txt"
 
 
 def _rounded(values: np.ndarray) -> list[float]:

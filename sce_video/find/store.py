@@ -1,14 +1,14 @@
 """What an index is kept in, a file (``features.npz``) or a Lance table, behind one interface.
 
 An update reads and writes an :class:`IndexStore`; its ``open`` gives the :class:`StoredRows` that
-search reads. Their users do not know which of the two it is. The file is implemented here, the
-table in :mod:`sce_video.find.table_store`.
+search reads. The file is implemented here, the table in :mod:`sce_video.find.table_store`.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,10 +37,6 @@ _MAX_CLIPS = 10_000  # of a video
 _CHECKED_ROWS = 1 << 16  # at a time
 
 
-#: A feature, or what reads it.
-Feature = np.ndarray | Callable[[], np.ndarray]
-
-
 @dataclass(frozen=True, slots=True)
 class FileRecord:
     """State of an indexed file when it was embedded, and its feature.
@@ -49,15 +45,14 @@ class FileRecord:
         size: Bytes.
         mtime_ns: Modification time, nanoseconds.
         feature: (D,) float32, or (W, D) of its windows, or what reads it from where it is stored,
-            so that memory need not hold the features of all files; None if the file cannot be
-            decoded.
+            so that memory need not hold all of them; None if the file cannot be decoded.
         reason: Why it, or some of its windows, cannot be decoded; empty if they can.
         spans: (W, 2) float64, start and end of each window in seconds; None without windows.
     """
 
     size: int
     mtime_ns: int
-    feature: Feature | None
+    feature: np.ndarray | Callable[[], np.ndarray] | None
     reason: str = ""
     spans: np.ndarray | None = None
 
@@ -125,15 +120,6 @@ class StoredRows:
         """(N, D) float32, not to be changed: search drops mapped pages, changed ones too."""
         raise NotImplementedError
 
-    @property
-    def protected_features(self) -> Matrix:
-        """The features, as an array that cannot be changed if they are one."""
-        if not isinstance(self.features, np.ndarray):
-            return self.features
-        view = self.features.view()
-        view.flags.writeable = False
-        return view
-
     @cached_property
     def mean(self) -> np.ndarray:
         """(D,) float64, the mean of the features."""
@@ -173,10 +159,6 @@ class StoredRows:
         """All rows of a path: its windows."""
         raise NotImplementedError
 
-    def row(self, path: str) -> int | None:
-        """Row of a path, the first of several; None if it has none."""
-        return next(iter(self.rows(path)), None)
-
     def blocks(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """First row and features of consecutive blocks of ``count`` rows."""
         for start in range(0, len(self), count):
@@ -187,7 +169,7 @@ class StoredRows:
         raise NotImplementedError
 
 
-class IndexStore:
+class IndexStore(ABC):
     """A file or table of an index, which may exist.
 
     Args:
@@ -200,60 +182,49 @@ class IndexStore:
     def __init__(self, file: Path) -> None:
         self.file = file
 
+    @abstractmethod
     def exists(self) -> bool:
         """Whether it is there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self) -> StoredRows:
         """The rows for search; ValueError if it is not that of an index."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
-        """Header, and records sorted by path, for an update.
+        """Header, and records sorted by path, for an update; ValueError as of :meth:`open`."""
 
-        Raises:
-            ValueError: It is not that of an index.
-        """
-        raise NotImplementedError
-
+    @abstractmethod
     def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
         """Bring it to this header and these records, by path relative to ``root``."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove it; ValueError if it is not that of an index, nothing is removed then."""
 
     def make_vector_index(self, wanted: bool) -> None:
         """Make or extend a vector index, where the store can have one and it is worth its time."""
-
-    def remove(self) -> None:
-        """Remove it; ValueError if it is not that of an index, nothing is removed then."""
-        raise NotImplementedError
+        return  # a file has none
 
     def describe(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
         """Write ``index.json``: everything but the features, for people and other programs."""
-        good = {path: r for path, r in records.items() if r.feature is not None}
-        files = [
-            {
-                "path": path,
-                "size": r.size,
-                "mtime_ns": r.mtime_ns,
-                **({} if r.spans is None else {"windows": len(r.spans)}),
-            }
-            for path, r in good.items()
-        ]
-        write_json(
-            self.file.with_name(DESCRIPTION),
-            {
-                "version": _VERSION,
-                **header,
-                "decoder": f"av {importlib.metadata.version('av')}",
-                "videos": len(good),
-                **({"files": files} if self.listed else {}),
-                "failures": [
-                    {"path": path, "size": r.size, "mtime_ns": r.mtime_ns, "reason": r.reason}
-                    for path, r in records.items()
-                    if r.feature is None or r.reason
-                ],
-            },
-        )
+        files, failures = [], []
+        for path, record in records.items():
+            state = {"path": path, "size": record.size, "mtime_ns": record.mtime_ns}
+            if record.feature is not None:
+                windows = {} if record.spans is None else {"windows": len(record.spans)}
+                files.append({**state, **windows})
+            if record.feature is None or record.reason:
+                failures.append({**state, "reason": record.reason})
+        content = {
+            "version": _VERSION,
+            **header,
+            "decoder": f"av {importlib.metadata.version('av')}",
+            "videos": len(files),
+            **({"files": files} if self.listed else {}),
+            "failures": failures,
+        }
+        write_json(self.file.with_name(DESCRIPTION), content)
 
 
 def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
@@ -279,17 +250,8 @@ def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# -- the file ------------------------------------------------------------------------------
-
-
 class NpzRows(StoredRows):
-    """Rows of a feature file; large arrays are memory-mapped.
-
-    Args:
-        arrays: ``features``, ``mean`` and the columns, checked.
-        header: As of :class:`StoredRows`.
-        failed: Likewise.
-    """
+    """Rows of a feature file; large arrays are memory-mapped."""
 
     def __init__(
         self,
@@ -314,8 +276,8 @@ class NpzRows(StoredRows):
 
     @cached_property
     def order(self) -> np.ndarray | None:
-        """(N,) rows by path, then by start; None where the paths are sorted: other programs write
-        indexes too."""
+        """(N,) rows by path, then by start; None where the paths are sorted already."""
+        # Other programs write indexes too, in any order.
         blocks = range(0, len(self), _CHECKED_ROWS)
         # One row more than a block: its last path is compared with the first of the next.
         parts = (self.paths[begin : begin + _CHECKED_ROWS + 1] for begin in blocks)
@@ -351,7 +313,7 @@ class FileStore(IndexStore):
         return self.file.is_file()
 
     def open(self) -> NpzRows:
-        """See :meth:`IndexStore.open`; the features are not read before they are used."""
+        """The rows; the features are not read before they are used."""
         arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
         try:
             entry = provenance["index"]
@@ -376,27 +338,26 @@ class FileStore(IndexStore):
                 columns[name] = as_integers(self.file, arrays[name], name, count)
             header = checked_header(entry)
             if header["settings"].get("windows") is not None:
-                columns |= _checked_spans(arrays, count)
+                starts, ends = (np.asarray(arrays[n], dtype=np.float64) for n in ("starts", "ends"))
+                if not starts.shape == ends.shape == (count,):
+                    raise ValueError(f"{count} features, {starts.shape} starts, {ends.shape} ends")
+                if not (np.isfinite(ends).all() and (0 <= starts).all() and (starts < ends).all()):
+                    raise ValueError("windows do not end after their starts")
+                columns |= {"starts": starts, "ends": ends}
             return NpzRows(columns, header, failed)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
 
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
-        """See :meth:`IndexStore.read`.
-
-        Raises:
-            ValueError: It is not the file of an index, or a feature is not finite.
-        """
+        """Header and records; ValueError also where a feature is not finite."""
         stored = self.open()
         if len(stored):
             check_features(torch.from_numpy(stored.features), f"{self.file}: 'features'")
         records = dict(stored.failed)
         order, spans = stored.order, stored.spans
         paths = stored.paths if order is None else stored.paths[order]
-        firsts = np.flatnonzero(paths[1:] != paths[:-1]) + 1  # of all paths but the first
-        for first, last in zip([0, *firsts], [*firsts, len(stored)], strict=True):
-            if first == last:  # of an index without rows
-                break
+        firsts = np.flatnonzero(np.append(True, paths[1:] != paths[:-1]))[: len(stored)]
+        for first, last in zip(firsts, [*firsts[1:], len(stored)], strict=False):
             rows: slice | np.ndarray = slice(first, last) if order is None else order[first:last]
             path = str(paths[first])
             records[path] = FileRecord(
@@ -409,7 +370,7 @@ class FileStore(IndexStore):
         return stored.header, dict(sorted(records.items()))
 
     def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
-        """See :meth:`IndexStore.write`; the features are read one by one while they are written."""
+        """Replace the file; the features are read one by one while they are written."""
         good = {path: r for path, r in records.items() if r.feature is not None}
         failed = {path: r for path, r in records.items() if r.feature is None or r.reason}
         counts = np.array([r.count for r in good.values()], dtype=np.int64)
@@ -428,9 +389,8 @@ class FileStore(IndexStore):
         settings = header["settings"]
         windows = settings.get("windows") is not None
         if windows:
-            spans = [r.spans for r in good.values() if r.spans is not None]
-            both = np.concatenate(spans) if spans else np.empty((0, 2))
-            arrays |= {"starts": both[:, 0].copy(), "ends": both[:, 1].copy()}
+            spans = [np.empty((0, 2)), *(r.spans for r in good.values() if r.spans is not None)]
+            arrays["starts"], arrays["ends"] = np.concatenate(spans).T.copy()
         provenance = {
             "checkpoint": header["checkpoint"],
             "clips": settings["num_clips"],
@@ -459,13 +419,3 @@ def _adding(mean: np.ndarray, rows: Iterable[np.ndarray], count: int) -> Iterato
         mean += row
         yield row
     mean /= max(1, count)
-
-
-def _checked_spans(arrays: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
-    """(N,) starts and ends of windows; ValueError for anything else."""
-    starts, ends = (np.asarray(arrays[name], dtype=np.float64) for name in ("starts", "ends"))
-    if starts.shape != (count,) or ends.shape != (count,):
-        raise ValueError(f"{count} features do not match {starts.shape} starts, {ends.shape} ends")
-    if not (np.isfinite(ends).all() and (0 <= starts).all() and (starts < ends).all()):
-        raise ValueError("windows do not end after their starts")
-    return {"starts": starts, "ends": ends}

@@ -74,21 +74,35 @@ def read_videos(
         ValueError: neither an index nor a feature file; it holds no video or no paths; the list
             names no video of it.
     """
+    name = os.fspath(source)
     if os.path.isdir(source):
         found = _of_index(source, column)
     elif column is not None:
-        raise ValueError(f"{os.fspath(source)} is no table of videos: it has no column {column!r}")
+        raise ValueError(f"{name} is no table of videos: it has no column {column!r}")
     else:
-        found = _of_features(source)
+        found = _of_features(name)
     if len(found) == 0:
+        raise ValueError(f"{name} holds no video that could be decoded: nothing to export")
+    if labels is None:
+        if class_file is not None:
+            raise ValueError(
+                "names of classes are those of a list of labels: give it too (--labels)"
+            )
+        return found
+    listed = read_annotation_list(
+        os.fspath(labels), class_file=None if class_file is None else os.fspath(class_file)
+    )
+    names = _named(listed.labels.tolist(), listed.classes)
+    of_path = {listed.path(i): name for i, name in enumerate(names)}
+    both = zip(found.paths, found.files, strict=True)
+    given = [of_path.get(path, of_path.get(file)) for path, file in both]
+    if all(label is None for label in given):
+        some = ", ".join(list(of_path)[:_SHOWN])
         raise ValueError(
-            f"{os.fspath(source)} holds no video that could be decoded: nothing to export"
+            f"{os.fspath(labels)} gives no label to any of the {len(found)} videos of {name}: it "
+            f"names {some}, they are {', '.join(found.paths[:_SHOWN])}"
         )
-    if labels is not None:
-        found = replace(found, labels=_listed_labels(found, os.fspath(labels), class_file))
-    elif class_file is not None:
-        raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
-    return found
+    return replace(found, labels=given)
 
 
 def _of_index(folder: str | os.PathLike, column: str | None = None) -> ExportedVideos:
@@ -106,33 +120,30 @@ def _of_index(folder: str | os.PathLike, column: str | None = None) -> ExportedV
     )
 
 
-def _of_features(file: str | os.PathLike) -> ExportedVideos:
+def _of_features(file: str) -> ExportedVideos:
     if Path(file).suffix != ".npz":
         kind = "is no folder of an index" if os.path.exists(file) else "does not exist"
         raise ValueError(
-            f"{os.fspath(file)} {kind}: give the folder of sce-video index, or the .npz file of "
+            f"{file} {kind}: give the folder of sce-video index, or the .npz file of "
             "sce-video embed"
         )
-    rows, provenance = load_features(os.fspath(file))
-    files = [os.path.abspath(path) for path in rows.paths]
+    rows, provenance = load_features(file)
     if not all(rows.paths):
-        raise ValueError(f"{os.fspath(file)} has features without a path: nothing could be shown")
+        raise ValueError(f"{file} has features without a path: nothing could be shown")
     if isinstance(provenance.get("index"), dict):  # of an index: paths are relative to its root
         if Path(file).name != FEATURES:
-            raise ValueError(f"{os.fspath(file)} is a file of an index: give the index's folder")
+            raise ValueError(f"{file} is a file of an index: give the index's folder")
         return _of_index(Path(file).parent)
     test, checkpoint = (
         value if isinstance(value := provenance.get(name), dict) else {}
         for name in ("test", "checkpoint")
     )
     root = os.path.abspath(str(test["data_root"])) if test.get("data_root") else ""
-    names = test.get("classes")
+    files, names = [os.path.abspath(path) for path in rows.paths], test.get("classes")
+    below = f"{root}{os.sep}"
     return ExportedVideos(
-        source=os.fspath(file),
-        paths=[
-            os.path.relpath(path, root) if root and path.startswith(root + os.sep) else path
-            for path in files
-        ],
+        source=file,
+        paths=[os.path.relpath(f, root) if root and f.startswith(below) else f for f in files],
         files=files,
         labels=_named(rows.labels.tolist(), names if isinstance(names, list) else ()),
         features=rows.features.numpy(),
@@ -148,25 +159,3 @@ def _named(labels: Sequence[int], names: Sequence[Any]) -> list[str | None]:
         None if label < 0 else str(names[label]) if label < len(names) else str(label)
         for label in labels
     ]
-
-
-def _listed_labels(
-    videos: ExportedVideos, ann_file: str, class_file: str | os.PathLike | None
-) -> list[str | None]:
-    """The labels of a list by path; None for a video that is not in it."""
-    listed = read_annotation_list(
-        ann_file, class_file=None if class_file is None else os.fspath(class_file)
-    )
-    names = _named(listed.labels.tolist(), listed.classes)
-    of_path = {listed.path(i): name for i, name in enumerate(names)}
-    found = [
-        of_path.get(path, of_path.get(file))
-        for path, file in zip(videos.paths, videos.files, strict=True)
-    ]
-    if all(label is None for label in found):
-        some = ", ".join(list(of_path)[:_SHOWN])
-        raise ValueError(
-            f"{ann_file} gives no label to any of the {len(videos)} videos of {videos.source}: it "
-            f"names {some}, they are {', '.join(videos.paths[:_SHOWN])}"
-        )
-    return found

@@ -68,7 +68,7 @@ def score_boxes(
     boxes: np.ndarray,
     begins_at: float = 0.0,
 ) -> np.ndarray:
-    """Probabilities of the 80 actions of AVA for persons at one moment of a video.
+    """Probabilities (n, 80) float32 of the actions of AVA for persons at one moment of a video.
 
     Args:
         model: From :func:`load_action_model`.
@@ -76,9 +76,6 @@ def score_boxes(
         second: The moment; the file begins at second ``begins_at``.
         boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
         begins_at: Second at which the file begins: 0, or 900 for the 15-minute cuts of AVA.
-
-    Returns:
-        (n, 80) float32.
 
     Raises:
         ValueError: boxes outside the frame or with inverted corners.
@@ -113,10 +110,10 @@ def score_boxes(
 def read_moment(
     path: str | Path, second: float, around: float = 0.0
 ) -> tuple[list[np.ndarray], float]:
-    """The frame displayed at a second of a file, or all frames around it.
+    """The frame displayed at a second of a file or a folder of frames, or all frames around it.
 
     Args:
-        path: A video, or a folder of frames.
+        path: The file.
         second: Counted from the beginning of the file.
         around: Seconds before and after; 0 for a single frame.
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, run_pipeline, video_exists
+from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, video_exists
 from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import DecodeLimits
@@ -26,7 +26,7 @@ from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.embed import VideoFiles
 from sce_video.inference.model import VideoModel
 from sce_video.inference.model_settings import ModelSettings
-from sce_video.inference.views import ArrayReader, view_steps
+from sce_video.inference.views import Transform, pack_array, view_steps
 from sce_video.utils.files import local_copy
 
 
@@ -51,11 +51,7 @@ class SeenClip:
 
 
 def resized(settings: ModelSettings, size: int | None) -> ModelSettings:
-    """The settings with frames of ``size`` x ``size`` pixels; None changes nothing.
-
-    Raises:
-        ValueError: the size is out of range.
-    """
+    """The settings with frames of ``size`` x ``size`` pixels; None changes nothing."""
     return settings if size is None else replace(settings, short_side=size, crop_size=size)
 
 
@@ -64,22 +60,19 @@ def read_clips(
     path: str | os.PathLike,
     num_clips: int = 1,
     at: float | None = None,
-    timeout: float | None = 60.0,
 ) -> list[SeenClip]:
     """The clips of a video at equal steps, or the one around a second; of an image, itself.
 
     Args:
-        settings: Clip and crop of the network. With segment sampling a clip is the whole video, and
-            there is one.
+        settings: Clip and crop of the network.
         path: A video, or an image, which becomes a clip of T equal frames.
-        num_clips: Clips at equal steps from the first to the last; 1 takes the centre.
+        num_clips: Clips from the first to the last; 1 takes the centre.
         at: Second in the middle of the only clip; it is moved where it would pass an end.
-        timeout: Time limit for decoding the file, seconds.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: ``num_clips`` below 1, the video does not contain the second ``at``, or a clip
-            is chosen of a network that sees the whole video.
+            is chosen of a network that sees the whole video (segment sampling).
         VideoDecodeError: the file cannot be decoded.
     """
     path = os.fspath(path)
@@ -90,11 +83,14 @@ def read_clips(
     if settings.clip_duration is None and (num_clips > 1 or at is not None):
         raise ValueError("this network sees a whole video as one clip: no clip can be chosen")
     if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
-        return [_image_clip(settings, os.fspath(local_copy(path)))]
+        path = os.fspath(local_copy(path))
+        image = read_image(path, DecodeLimits())[None]
+        packed = pack_array(image, 1.0, view_steps(settings, 1, 1, one_clip=True))
+        return [SeenClip(path, cut_views(packed).numpy()[0], None)]
     noted, (clips, *crops) = _ClipTimes(), view_steps(settings, num_clips, 1)
-    if at is not None and settings.clip_duration is not None:
-        clips = _ClipAt(settings.clip_duration, settings.num_frames, at)
-    sample = VideoFiles([path], [OpenVideo(), clips, noted, *crops], timeout)[0]
+    if at is not None:
+        clips = _clip_at(settings, at)
+    sample = VideoFiles([path], [OpenVideo(), clips, noted, *crops], 60.0)[0]
     if sample.get("frames") is None:
         raise VideoDecodeError(path, "; ".join(reason for _, reason in sample["failures"]))
     if at is not None and not 0 <= at <= noted.duration:
@@ -116,36 +112,21 @@ class _ClipTimes:
         return results
 
 
-@dataclass(frozen=True)
-class _ClipAt:
-    """One clip around the second ``at`` of the video."""
+def _clip_at(settings: ModelSettings, at: float) -> Transform:
+    """Takes one clip around the second ``at`` of a video."""
 
-    clip_duration: float
-    num_frames: int
-    at: float
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        reader = results["reader"]
-        last = max(0.0, reader.duration - self.clip_duration)
+    def take(results: dict[str, Any]) -> dict[str, Any]:
+        reader, seconds = results["reader"], settings.clip_duration or 0.0
+        last = max(0.0, reader.duration - seconds)
         clip = make_clip(
             reader.timestamps,
-            start=min(max(0.0, self.at - self.clip_duration / 2), last),
-            clip_duration=self.clip_duration,
-            num_frames=self.num_frames,
+            start=min(max(0.0, at - seconds / 2), last),
+            clip_duration=seconds,
+            num_frames=settings.num_frames,
         )
-        results["clips"] = [clip]
-        return results
+        return {**results, "clips": [clip]}
 
-
-def _image_clip(settings: ModelSettings, path: str) -> SeenClip:
-    image = read_image(path, DecodeLimits())
-    results: dict[str, Any] = {
-        "reader": ArrayReader(image[None], 1.0),
-        "rng": np.random.default_rng(0),
-        **dict(label=-1, index=0, seed=0),
-    }
-    packed = run_pipeline(view_steps(settings, 1, 1, one_clip=True), results)
-    return SeenClip(path, cut_views(packed).numpy()[0], None)
+    return take
 
 
 #: What a query frame is compared by, besides one cell "y,x".
@@ -209,23 +190,12 @@ def class_activation_map(features: Tensor, weight: Tensor) -> Tensor:
     Args:
         features: (C, t, h, w), before pooling.
         weight: (C,) of the class.
-
-    Returns:
-        (t, h, w).
     """
     return torch.einsum("cthw,c->thw", features, weight)
 
 
 def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
-    """The largest cosine similarity of the queries to every cell.
-
-    Args:
-        queries: (n, C).
-        features: (C, t, h, w).
-
-    Returns:
-        (t, h, w), -1 to 1.
-    """
+    """The largest cosine similarity (t, h, w) of queries (n, C) to every cell of (C, t, h, w)."""
     # One column for each cell, in the order t, h, w.
     cells = F.normalize(features.flatten(1), dim=0)
     cosines = F.normalize(queries, dim=1) @ cells
@@ -233,12 +203,7 @@ def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
 
 
 def time_steps(num_frames: int, steps: int) -> np.ndarray:
-    """The step of the features that each frame belongs to, (num_frames,) int64.
-
-    ``steps`` cells in time share the frames in their order::
-
-        8 frames, 4 steps:   0 0 1 1 2 2 3 3         7 frames, 4 steps:   0 0 1 1 2 2 3
-    """
+    """The step of the features that each frame belongs to: 0 0 1 1 2 2 3 of 7 frames, 4 steps."""
     return np.arange(num_frames) * steps // num_frames
 
 
@@ -246,12 +211,7 @@ def time_steps(num_frames: int, steps: int) -> np.ndarray:
 
 
 def features_of_clip(network: Any, clip: SeenClip, name: str) -> Tensor:
-    """Features (C, t, h, w) of a clip before pooling, by a network with a data preprocessor.
-
-    Raises:
-        ValueError: the backbone gives something else, as the pathways of SlowFast; or the frames
-            have a size that it does not take.
-    """
+    """Features (C, t, h, w) of a clip before pooling; ValueError if the backbone gives others."""
     preprocessor = network.data_preprocessor
     frames = torch.from_numpy(clip.frames[None]).to(preprocessor.device)
     with torch.inference_mode():
@@ -278,17 +238,15 @@ def class_activation(
     """Class-activation maps of a video or an image.
 
     Args:
-        classifier: From :func:`~sce_video.inference.classifier.load_classifier`, with a linear
-            layer on the mean of its features.
+        classifier: With a linear layer on the mean of its features.
         path: The file.
-        class_name: Name of the class; None for the most probable one.
-        num_clips: Clips at equal steps; 1 takes the centre.
-        at: Second in the middle of the only clip.
+        class_name: None for the most probable one.
+        num_clips: As of :func:`read_clips`, also ``at``.
+        at: Likewise.
         size: Pixels of the frames that the network sees; None for those of the test.
 
     Raises:
-        ValueError: an unknown class, another head, and as
-            :func:`~sce_video.inference.cell_maps.read_clips`.
+        ValueError: an unknown class, another head, and as :func:`read_clips`.
         FileNotFoundError, VideoDecodeError: as there.
     """
     weight, bias = _linear_layer(classifier)
@@ -311,11 +269,7 @@ def class_activation(
 
 
 def class_number(classes: Sequence[str], name: str) -> int:
-    """Number of the class of that name.
-
-    Raises:
-        ValueError: there is none; the message names the nearest.
-    """
+    """Number of the class of that name; ValueError, with the nearest name, if there is none."""
     if name in classes:
         return list(classes).index(name)
     near = difflib.get_close_matches(name, classes, 1, 0.4)
@@ -366,8 +320,7 @@ def cell_similarity(
         size: Pixels of the frames that the network sees; None for those of the test.
 
     Raises:
-        ValueError: the frame or the cell does not exist, and as
-            :func:`~sce_video.inference.cell_maps.read_clips`.
+        ValueError: the frame or the cell does not exist, and as :func:`read_clips`.
         FileNotFoundError, VideoDecodeError: as there.
     """
     settings = resized(model.settings, size)
@@ -385,7 +338,21 @@ def cell_similarity(
     )
     # The network has fewer steps in time than frames.
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
-    queries = _query_vectors(found[:, step], cell)
+    cells = found[:, step]  # (C, h, w) of the query frame
+    if cell == MEAN:
+        queries = cells.mean(dim=(1, 2))[None]
+    elif cell == BEST:
+        queries = cells.flatten(1).T
+    elif isinstance(cell, str):
+        raise ValueError(f"the cell must be {MEAN}, {BEST} or a row and a column, got {cell!r}")
+    else:
+        (height, width), (y, x) = cells.shape[1:], cell
+        if not (0 <= y < height and 0 <= x < width):
+            raise ValueError(
+                f"cell {y},{x} is outside of the grid of {height} rows and {width} columns: rows "
+                f"are 0 to {height - 1}, columns 0 to {width - 1}"
+            )
+        queries = cells[:, y, x][None]
     return Similarity(
         query=query_clip,
         frame=frame,
@@ -395,23 +362,6 @@ def cell_similarity(
         keys=key_clips,
         maps=[cosine_map(queries, features).cpu().numpy() for features in others],
     )
-
-
-def _query_vectors(features: Tensor, cell: str | tuple[int, int]) -> Tensor:
-    """(n, C) of the features (C, h, w) of a query frame."""
-    if cell == MEAN:
-        return features.mean(dim=(1, 2))[None]
-    if cell == BEST:
-        return features.flatten(1).T
-    if isinstance(cell, str):
-        raise ValueError(f"the cell must be {MEAN}, {BEST} or a row and a column, got {cell!r}")
-    (height, width), (y, x) = features.shape[1:], cell
-    if not (0 <= y < height and 0 <= x < width):
-        raise ValueError(
-            f"cell {y},{x} is outside of the grid of {height} rows and {width} columns: rows are 0 "
-            f"to {height - 1}, columns 0 to {width - 1}"
-        )
-    return features[:, y, x][None]
 
 
 def without_image_time(clip: SeenClip, values: np.ndarray) -> tuple[SeenClip, np.ndarray]:

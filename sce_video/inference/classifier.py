@@ -63,12 +63,7 @@ class VideoClassifier:
         return len(self.classes)
 
     def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """The class probabilities (K,) of a video: the mean of the softmax over its views.
-
-        Args:
-            sample: The video as packed by :class:`~sce_video.datasets.transforms.PackVideo`.
-            max_views: Largest batch of views.
-        """
+        """Class probabilities (K,) of a packed video: the mean of the softmax over its views."""
         with torch.inference_mode():
             rows = class_scores(max_views)(self.recognizer, {"videos": [sample]})
             return rows.values[0].numpy()
@@ -83,12 +78,11 @@ def load_classifier(
     """The classifier of a finetuning, a linear evaluation or a supervised training.
 
     Network, views and class names are those of the checkpoint: its config's test pipeline, and the
-    sub-folders of its training videos. As in :func:`~sce_video.inference.model.load_model`, the
-    config text in the checkpoint is parsed as data and never executed, while a config *file* is
-    executed.
+    sub-folders of its training videos. The config is treated as by
+    :func:`~sce_video.inference.model.load_model`.
 
     Args:
-        checkpoint: As in :func:`~sce_video.inference.model.load_model`.
+        checkpoint: A run or a checkpoint.
         config: Config file, for a checkpoint that contains none or a head of one's own.
         device: For example "cuda:1"; None selects a GPU if there is one.
         classes: Names in the order of the outputs; None for those of the checkpoint. A checkpoint
@@ -105,13 +99,23 @@ def load_classifier(
         cfg, source = load_config(config).to_dict(), str(config)
     else:
         cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
-    _check_is_classifier(cfg, checkpoint)
+    model = cfg["model"] if isinstance(cfg.get("model"), dict) else {}
+    if "roi_head" in model:
+        raise ValueError(
+            f"{checkpoint} classifies actions of person boxes (roi_head), not videos: use "
+            "sce_video.inference.actions"
+        )
+    if not isinstance(model.get("cls_head"), dict):
+        raise NoClassifierError(
+            f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
+            "finetune it first (tools/train.py CONFIG --pretrained CHECKPOINT)"
+        )
     # The clip of the test pipeline counts here, not that of the training.
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     try:
         settings = settings_from_config(test_only, trusted=config is not None)
         num_clips, num_crops = view_counts(test_only)
-        head = cfg["model"]["cls_head"]
+        head = model["cls_head"]
         if config is None or head.get("type") in _KNOWN_HEADS:
             head = _known_head(head, stored)
     except ValueError as error:
@@ -134,21 +138,6 @@ def load_classifier(
         checkpoint=absolute(checkpoint),
         device=selected,
     )
-
-
-def _check_is_classifier(cfg: dict[str, Any], checkpoint: str | Path) -> None:
-    model = cfg.get("model")
-    model = model if isinstance(model, dict) else {}
-    if "roi_head" in model:
-        raise ValueError(
-            f"{checkpoint} classifies actions of person boxes (roi_head), not videos: use "
-            "sce_video.inference.actions"
-        )
-    if not isinstance(model.get("cls_head"), dict):
-        raise NoClassifierError(
-            f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
-            "finetune it first (tools/train.py CONFIG --pretrained CHECKPOINT)"
-        )
 
 
 def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
@@ -176,17 +165,15 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
         cls_head=head,
         data_preprocessor=preprocessor,
     )
+    weights = stored.get("state_dict", stored)
     try:
         # Inside mmaction2's recogniser names are looked up in the default scope.
-        weights = stored.get("state_dict", stored)
-        scope = DefaultScope.overwrite_default_scope("sce_video")
-        with scope, bounded_network(weights):
+        with DefaultScope.overwrite_default_scope("sce_video"), bounded_network(weights):
             recognizer = MODELS.build(model)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: the network cannot be built: {error}") from error
     load_backbone(recognizer, stored, name)
     check_classifier_weights(recognizer, stored, name)
-    weights = stored.get("state_dict", stored)
     # Files of DistributedDataParallel have that prefix.
     weights = {key.removeprefix("module."): value for key, value in weights.items()}
     own = recognizer.cls_head.state_dict()
@@ -221,19 +208,11 @@ def predict(
 ) -> np.ndarray:
     """Class probabilities of videos: the mean of the softmax vectors over the views of each.
 
-    Args:
-        classifier: From :func:`~sce_video.inference.classifier.load_classifier`.
-        videos: Paths, arrays (T, H, W, 3) uint8 RGB, or a mix; a single path or array is treated
-            as a list of one.
-        options: Views and workers; None for ``classifier.options``, the views of its test pipeline.
-        fps: Frames per second of the arrays, see :func:`~sce_video.inference.embed`.
+    Arguments and errors are those of :func:`~sce_video.inference.embed`; ``options`` are by default
+    the views of the test pipeline. TypeError for anything but a classifier.
 
     Returns:
         (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.
-
-    Raises:
-        TypeError: something else than a classifier.
-        ValueError, FileNotFoundError, VideoDecodeError: as :func:`~sce_video.inference.embed`.
     """
     _check_classifier(classifier)
     return rows_of_videos(classifier, videos, options or classifier.options, fps)
@@ -244,16 +223,11 @@ def predict_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: EmbedOptions | None = None,
 ) -> FileRows:
-    """Class probabilities of many files; files that cannot be decoded are listed, not raised.
-
-    Args:
-        classifier: From :func:`~sce_video.inference.classifier.load_classifier`.
-        paths: N files, or one.
-        options: Views and workers; None for ``classifier.options``, the views of its test pipeline.
+    """Class probabilities of files; those that cannot be decoded are listed, not raised.
 
     Returns:
         ``probabilities`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded,
-        and ``failures``, (path, reason) of the other N - M.
+        and ``failures``, (path, reason) of the others.
     """
     _check_classifier(classifier)
     return rows_of_files(classifier, paths, options or classifier.options)
@@ -270,10 +244,7 @@ def top_classes(
 ) -> list[tuple[str, float]]:
     """Name and probability of the k most probable classes; of equal ones the first comes first.
 
-    Args:
-        probabilities: (K,).
-        classes: K names.
-        k: At least 1; all classes if there are fewer.
+    ``k`` is at least 1, else ValueError; there may be fewer classes.
     """
     if k < 1:
         raise ValueError(f"the number of classes to name must be at least 1, got {k}")

@@ -1,14 +1,13 @@
 """Embeds videos and arrays of frames: one feature per video.
 
-A network here is a :class:`~sce_video.inference.views.VideoNetwork`: the encoder of
-:func:`~sce_video.inference.model.load_model` gives features, the classifier of
-:func:`~sce_video.inference.classifier.load_classifier` class probabilities, from the same views.
+A network here is a :class:`~sce_video.inference.views.VideoNetwork`: an encoder gives features, a
+classifier class probabilities, from the same views.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -23,7 +22,6 @@ from sce_video.datasets import (
     batches_without_crashes,
     is_elsewhere,
     open_video,
-    run_pipeline,
 )
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.tables.table import TableError
@@ -32,13 +30,12 @@ from sce_video.datasets.windows import Windows
 from sce_video.evaluation.extraction import NetworkJob, explain_network_error
 from sce_video.inference.model import VideoModel, build_model, check_model
 from sce_video.inference.views import (
-    ArrayReader,
     EmbedOptions,
     Transform,
     Video,
     VideoNetwork,
-    check_videos_exist,
     embed_sample,
+    pack_array,
     split_videos,
     view_steps,
 )
@@ -85,8 +82,7 @@ class Embedded:
 
     Attributes:
         index: Position of the file in the list of paths.
-        feature: (D,) float32, of a classifier the class probabilities; None if the file cannot be
-            decoded.
+        feature: (D,) float32, of a classifier the class probabilities; None if not decoded.
         reason: Why it cannot be decoded; empty if it can.
     """
 
@@ -133,7 +129,7 @@ def embed(
     Args:
         model: From :func:`~sce_video.inference.model.load_model`.
         videos: Paths (URLs, rows of a table as ``videos.lance/a.mp4``), arrays (T, H, W, 3) uint8
-            RGB, or a mix; a single path or array is treated as a list of one.
+            RGB, or a mix; or a single one.
         options: Views and workers; None for the defaults of :class:`EmbedOptions`.
         fps: Frames per second of the arrays, which are then treated as videos and have the feature
             of a file with the same frames. None: an array is one clip, of which T frames are taken
@@ -146,8 +142,7 @@ def embed(
         :class:`~sce_video.inference.windows.WindowFeatures`.
 
     Raises:
-        ValueError: the list is empty, an array is empty or not uint8 (T, H, W, 3) (the message has
-            its position), or an option is wrong.
+        ValueError: no video, an array that is empty or not uint8 (T, H, W, 3), or a wrong option.
         FileNotFoundError: a file does not exist.
         VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
     """
@@ -162,16 +157,11 @@ def embed_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: EmbedOptions | None = None,
 ) -> FileRows:
-    """Features of many files; files that cannot be decoded are listed, not raised.
-
-    Args:
-        model: From :func:`~sce_video.inference.model.load_model`.
-        paths: N files, or one.
-        options: Views and workers; None for the defaults of :class:`EmbedOptions`.
+    """Features of one or many files; files that cannot be decoded are listed, not raised.
 
     Returns:
         ``features`` (M, D), ``paths`` and ``indices`` of the M files that could be decoded, and
-        ``failures``, (path, reason) of the other N - M.
+        ``failures``, (path, reason) of the others.
     """
     check_model(model)
     return rows_of_files(model, paths, options or EmbedOptions())
@@ -191,16 +181,11 @@ def rows_of_videos(
             if arrays
             else "fps is for arrays: files contain the time stamps of their frames"
         )
-    check_videos_exist(paths)
     rows = np.empty((count, network.row_size), dtype=np.float32)
     steps = view_steps(network.settings, options.num_clips, options.num_crops, fps is None)
     for i, array in arrays.items():
-        results: dict[str, Any] = {
-            "reader": ArrayReader(array, fps or 1.0),
-            "rng": np.random.default_rng(0),
-            **dict(label=-1, index=0, seed=0),
-        }
-        rows[i] = embed_sample(network, run_pipeline(steps, results), options, f"video {i}")
+        packed = pack_array(array, fps or 1.0, steps)
+        rows[i] = embed_sample(network, packed, options, f"video {i}")
     # Arrays are embedded here, files by the workers: both keep their positions.
     positions = list(paths)
     for result in iterate_embeddings(network, list(paths.values()), options):
@@ -248,14 +233,15 @@ def iterate_embeddings(
     """
     if not paths:
         return
-    # One sample at a time: rounding depends on the batch, so videos share none.
-    loader = DataLoader(
-        file_reader(model, options, paths),
-        batch_size=None,
-        num_workers=options.num_workers,
-        collate_fn=_unchanged,
-    )
-    for index, sample in enumerate(batches_without_crashes(loader)):
+    files = file_reader(model, options, paths)
+    samples: Iterable[dict[str, Any]] = (files[i] for i in range(len(paths)))
+    if options.num_workers:
+        # One sample at a time: rounding depends on the batch, so videos share none.
+        loader = DataLoader(
+            files, batch_size=None, num_workers=options.num_workers, collate_fn=_unchanged
+        )
+        samples = batches_without_crashes(loader)
+    for index, sample in enumerate(samples):
         if sample.get("frames") is None:
             yield Embedded(index, None, "; ".join(reason for _, reason in sample["failures"]))
         else:
@@ -276,13 +262,7 @@ def file_reader(
 
 
 class VideoFiles(VideoDataset):
-    """A data set of given videos, in which any error of a video makes it a bad file.
-
-    Args:
-        paths: Files, URLs or rows of a table, see :func:`~sce_video.datasets.open_video`.
-        pipeline: Built transforms.
-        timeout: Time limit for a file, seconds.
-    """
+    """A data set of given videos, in which any error of a video makes it a bad file."""
 
     def __init__(
         self, paths: Sequence[str], pipeline: Sequence[Transform], timeout: float | None
@@ -329,7 +309,7 @@ class EmbedJob(NetworkJob):
         options: Views of a video.
         retry_failed: Files that could not be decoded are due again.
         ray: Whether the processes are those of a Ray cluster, which gives them their GPUs.
-        processes_per_gpu: Processes that share a GPU of the cluster.
+        processes_per_gpu: Of the cluster.
         windows: Give the features of the windows of each video; None for one of all of it.
     """
 
@@ -364,7 +344,7 @@ class EmbedJob(NetworkJob):
         self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
         self.root = root
         self._options = options
-        self._retry_failed = retry_failed
+        self.retry_failed = retry_failed
         self._checkpoint, self._settings = model.checkpoint, model.settings
 
     def item(self, path: str, state: tuple[int, int]) -> Item:
@@ -387,28 +367,24 @@ class EmbedJob(NetworkJob):
     def process(self, item: Item) -> Facts:
         """The feature as data; of windows their features behind their spans."""
         path = os.path.join(self.root, item.key)
-        # A video has many rows then, and its errors come from either side.
         if self.windows is not None:
-            return self._process_windows(path, self.windows)
+            # Decoding and the network take turns, so their errors are told apart by type.
+            try:
+                found = embed_windows(self.network, path, self.windows, self._options)
+            except (VideoDecodeError, TableError) as error:
+                raise ItemError("bad", getattr(error, "reason", str(error))) from error
+            except MemoryError as error:
+                raise ItemError("bad", f"{type(error).__name__}: {error}") from error
+            except Exception as error:
+                raise RunError(explain_network_error(error, path)) from error
+            facts = {"windows": len(found), "reason": found.reason}
+            return Facts(facts, found.spans.tobytes() + found.features.tobytes())
         sample = self._files.read(path)
         if sample.get("frames") is None:
             raise ItemError("bad", "; ".join(reason for _, reason in sample["failures"]))
         options = self._options
         row = self.run_network(lambda: embed_sample(self.network, sample, options, path), path)
         return Facts({}, row.tobytes())
-
-    def _process_windows(self, path: str, windows: Windows) -> Facts:
-        # Decoding and the network take turns, so their errors are told apart by type.
-        try:
-            found = embed_windows(self.network, path, windows, self._options)
-        except (VideoDecodeError, TableError) as error:
-            raise ItemError("bad", getattr(error, "reason", str(error))) from error
-        except MemoryError as error:
-            raise ItemError("bad", f"{type(error).__name__}: {error}") from error
-        except Exception as error:
-            raise RunError(explain_network_error(error, path)) from error
-        facts = {"windows": len(found), "reason": found.reason}
-        return Facts(facts, found.spans.tobytes() + found.features.tobytes())
 
     def source(self, item: Item) -> State:
         """Size and modification time; rows of a table do not change during a run."""
@@ -418,11 +394,7 @@ class EmbedJob(NetworkJob):
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the file has a feature, or could not be decoded and is not to be tried again."""
-        return self.stands(record.done)
-
-    def stands(self, done: bool) -> bool:
-        """Whether a result stands as long as its file does not change."""
-        return done or not self._retry_failed
+        return record.done or not self.retry_failed
 
 
 def feature_of(record: Record) -> np.ndarray:

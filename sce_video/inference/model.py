@@ -30,8 +30,7 @@ class VideoModel:
     """A frozen network and its input settings; made by :func:`load_model`.
 
     Attributes:
-        encoder: The network in eval mode, an
-            :class:`~sce_video.models.algorithms.encoder.Encoder`.
+        encoder: An :class:`~sce_video.models.algorithms.encoder.Encoder` in eval mode.
         settings: Backbone, normalisation, clip and crop.
         feature_size: D, size of a feature.
         checkpoint: Absolute path or URL of the checkpoint file.
@@ -47,37 +46,12 @@ class VideoModel:
     device: torch.device
 
     @property
-    def clip_duration(self) -> float | None:
-        """Seconds of a clip; None if a clip is the whole video (segment sampling)."""
-        return self.settings.clip_duration
-
-    @property
-    def num_frames(self) -> int:
-        """T, frames kept of a clip."""
-        return self.settings.num_frames
-
-    @property
-    def short_side(self) -> int:
-        """Pixels to which the short side of a frame is scaled."""
-        return self.settings.short_side
-
-    @property
-    def crop_size(self) -> int:
-        """Side of the square crop, pixels."""
-        return self.settings.crop_size
-
-    @property
     def row_size(self) -> int:
         """D, as ``feature_size``."""
         return self.feature_size
 
     def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """The feature (D,) of a video: the mean representation over its views.
-
-        Args:
-            sample: The video as packed by :class:`~sce_video.datasets.transforms.PackVideo`.
-            max_views: Largest batch of views.
-        """
+        """The mean representation (D,) over the views of a video packed by ``PackVideo``."""
         function = mean_representation(max_views)
         with torch.inference_mode():
             return function(self.encoder, {"videos": [sample]}).values[0].numpy()
@@ -110,9 +84,8 @@ def load_model(
 ) -> VideoModel:
     """The backbone of a checkpoint of any pretraining, linear evaluation or finetuning.
 
-    Without ``config`` the network is built from the config text in the checkpoint, which is parsed
-    as data and never executed. A config *file* is executed, as in training: use only files that
-    you trust.
+    Without ``config`` the network is built from the config in the checkpoint, which is parsed as
+    data and never executed. A config *file* is executed: use only files that you trust.
 
     Args:
         checkpoint: A run or a checkpoint, as :func:`checkpoint_of` takes them.
@@ -143,14 +116,15 @@ def load_model(
     return build_model(settings, checkpoint, device, stored)
 
 
-def with_random_weights(model: VideoModel, seed: int = 0) -> VideoModel:
+def with_random_weights(model: VideoModel) -> VideoModel:
     """The same network before any training; the global random state is neither used nor changed."""
     # The caller's random numbers stay what they were.
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         encoder = _built(model.settings)
         encoder.init_weights()
-    return replace(model, encoder=_frozen(encoder, model.device), checkpoint="random weights")
+    encoder = encoder.to(model.device).eval().requires_grad_(False)
+    return replace(model, encoder=encoder, checkpoint="random weights")
 
 
 def check_model(model: object) -> None:
@@ -170,15 +144,8 @@ def build_model(
 ) -> VideoModel:
     """The network that ``settings`` describe, with the weights of a checkpoint.
 
-    Args:
-        settings: From :func:`~sce_video.inference.model_settings.settings_from_config`.
-        checkpoint: File of the weights.
-        device: As in :func:`load_model`.
-        stored: Content of the file, if it has been read already.
-
-    Raises:
-        FileNotFoundError: no such checkpoint.
-        ValueError: see :func:`load_model`.
+    ``stored`` is the content of the file, if it has been read already. Errors as of
+    :func:`load_model`.
     """
     selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
@@ -194,7 +161,7 @@ def build_model(
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
     _load_backbone(encoder, weights, str(checkpoint))
-    encoder = _frozen(encoder, selected)
+    encoder.to(selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,
         settings=settings,
@@ -212,16 +179,8 @@ def _built(settings: ModelSettings) -> Any:
     )
 
 
-def _frozen(encoder: nn.Module, device: torch.device) -> nn.Module:
-    return encoder.to(device).eval().requires_grad_(False)
-
-
 def select_device(device: str | torch.device | None) -> torch.device:
-    """The device of that name; None for a GPU if there is one.
-
-    Raises:
-        ValueError: it cannot be used here.
-    """
+    """The device of that name, None for a GPU if there is one; ValueError for an unusable one."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -234,13 +193,11 @@ def select_device(device: str | torch.device | None) -> torch.device:
 
 
 def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: str) -> None:
-    """Load every weight of the backbone, or raise ValueError.
-
-    Files of a backbone alone (tools/convert without --add-prefix) have names without ``backbone.``.
-    """
+    """Load every weight of the backbone, or raise ValueError."""
     backbone = encoder.backbone
     assert isinstance(backbone, nn.Module)
     own = backbone.state_dict()
+    # Files of a backbone alone (tools/convert without --add-prefix) have no such names.
     if not any(key.startswith(_PREFIX) for key in weights):
         parts = {key.partition(".")[0] for key in own}
         weights = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -60,18 +60,22 @@ class ModelSettings:
     resize: str = "linear"
 
     def __post_init__(self) -> None:
-        if self.resize not in RESIZES:
-            raise ValueError(f"resize must be one of {', '.join(RESIZES)}, got {self.resize!r:.40}")
-        if self.clip_duration is not None and not (
-            _is_number(self.clip_duration) and 0 < self.clip_duration < math.inf
-        ):
-            raise ValueError(f"clip_duration must be positive seconds, got {self.clip_duration!r}")
-        for name in ("num_frames", "short_side", "crop_size"):
+        seconds, checks = self.clip_duration, {}
+        checks["resize"] = self.resize in RESIZES, f"be one of {', '.join(RESIZES)}"
+        positive = seconds is None or (_is_number(seconds) and 0 < seconds < math.inf)
+        checks["clip_duration"] = positive, "be positive seconds"
+        for name, most in _LIMITS.items():
+            size = getattr(self, name)
+            fine = type(size) is int and 1 <= size <= most
+            checks[name] = fine, f"be a whole number from 1 to {most}"
+        for name in ("mean", "std"):
             value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= _LIMITS[name]:
-                raise ValueError(
-                    f"{name} must be a whole number from 1 to {_LIMITS[name]}, got {value!r:.40}"
-                )
+            some = value if isinstance(value, tuple) and len(value) == 3 else (value,)
+            fine = all(_is_number(number) and -math.inf < number < math.inf for number in some)
+            checks[name] = fine, "be one number or three"
+        for name, (fine, wanted) in checks.items():
+            if not fine:
+                raise ValueError(f"{name} must {wanted}, got {getattr(self, name)!r:.100}")
         if self.num_frames * self.short_side**2 > _MAX_CLIP_PIXELS:
             raise ValueError(
                 f"a clip of {self.num_frames} frames with a short side of {self.short_side} has "
@@ -81,11 +85,6 @@ class ModelSettings:
             raise ValueError(
                 f"a crop of {self.crop_size} does not fit into a short side of {self.short_side}"
             )
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            numbers = value if isinstance(value, tuple) and len(value) == 3 else (value,)
-            if not all(_is_number(number) and -math.inf < number < math.inf for number in numbers):
-                raise ValueError(f"{name} must be one number or three, got {value!r:.100}")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON data: the inverse of :meth:`from_dict`."""
@@ -96,12 +95,7 @@ class ModelSettings:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> ModelSettings:
-        """Settings from untrusted plain data.
-
-        Raises:
-            ValueError: keys are missing or unknown, a value is out of range, or the backbone may
-                not be built.
-        """
+        """Settings from untrusted plain data; ValueError for any other keys, values or backbone."""
         names = set(cls.__dataclass_fields__)
         if not isinstance(stored, dict) or {*stored, "resize"} != names:
             raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
@@ -110,7 +104,7 @@ class ModelSettings:
 
 
 def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSettings:
-    """Backbone, normalisation, clip and crop of a config.
+    """Backbone, normalisation, clip and crop of a config of plain dicts and lists.
 
     The clip is that of the training pipeline, else that of a test pipeline. A config of images
     (``LoadImage`` instead of clips) gives clips of 1 s, of which one frame is used.
@@ -120,10 +114,8 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     training crop: 224 is tested at 256 and 112 at 128, any other size at itself; an image network
     keeps its training crop of 224, cut from a short side of 256.
 
-    Args:
-        cfg: A config as plain dicts and lists.
-        trusted: It is a config file that the user gave, see
-            :func:`~sce_video.engine.untrusted_network.checked_backbone`.
+    ``trusted`` is a config file that the user gave, see
+    :func:`~sce_video.engine.untrusted_network.checked_backbone`.
 
     Raises:
         ValueError: something is missing, or the backbone may not be built.
@@ -135,8 +127,10 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     train = list(_transforms(cfg, "train"))
     test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
     # The clip that the network was trained with; a test may sample others.
-    clip_duration, num_frames = _clip(train + test)
-    short_side, crop_size = _sizes(train, test, _is_image(train + test))
+    names = {name for name, _ in train + test}
+    image = bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
+    clip_duration, num_frames = _clip(train + test, image)
+    short_side, crop_size = _sizes(training_crop(cfg), test, image)
     return ModelSettings(
         backbone=checked_backbone(model["backbone"], trusted),
         mean=mean,
@@ -151,18 +145,14 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
 
 def training_crop(cfg: dict[str, Any]) -> int | None:
     """Side of the square crop that a config trains with, pixels; None if it has none."""
-    return _training_crop(_transforms(cfg, "train"))
+    train = _transforms(cfg, "train")
+    crops = (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int)
+    return next(crops, None)
 
 
 def crop_fits(crop_size: int, trained: int) -> bool:
     """Whether a test crop suits a network trained at another; else one of them was overridden."""
     return trained <= crop_size <= _MAX_CROP_RATIO * trained
-
-
-def _training_crop(train: Iterable[tuple[str, dict]]) -> int | None:
-    return next(
-        (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int), None
-    )
 
 
 def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
@@ -179,9 +169,8 @@ def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
 
 
 def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
-    """(name, config) of the transforms of ``<part>_dataloader``, then of ``<part>_pipeline``.
-
-    The data loader is looked up at the top of the config, then in ``test_cfg``.
+    """(name, config) of the transforms of ``<part>_dataloader``, at the top or in ``test_cfg``, and
+    ``<part>_pipeline``.
     """
     test_cfg = cfg.get("test_cfg")
     pipelines = []
@@ -198,20 +187,14 @@ def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
                 yield transform["type"].rpartition(".")[2], transform
 
 
-def _is_image(transforms: list[tuple[str, dict]]) -> bool:
-    """Whether the pipelines load images and sample no clips."""
-    names = {name for name, _ in transforms}
-    return bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
-
-
-def _clip(transforms: list[tuple[str, dict]]) -> tuple[float | None, int]:
+def _clip(transforms: list[tuple[str, dict]], image: bool) -> tuple[float | None, int]:
     """Duration and number of frames of a clip."""
     for name, transform in transforms:
         if name in _CLIPS and {"clip_duration", "num_frames"} <= set(transform):
             return transform["clip_duration"], transform["num_frames"]
         if name in _SEGMENTS and "num_frames" in transform:
             return None, transform["num_frames"]
-    if _is_image(transforms):
+    if image:
         return _IMAGE_CLIP_DURATION, 1
     known = ", ".join((*_CLIPS, *_SEGMENTS))
     raise ValueError(
@@ -220,11 +203,8 @@ def _clip(transforms: list[tuple[str, dict]]) -> tuple[float | None, int]:
     )
 
 
-def _sizes(
-    train: list[tuple[str, dict]], test: list[tuple[str, dict]], image: bool
-) -> tuple[int, int]:
+def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tuple[int, int]:
     """Short side and crop."""
-    trained = _training_crop(train)
     short_side = None
     # Training at another size by --cfg-options leaves the old crop in the test pipeline.
     for name, transform in test:
@@ -259,11 +239,7 @@ def _resize(test: list[tuple[str, dict]]) -> str:
 
 
 def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
-    """Clips per video and crops per clip of the test pipeline of a config.
-
-    Raises:
-        ValueError: the pipeline samples no clips or has no crop.
-    """
+    """Clips per video and crops per clip of the test pipeline; ValueError where it has none."""
     transforms = list(_transforms(cfg, "test"))
     clips = [
         transform.get("num_clips", 10) if name == "UniformClips" else 1

@@ -1,8 +1,7 @@
 """The test of a checkpoint's network, by the config inside the checkpoint.
 
-``sce-video evaluate`` and ``embed`` take the folder of any run. A config file is a program, so the
-one in the folder is not run: the text inside the checkpoint is read as data, and of that only what
-a test needs, built from classes of this package alone.
+A config file is a program, so the one in the folder of a run is not run: the config inside the
+checkpoint is read as data, and of it only what a test needs, built from classes of this package.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ _CLAIMS = ("benchmark", "split")
 def stored_test(checkpoint: str | Path) -> Config:
     """The config of a test with the network, views and metrics of the config in a checkpoint.
 
-    Args:
-        checkpoint: A file or a URL; or the weights of a pretrained network, with the
-            ``config.json`` beside them.
+    ``checkpoint`` is a file or a URL; or the weights of a pretrained network, with the
+    ``config.json`` beside them.
 
     Raises:
         FileNotFoundError: no such checkpoint.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from sce_video.datasets import VideoReader, video_exists
+from sce_video.datasets import VideoReader, run_pipeline, video_exists
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
 from sce_video.datasets.transforms import (
     CenterSegmentClip,
@@ -31,8 +31,7 @@ class EmbedOptions:
         num_clips: Clips per video, at equal steps; 1 takes the centre. A network trained with
             segment sampling always sees one clip, the whole video.
         num_crops: Crops per clip: 1 (centre) or 3 (along the long side).
-        max_views: Largest batch of views. It bounds memory and affects speed; features change by
-            rounding only.
+        max_views: Largest batch of views. It bounds memory; features change by rounding only.
         num_workers: Decoding processes; 0 decodes in the main process.
         timeout: Time limit for decoding a file, seconds; None for no limit.
     """
@@ -78,10 +77,7 @@ class VideoNetwork(Protocol):
 def embed_sample(
     model: VideoNetwork, sample: dict[str, Any], options: EmbedOptions, name: str
 ) -> np.ndarray:
-    """The row (D,) of one video.
-
-    Videos are not batched: the rounding of a convolution depends on the batch size.
-    """
+    """The row (D,) of one video, alone: rounding in a convolution depends on the batch size."""
     row = model.row(sample, options.max_views)
     if not np.isfinite(row).all():
         raise ValueError(
@@ -91,12 +87,7 @@ def embed_sample(
 
 
 class ArrayReader(VideoReader):
-    """A reader of frames in memory.
-
-    Args:
-        frames: (T, H, W, 3) uint8.
-        fps: Frames per second.
-    """
+    """A reader of frames in memory, (T, H, W, 3) uint8."""
 
     def __init__(self, frames: np.ndarray, fps: float) -> None:
         self.path = "array"
@@ -114,11 +105,7 @@ class ArrayReader(VideoReader):
 
 
 class OneClip:
-    """One clip of T frames at equal steps over the whole array.
-
-    Args:
-        num_frames: T.
-    """
+    """One clip of ``num_frames`` at equal steps over the whole array."""
 
     def __init__(self, num_frames: int) -> None:
         self.num_frames = num_frames
@@ -134,12 +121,14 @@ class OneClip:
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
-    """At most one transform of the views; none where the network resizes whole frames.
+def pack_array(frames: np.ndarray, fps: float, steps: Sequence[Transform]) -> dict[str, Any]:
+    """The packed views of frames in memory, by the transforms of :func:`view_steps`."""
+    results = {"reader": ArrayReader(frames, fps), "rng": np.random.default_rng(0)}
+    return run_pipeline(steps, {**results, "label": -1, "index": 0, "seed": 0})
 
-    Raises:
-        ValueError: several crops of frames that are squashed to a square.
-    """
+
+def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
+    """At most one transform of the views; none where the network resizes whole frames."""
     if settings.resize == "network":
         return []
     if settings.resize == "linear":
@@ -162,11 +151,8 @@ def view_steps(
 ) -> list[Transform]:
     """Transforms from an open reader to packed views: sample, decode, resize, crop.
 
-    Args:
-        settings: Of the network.
-        num_clips: Clips at equal steps; one, of the whole video, with segment sampling.
-        num_crops: Of a clip.
-        one_clip: Take all frames of the reader as one clip.
+    Clips are ``num_clips`` at equal steps, one of the whole video with segment sampling; with
+    ``one_clip`` all frames of the reader are one clip.
     """
     clips: Transform
     if settings.clip_duration is None:
@@ -188,6 +174,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
 
     Raises:
         ValueError: there are none, or an array is empty or not (T, H, W, 3) uint8.
+        FileNotFoundError: a file does not exist.
     """
     # A path is a sequence of letters, an array one of frames: neither is a list of videos.
     single = isinstance(videos, str | os.PathLike)
@@ -198,14 +185,10 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
         raise ValueError("no video to embed: the list is empty")
     paths = {i: os.fspath(v) for i, v in enumerate(items) if isinstance(v, str | os.PathLike)}
     arrays = {i: checked_frames(v, i) for i, v in enumerate(items) if i not in paths}
-    return len(items), arrays, paths
-
-
-def check_videos_exist(paths: dict[int, str]) -> None:
-    """Raise FileNotFoundError, with the position, unless all files exist."""
     for i, path in paths.items():
         if not video_exists(path):
             raise FileNotFoundError(f"no video at {path} (position {i})")
+    return len(items), arrays, paths
 
 
 def checked_frames(item: Any, position: int) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Features of the windows of a long video, in one ordered pass over its frames.
 
-Frames are resized as they are decoded and dropped when no further window needs them, so memory
-depends on the windows and not on the length of the video.
+Frames are dropped when no further window needs them: memory depends on the windows alone.
 """
 
 from __future__ import annotations
@@ -24,13 +23,11 @@ from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.windows import Windows, clips_of_span, find_cuts, window_spans
 from sce_video.evaluation.features import write_npz
 from sce_video.inference.model import VideoModel
-from sce_video.inference.model_settings import ModelSettings
 from sce_video.inference.views import (
     ArrayReader,
     EmbedOptions,
     Video,
     VideoNetwork,
-    check_videos_exist,
     embed_sample,
     pack_step,
     resize_steps,
@@ -74,9 +71,9 @@ def embed_windows(
 ) -> WindowFeatures:
     """Features of the windows of a file, a URL or a row of a table.
 
-    The feature of a window equals that of a video of its frames alone, bit for bit, but in damaged
-    files, where missing frames are replaced by their neighbours; windows of which more than a
-    quarter of the frames is missing are left out, and ``reason`` says so.
+    The feature of a window equals that of a video of its frames alone, bit for bit. In damaged
+    files missing frames are replaced by their neighbours; windows of which more than a quarter of
+    the frames is missing are left out, and ``reason`` says so.
 
     Raises:
         VideoDecodeError: no window can be decoded, or decoding stops for ``options.timeout``.
@@ -94,9 +91,7 @@ def embed_span(
 ) -> np.ndarray:
     """The feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
 
-    Raises:
-        VideoDecodeError: it cannot be decoded.
-        ValueError: the video ends before ``start``.
+    Raises VideoDecodeError, and ValueError where the video ends before ``start``.
     """
     with open_patiently(path, options) as reader:
         if start >= reader.duration:
@@ -162,7 +157,17 @@ def pack_windows(
     wanted = [np.unique([clip.frames for clip in clips]) for clips in plans]
     # Of a frame that this window does not need, one further on may.
     earliest = np.minimum.accumulate([w[0] for w in wanted[::-1]])[::-1].tolist()
-    resized = _resized_frames(reader, np.unique(np.concatenate(wanted)), settings, options)
+    steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
+
+    def resized_frames() -> Iterator[tuple[int, np.ndarray]]:
+        for numbers, frames in reader.stream(np.unique(np.concatenate(wanted)), options.timeout):
+            view = LazyView(frames, np.arange(len(frames)))
+            results: dict[str, Any] = {"views": [view], "rng": rng}
+            for step in steps:
+                results = step(results)
+            yield from zip(numbers.tolist(), np.asarray(results["views"][0]), strict=True)
+
+    resized = resized_frames()
     pack = pack_step(settings, options.num_crops)
     held: dict[int, np.ndarray] = {}
     ahead = next(resized, None)
@@ -173,19 +178,6 @@ def pack_windows(
         held = {number: frame for number, frame in held.items() if number >= first}
         views = window_views(held, needed, clips)
         yield None if views is None else pack(views)
-
-
-def _resized_frames(
-    reader: VideoReader, indices: np.ndarray, settings: ModelSettings, options: EmbedOptions
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Number and frame, resized as for a video of one clip, of those of ``indices`` that exist."""
-    steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
-    for numbers, frames in reader.stream(indices, options.timeout):
-        view = LazyView(frames, np.arange(len(frames)))
-        results: dict[str, Any] = {"views": [view], "rng": rng}
-        for step in steps:
-            results = step(results)
-        yield from zip(numbers.tolist(), np.asarray(results["views"][0]), strict=True)
 
 
 def window_views(
@@ -226,7 +218,6 @@ def windows_of_videos(
         raise ValueError(f"windows of arrays need their positive frames per second, got fps={fps}")
     if arrays and windows.shots:
         raise ValueError("shots are found in files: give windows of arrays without shots")
-    check_videos_exist(paths)
     found = []
     for i in range(count):
         if i in paths:
@@ -249,19 +240,14 @@ def embed_to_file(
     windows: Windows,
     options: EmbedOptions,
 ) -> tuple[int, list[str]]:
-    """Embed the windows of a folder or a video into a file; returns their number, and
-    what could not be embedded.
+    """Embed the windows of a folder, a table, a file or a URL into an ``.npz`` file.
 
     The file is written every minute, and at the end however it comes: what was embedded before
     Ctrl-C is kept. It holds ``features`` (N, D), ``paths``, ``starts`` and ``ends``
     (N,), ``labels`` (all -1).
 
-    Args:
-        model: From :func:`~sce_video.inference.model.load_model`.
-        videos: A folder, a table, a file, a URL.
-        out: The ``.npz`` file.
-        windows: Length and stride.
-        options: Views of a window.
+    Returns:
+        Number of windows, and what could not be embedded.
 
     Raises:
         ValueError, FileNotFoundError: There is no such video, or no frame of it was embedded.
@@ -277,6 +263,28 @@ def embed_to_file(
     paths: list[str] = []
     parts: list[WindowFeatures] = []
     problems: list[str] = []
+
+    def save() -> None:
+        provenance = {
+            "checkpoint": {"path": model.checkpoint, "sha256": model.checkpoint_sha256},
+            "clips": options.num_clips,
+            "crops": options.num_crops,
+            "num_views": options.num_clips * options.num_crops,
+            "windows": windows.to_dict(),
+            "decoder": "av",
+            "decoder_version": importlib.metadata.version("av"),
+            "failures": [],
+            "problems": problems,
+        }
+        arrays = {
+            "features": np.concatenate([part.features for part in parts]),
+            "paths": np.array(paths, dtype=np.str_),
+            "labels": np.full(len(paths), -1, dtype=np.int64),
+            "starts": np.concatenate([part.starts for part in parts]),
+            "ends": np.concatenate([part.ends for part in parts]),
+        }
+        write_npz(Path(out), arrays, provenance)
+
     saved = time.monotonic()
     try:
         for name, file in zip(names, files, strict=True):
@@ -289,45 +297,14 @@ def embed_to_file(
                 problems.append(f"{name}: {part.reason}")
             parts.append(part)
             paths += [name] * len(part)
-            # A crash after hours costs a minute.
-            if time.monotonic() - saved > _SAVE_SECONDS:
-                _write(Path(out), model, windows, options, paths, parts, problems)
+            if time.monotonic() - saved > _SAVE_SECONDS:  # a crash after hours costs a minute
+                save()
                 saved = time.monotonic()
     except KeyboardInterrupt:
         problems.append("interrupted: the windows until then are in the file")
     finally:
         if paths:
-            _write(Path(out), model, windows, options, paths, parts, problems)
+            save()
     if not paths:
         raise ValueError(f"no window was embedded: {'; '.join(problems[:3]) or videos}")
     return len(paths), problems
-
-
-def _write(
-    out: Path,
-    model: VideoModel,
-    windows: Windows,
-    options: EmbedOptions,
-    paths: list[str],
-    parts: list[WindowFeatures],
-    problems: list[str],
-) -> None:
-    provenance = {
-        "checkpoint": {"path": model.checkpoint, "sha256": model.checkpoint_sha256},
-        "clips": options.num_clips,
-        "crops": options.num_crops,
-        "num_views": options.num_clips * options.num_crops,
-        "windows": windows.to_dict(),
-        "decoder": "av",
-        "decoder_version": importlib.metadata.version("av"),
-        "failures": [],
-        "problems": list(problems),
-    }
-    arrays = {
-        "features": np.concatenate([part.features for part in parts]),
-        "paths": np.array(paths, dtype=np.str_),
-        "labels": np.full(len(paths), -1, dtype=np.int64),
-        "starts": np.concatenate([part.starts for part in parts]),
-        "ends": np.concatenate([part.ends for part in parts]),
-    }
-    write_npz(out, arrays, provenance)

@@ -84,12 +84,9 @@ class MtebEncoder:
 
         Args:
             inputs: Its ``dataset`` has a column ``video`` of the type ``datasets.Video``.
-            task_metadata: Of the task; names it in errors.
-            hf_split: Split of the task; names it in errors.
-            hf_subset: Not used.
-            prompt_type: Not used.
+            task_metadata: Of the task, which errors name, as ``hf_split``. ``hf_subset``,
+                ``prompt_type`` and ``show_progress_bar`` are not used.
             batch_size: Files that are read at a time.
-            show_progress_bar: Not used.
             precision: "float32" is all there is.
 
         Raises:
@@ -143,17 +140,12 @@ def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
     for start in range(0, len(encoded), count):
         items = encoded[start : start + count][_COLUMN]
         with tempfile.TemporaryDirectory() as folder:
-            yield [
-                _file(item, Path(folder, f"{number}.mp4"), f"{where}: video {start + number}")
-                for number, item in enumerate(items)
-            ]
-
-
-def _file(item: Any, own: Path, where: str) -> str:
-    """The path of an encoded video; its bytes, if it has no path here, are written to ``own``."""
-    if item is None:
-        raise ValueError(f"{where} is missing")
-    if item.get("bytes") is None:
-        return item["path"]
-    write_bytes(own, item["bytes"])
-    return str(own)
+            paths = []
+            for number, item in enumerate(items):
+                if item is None:
+                    raise ValueError(f"{where}: video {start + number} is missing")
+                own = Path(folder, f"{number}.mp4")
+                if item.get("bytes") is not None:
+                    write_bytes(own, item["bytes"])
+                paths.append(item["path"] if item.get("bytes") is None else str(own))
+            yield paths

@@ -33,13 +33,7 @@ def load_network(
 ) -> Network:
     """The classifier of a checkpoint, or its encoder where it has no classes.
 
-    Args:
-        checkpoint: As in :func:`~sce_video.inference.model.load_model`.
-        config: As in :func:`~sce_video.inference.model.load_model`.
-        device: As there.
-
-    Raises:
-        FileNotFoundError, ValueError: as :func:`~sce_video.inference.model.load_model`.
+    Arguments and errors are those of :func:`~sce_video.inference.model.load_model`.
     """
     checkpoint = checkpoint_of(checkpoint)  # once: a model of transformers is imported
     try:
@@ -51,12 +45,8 @@ def load_network(
 def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
     """Write a network to a new folder: ``model.safetensors`` and ``config.json``.
 
-    Args:
-        network: From :func:`load_network`, ``load_model`` or ``load_classifier``.
-        folder: It must not exist.
-
-    Returns:
-        The folder.
+    The network is from :func:`load_network`, ``load_model`` or ``load_classifier``. Returns the
+    folder.
 
     Raises:
         FileExistsError: there is something at ``folder``.
@@ -67,12 +57,11 @@ def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
     if os.path.lexists(folder):
         raise FileExistsError(f"{folder} exists: remove it, or give another folder")
     with new_folder(folder) as unfinished:
-        write_network(network, unfinished)
+        _write_network(network, unfinished)
     return folder
 
 
-def write_network(network: Network, folder: Path) -> None:
-    """Write the two files of :func:`save_pretrained` to a folder that is there; raises as it."""
+def _write_network(network: Network, folder: Path) -> None:
     weights, config = network_weights(network), network_config(network)
     write_weights(weights, folder / WEIGHTS)
     write_json(folder / CONFIG, config)
@@ -96,8 +85,7 @@ def network_weights(network: Network) -> dict[str, Tensor]:
 
 def network_config(network: Network) -> dict[str, Any]:
     """The content of ``config.json``: input, classes, provenance; as JSON data."""
-    classifier = None
-    feature_size: int
+    classifier, feature_size = None, 0
     if isinstance(network, VideoClassifier):
         head: Any = network.recognizer.cls_head
         feature_size = head.in_channels
@@ -145,27 +133,32 @@ def from_pretrained(
             of another program.
         MissingPackageError: a name in the hub, and huggingface_hub is not installed.
     """
-    return load_network(pretrained_folder(name, revision), device=device)
+    return load_network(_pretrained_folder(name, revision, {}), device=device)
 
 
-def pretrained_folder(
-    name: str | os.PathLike,
-    revision: str | None = None,
-    download: Mapping[str, Any] | None = None,
+def _pretrained_folder(
+    name: str | os.PathLike, revision: str | None, download: Mapping[str, Any]
 ) -> Path:
-    """The local folder of a pretrained network, downloaded if ``name`` is one in the hub.
-
-    Args:
-        name: As in :func:`from_pretrained`.
-        revision: As there.
-        download: Other arguments of huggingface_hub's ``snapshot_download``.
-
-    Raises:
-        FileNotFoundError, ValueError, MissingPackageError: see :func:`from_pretrained`.
-    """
+    """The local folder; one of the hub is downloaded, with arguments of ``snapshot_download``."""
     folder = Path(name)
     if not folder.exists() and _HUB_NAME.fullmatch(os.fspath(name)):
-        folder = _download(os.fspath(name), revision, download or {})
+        try:
+            from huggingface_hub import snapshot_download
+        except ImportError:
+            raise MissingPackageError(
+                f"no local folder {name}; to look for it in the hub: pip install sce-video[hf]"
+            ) from None
+        try:
+            files = [WEIGHTS, CONFIG]
+            found = snapshot_download(
+                os.fspath(name), revision=revision, allow_patterns=files, **download
+            )
+        except Exception as error:  # of huggingface_hub or of its HTTP client
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise ValueError(
+                f"no local folder {name}, and it cannot be had from the hub: {reason[0][:300]}"
+            ) from error
+        folder = Path(found)
     elif not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder} of a pretrained network")
     if not is_pretrained_folder(folder):
@@ -173,23 +166,6 @@ def pretrained_folder(
             f"{name} lacks {WEIGHTS} or {CONFIG}: is it a network of this kind?"
         )
     return folder
-
-
-def _download(name: str, revision: str | None, options: Mapping[str, Any]) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise MissingPackageError(
-            f"no local folder {name}; to look for it in the hub: pip install sce-video[hf]"
-        ) from None
-    try:
-        wanted = [WEIGHTS, CONFIG]
-        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, **options))
-    except Exception as error:  # of huggingface_hub or of its HTTP client
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(
-            f"no local folder {name}, and it cannot be had from the hub: {reason[0][:300]}"
-        ) from error
 
 
 try:
@@ -228,18 +204,15 @@ class HubNetwork(
     ``from_pretrained``; ``save_pretrained`` writes a local folder as the function of that
     name, and a model card beside it.
 
-    Args:
-        network: From :func:`~sce_video.interop.pretrained.load_network`, or any other loader.
-
     Attributes:
-        network: The network.
+        network: From :func:`~sce_video.interop.pretrained.load_network`, or any other loader.
     """
 
     def __init__(self, network: Network) -> None:
         self.network = network
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        write_network(self.network, save_directory)
+        _write_network(self.network, save_directory)
 
     @classmethod
     def _from_pretrained(  # type: ignore[override]  # no sink for unknown arguments
@@ -255,34 +228,29 @@ class HubNetwork(
     ) -> HubNetwork:
         """The network of a folder or a repository, on a device as ``load_model`` takes it."""
         download = {
-            "cache_dir": cache_dir,
-            "force_download": force_download,
+            **{"cache_dir": cache_dir, "force_download": force_download, "token": token},
             "local_files_only": local_files_only,
-            "token": token,
         }
-        folder = pretrained_folder(model_id, revision, download)
+        folder = _pretrained_folder(model_id, revision, download)
         return cls(load_network(folder, device=device))
 
     def generate_model_card(self) -> ModelCard:
         """The page of the repository: input, size of the features, provenance."""
+        config = network_config(self.network)
+        model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
+        crop, duration = model["crop_size"], model["clip_duration"]
+        facts = {
+            "backbone": model["backbone"]["type"],
+            "clip": f"{model['num_frames']} frames of {duration:g} s, {crop} x {crop}",
+            "features": config["feature_size"],
+            "classes": None if classifier is None else classifier["num_classes"],
+            "checkpoint": provenance.get("checkpoint"),
+            "sha256": provenance.get("sha256"),
+            "sce_video": provenance["software"]["sce_video"],
+        }
+        lines = [f"- {name}: {value}" for name, value in facts.items() if value is not None]
         return ModelCard.from_template(
             card_data=self._hub_mixin_info.model_card_data,
             template_str=self._hub_mixin_info.model_card_template,
-            facts=_facts(network_config(self.network)),
+            facts="\n".join(lines),
         )
-
-
-def _facts(config: dict[str, Any]) -> str:
-    """What ``config.json`` says, as a Markdown list."""
-    model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
-    crop = model["crop_size"]
-    facts = {
-        "backbone": model["backbone"]["type"],
-        "clip": f"{model['num_frames']} frames of {model['clip_duration']:g} s, {crop} x {crop}",
-        "features": config["feature_size"],
-        "classes": None if classifier is None else classifier["num_classes"],
-        "checkpoint": provenance.get("checkpoint"),
-        "sha256": provenance.get("sha256"),
-        "sce_video": provenance["software"]["sce_video"],
-    }
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items() if value is not None)

@@ -101,8 +101,8 @@ class Facts:
 class BatchJob:
     """A function of one item that runs in worker processes, on this machine or a Ray cluster.
 
-    A job is pickled, so its class is defined at the top level of a module.
-    :meth:`setup` and :meth:`process` are called in the processes, all else in the driver.
+    It is pickled, so its class is defined at the top level of a module. :meth:`setup` and
+    :meth:`process` are called in the processes, all else in the driver.
 
     Attributes:
         name: Of the job, in its store and in messages.

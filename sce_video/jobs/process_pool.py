@@ -1,4 +1,4 @@
-"""Run a function over many items in several processes: a crash or a hang costs one item only.
+"""Items of a job in processes of this machine: a crash or a hang costs one item only.
 
 The processes are those of ``pebble.ProcessPool``, which kills a worker that exceeds its time limit
 and replaces one that crashed (after a minute, if it was killed in the instant in which it takes an
@@ -12,18 +12,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import multiprocessing
+import pickle
+import secrets
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from sce_video.jobs.job import ItemError, RunError, StorageError
+from sce_video.jobs.job import BatchJob, Facts, Item, ItemError, RunError, StorageError
 from sce_video.utils.errors import UserError
 
 Key = TypeVar("Key")
@@ -32,6 +35,7 @@ _GRACE = 2.0  # seconds for a function that watches the time itself to return be
 _SETUP_SECONDS = 900.0  # for ``start``
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _MOST_BREAKS = 5  # pools that break, one after the other, without completing an item
+_AHEAD = 2  # items scheduled per worker: the one in progress and the next
 
 
 class WorkersEndedError(UserError, RuntimeError):
@@ -55,6 +59,9 @@ class Outcome:
     detail: str = ""
 
 
+Done = Generator[tuple[Item, Outcome], None, None]
+
+
 def process_items(
     function: Callable[[Any], Any],
     items: Iterable[tuple[Key, Any] | None],
@@ -63,7 +70,6 @@ def process_items(
     timeout: float,
     preload: tuple[str, ...] = (),
     start: Callable[[], None] | None = None,
-    ahead: int = 2,
 ) -> Generator[tuple[Key, Outcome], None, None]:
     """Yield (key, outcome) for all (key, argument), in order of completion.
 
@@ -77,7 +83,6 @@ def process_items(
         timeout: Seconds an item may take; 2 s more are given before its process is killed.
         preload: Modules that are imported once, before the workers are forked.
         start: Called in each process before its first item, without the time limit; pickled.
-        ahead: Items scheduled per worker: the one in progress and the next.
 
     Raises:
         ValueError: ``workers`` or ``timeout`` is not positive; raised by the call itself.
@@ -94,7 +99,7 @@ def process_items(
     def open_pool() -> ProcessPool:
         return ProcessPool(workers, initializer=_begin, initargs=[start], context=context)
 
-    return _run(open_pool, function, iter(items), workers * ahead, timeout)
+    return _run(open_pool, function, iter(items), workers * _AHEAD, timeout)
 
 
 def _run(
@@ -113,7 +118,13 @@ def _run(
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
-                future = _schedule(pool, function, item[1], timeout)
+                # Each limit is for a failure of the one before: the function's, pebble's, the alarm
+                arguments = (function, item[1], timeout + 2 * _GRACE)
+                future: Future = Future()
+                try:
+                    future = pool.schedule(_call, args=arguments, timeout=timeout + _GRACE)
+                except RuntimeError as error:  # the pool is no longer active
+                    future.set_exception(BrokenProcessPool(str(error)))
                 pending[future] = item
                 future.add_done_callback(completed.put)
             if not pending:
@@ -142,19 +153,6 @@ def _run(
         _stop(pool)
 
 
-def _schedule(
-    pool: ProcessPool, function: Callable[[Any], Any], argument: Any, timeout: float
-) -> Future:
-    try:
-        # Each limit is for a failure of the one before: the function's own, pebble's, the alarm.
-        arguments = (function, argument, timeout + 2 * _GRACE)
-        return pool.schedule(_call, args=arguments, timeout=timeout + _GRACE)
-    except RuntimeError as error:  # the pool is no longer active
-        future: Future = Future()
-        future.set_exception(BrokenProcessPool(str(error)))
-        return future
-
-
 def _stop(pool: ProcessPool) -> None:
     pool.stop()
     pool.join()
@@ -167,18 +165,12 @@ def _outcome_of(future: Future, timeout: float) -> Outcome:
     code = error.exitcode if isinstance(error, ProcessExpired) else None
     if isinstance(error, TimeoutError) or code == -signal.SIGALRM:
         return Outcome(None, "timeout", f"not done after {timeout:g} s")
-    if code is not None:
-        return Outcome(None, "crash", _describe_exit(code))
-    return Outcome(None, "error", f"{type(error).__name__}: {error}")
-
-
-def _describe_exit(code: int) -> str:
+    if code is None:
+        return Outcome(None, "error", f"{type(error).__name__}: {error}")
     if code >= 0:
-        return f"the process exited with status {code}"
-    try:
-        return f"the process was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"the process was killed by signal {-code}"
+        return Outcome(None, "crash", f"the process exited with status {code}")
+    name = {number.value: number.name for number in signal.Signals}.get(-code, f"signal {-code}")
+    return Outcome(None, "crash", f"the process was killed by {name}")
 
 
 def _begin(start: Callable[[], None] | None) -> None:
@@ -210,9 +202,83 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
         return Outcome(function(argument))
     except ItemError as error:
         return Outcome(None, error.kind, str(error))
-    except StorageError as error:
-        return Outcome(None, "storage", str(error))
     except RunError as error:
-        return Outcome(None, "run", str(error))
+        return Outcome(None, "storage" if isinstance(error, StorageError) else "run", str(error))
     except Exception as error:  # as text, since an exception may not survive pickling
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
+
+
+#: Of this process, if it is a worker: the job, and why its setup failed.
+_job: BatchJob | None = None
+_problem = ""
+
+
+class PackedJob(NamedTuple):
+    """A pickled job, and the module of its class.
+
+    It is unpacked where it runs: what only starts it, such as an actor of Ray, need not import it.
+    """
+
+    data: bytes
+    module: str
+
+
+def run_local(
+    job: BatchJob | PackedJob, items: Iterable[Item | None], workers: int, timeout: float
+) -> Done:
+    """Yield (item, outcome) in order of completion: :func:`process_items` for a job.
+
+    The items that are yielded have the temporary path of their attempt. The outcome of an item
+    whose process could not set up the job has the fault ``setup``.
+    """
+    attempts = (None if item is None else _attempt(item) for item in items)
+    return process_items(
+        _process,
+        (None if attempt is None else (attempt, attempt) for attempt in attempts),
+        workers=workers,
+        timeout=timeout,
+        preload=(job.module if isinstance(job, PackedJob) else type(job).__module__,),
+        start=partial(_start, job),
+    )
+
+
+def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
+    """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
+    problem = _set_up(job)
+    for item in items:
+        attempt = _attempt(item)
+        yield attempt, Outcome(None, "setup", problem) if problem else call(job.process, attempt)
+
+
+def _attempt(item: Item) -> Item:
+    """The item with a new path for one attempt to write its output, if it has any."""
+    path = f"{item.temporary}.{secrets.token_hex(4)}.part" if item.temporary else ""
+    return replace(item, temporary=path)
+
+
+def _start(job: BatchJob | PackedJob) -> None:
+    global _job, _problem
+    try:
+        _job = pickle.loads(job.data) if isinstance(job, PackedJob) else job
+    except Exception as error:  # a module that this machine does not have
+        _problem = f"{type(error).__name__}: {error}"
+    else:
+        _problem = _set_up(_job)
+
+
+def _set_up(job: BatchJob) -> str:
+    """Why the job cannot be set up; empty if it is."""
+    try:
+        job.setup()
+    except RunError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _process(item: Item) -> dict[str, Any] | Facts:
+    if _problem:
+        raise ItemError("setup", _problem)
+    assert _job is not None
+    return _job.process(item)

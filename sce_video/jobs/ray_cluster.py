@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import pickle
 import socket
 import subprocess
 import sys
@@ -23,8 +24,13 @@ from itertools import islice, repeat
 from typing import Any
 
 from sce_video.jobs.job import BatchJob, Item
-from sce_video.jobs.local import Done, PackedJob, run_local
-from sce_video.jobs.process_pool import Outcome, WorkersEndedError
+from sce_video.jobs.process_pool import (
+    Done,
+    Outcome,
+    PackedJob,
+    WorkersEndedError,
+    run_local,
+)
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 
@@ -40,22 +46,17 @@ class ClusterError(UserError, RuntimeError):
     """A Ray cluster cannot be reached, has another version of this package, or was lost."""
 
 
-def import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingPackageError(
-            f"--ray needs Ray ({error}): pip install sce-video[cluster]"
-        ) from error
-    return ray
-
-
 @contextlib.contextmanager
 def connection(ray: Any, address: str) -> Iterator[None]:
     if ray.is_initialized():  # the caller's, who ends it
         yield
         return
-    _check_reachable(address)
+    host, _, port = address.rpartition(":")
+    try:
+        if host and "/" not in host and port.isdecimal():  # where Ray would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(f"there is no Ray cluster at {address!r}: {error}") from error
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -82,17 +83,6 @@ def watched() -> Iterator[None]:
         yield
     finally:
         watcher.communicate(b"left")
-
-
-def _check_reachable(address: str) -> None:
-    """Raise ClusterError at once where Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdecimal():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise ClusterError(f"there is no Ray cluster at {address!r}: {error}") from error
 
 
 def check_versions(ray: Any) -> None:
@@ -157,11 +147,17 @@ def run_on_ray(
         ClusterError: See there.
         WorkersEndedError: The processes cannot be started.
     """
-    ray = import_ray()
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingPackageError(
+            f"--ray needs Ray ({error}): pip install sce-video[cluster]"
+        ) from error
     with connection(ray, address):
         check_versions(ray)
         # in a list Ray leaves it a reference
-        payload = [ray.put((__version__, PackedJob.of(job), timeout))]
+        packed = PackedJob(pickle.dumps(job), type(job).__module__)
+        payload = [ray.put((__version__, packed, timeout))]
         actors = _Actors(ray, job, payload, count)
         try:
             yield from _Run(ray, actors, timeout).outcomes(iter(items))
@@ -172,8 +168,7 @@ def run_on_ray(
 class _Host:
     """An actor, which keeps one process of :func:`run_local` for its items.
 
-    Args:
-        payload: Reference to version, job and time limit, in a list.
+    The payload is a reference to version, job and time limit, in a list.
     """
 
     def __init__(self, payload: list[Any]) -> None:
@@ -201,48 +196,40 @@ class _Host:
 
 
 class _Actors:
-    """Actors of Ray: as many as the cluster has room for, and more when it grows.
-
-    Args:
-        ray: The module.
-        job: The job.
-        payload: For the host.
-        count: Number of actors, None for all that the cluster has room for.
-    """
+    """``count`` actors of Ray; None for all that the cluster has room for, more when it grows."""
 
     def __init__(self, ray: Any, job: BatchJob, payload: list[Any], count: int | None) -> None:
         self._ray, self._job, self._payload, self._count = ray, job, payload, count
         host = ray.remote(_Host)
         self._host = host.options(num_cpus=job.cpus, num_gpus=job.gpus, max_restarts=0)
-        self._starting: dict[Any, Any] = {}  # reference to its readiness -> actor
+        self.starting: dict[Any, Any] = {}  # reference to its readiness -> actor
         self._not_started = 0
         self._load: Counter[Any] = Counter()
         self._where: dict[Any, Any] = {}  # reference to a call -> actor
         self._grow()
 
-    @property
-    def starting(self) -> tuple[Any, ...]:
-        """References to wait for besides those of items."""
-        return tuple(self._starting)
-
     def _grow(self) -> None:
         """Start actors that are missing; those for which there is no room yet wait in Ray."""
         self._looked = time.monotonic()
-        wanted = self._count or _slots(self._ray, self._job)
-        for _ in range(wanted - len(self._load) - len(self._starting)):
+        wanted, job = self._count, self._job
+        if wanted is None:  # a GPU may be shared: a quarter of one gives four slots there
+            found = self._ray.cluster_resources()
+            rooms = [found.get(n, 0) / w for n, w in (("CPU", job.cpus), ("GPU", job.gpus)) if w]
+            wanted = max(1, int(min(rooms, default=1)))
+        for _ in range(wanted - len(self._load) - len(self.starting)):
             actor = self._host.remote(self._payload)
-            self._starting[actor.ready.remote()] = actor
+            self.starting[actor.ready.remote()] = actor
 
     def room(self, pending: int) -> bool:
         """Whether one more call may be scheduled, beside those that are pending."""
         if time.monotonic() - self._looked > _LOOK_EVERY:
             self._grow()
-        if self._starting:
+        if self.starting:
             ready, _ = self._ray.wait(
-                list(self._starting), num_returns=len(self._starting), timeout=0
+                list(self.starting), num_returns=len(self.starting), timeout=0
             )
             for reference in ready:
-                actor = self._starting.pop(reference)
+                actor = self.starting.pop(reference)
                 try:
                     self._ray.get(reference)
                 except self._ray.exceptions.RayError as error:
@@ -257,43 +244,29 @@ class _Actors:
     def schedule(self, items: list[Item]) -> Any:
         """Reference to what :meth:`_Host.do` returns."""
         actor = min(self._load, key=self._load.__getitem__)
-        reference = actor.do.remote(items)
         self._load[actor] += 1
+        reference = actor.do.remote(items)
         self._where[reference] = actor
         return reference
 
     def ended(self, reference: Any, lost: bool) -> None:
         """A call is no longer in progress; if ``lost``, neither is its actor."""
         actor = self._where.pop(reference)
-        if actor not in self._load:
-            return
-        self._load[actor] -= 1
-        if lost:
-            del self._load[actor]
-            self._ray.kill(actor)
-            self._grow()
+        if actor in self._load:
+            self._load[actor] -= 1
+            if lost:
+                del self._load[actor]
+                self._ray.kill(actor)
+                self._grow()
 
     def stop(self) -> None:
         """End all processes."""
-        for actor in [*self._load, *self._starting.values()]:
+        for actor in [*self._load, *self.starting.values()]:
             self._ray.kill(actor)
 
 
-def _slots(ray: Any, job: BatchJob) -> int:
-    resources = ray.cluster_resources()
-    # A GPU may be shared: a job that takes a quarter of one has four slots there.
-    rooms = [resources.get(n, 0) / w for n, w in (("CPU", job.cpus), ("GPU", job.gpus)) if w]
-    return max(1, int(min(rooms, default=1)))
-
-
 class _Run:
-    """Calls in progress, and the attempts of items that failed.
-
-    Args:
-        ray: The module.
-        actors: Where calls are scheduled.
-        timeout: Seconds an item may take.
-    """
+    """Calls in progress, and the attempts of items that failed."""
 
     def __init__(self, ray: Any, actors: _Actors, timeout: float) -> None:
         self._ray, self._actors, self._timeout = ray, actors, timeout
@@ -316,7 +289,11 @@ class _Run:
                     more = False
             if not (self.pending or self._again or more):
                 return
-            for reference in self._ended():
+            ended, waiting = [], [*self.pending, *self._actors.starting]
+            if self._ray.wait(waiting, num_returns=1, timeout=1.0)[0] and self.pending:
+                some = list(self.pending)
+                ended, _ = self._ray.wait(some, num_returns=len(some), timeout=0)
+            for reference in ended:
                 last = time.monotonic()
                 yield from self._results(reference, self.pending.pop(reference))
             longest = max(map(len, self.pending.values()), default=1)
@@ -325,14 +302,6 @@ class _Run:
                     f"no file was completed for {waited:,.0f} s: the Ray cluster has no free CPU "
                     "or GPU for this job (ray status)"
                 )
-
-    def _ended(self) -> list[Any]:
-        wait = self._ray.wait
-        first, _ = wait([*self.pending, *self._actors.starting], num_returns=1, timeout=1.0)
-        if not first or not self.pending:
-            return []
-        ended, _ = wait(list(self.pending), num_returns=len(self.pending), timeout=0)
-        return ended
 
     def _results(self, reference: Any, items: list[Item]) -> Iterator[tuple[Item, Outcome]]:
         """What a call returned, without the items that are tried again."""
@@ -362,17 +331,13 @@ class _Run:
             self._together = max(1, min(_MOST_TOGETHER, int(together)))
         of_key = {item.key: item for item in items}
         for attempt, outcome in outcomes:  # in order of completion, not that of the items
-            # Another attempt begins with the prefix of temporary paths, not with that attempt's.
-            if not self._is_tried_again(of_key[attempt.key], outcome.fault):
-                yield attempt, outcome
-
-    def _is_tried_again(self, item: Item, fault: str | None) -> bool:
-        most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault or "", 0)
-        if most:
-            self._faults[item.key, str(fault)] += 1
-            if self._faults[item.key, str(fault)] < most:
-                self._again.append(item)
-                return True
-        for kind in ("crash", "lost"):
-            self._faults.pop((item.key, kind), None)
-        return False
+            key, fault = attempt.key, str(outcome.fault)
+            self._faults[key, fault] += 1
+            most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault, 0)
+            if self._faults[key, fault] < most:
+                # Another attempt begins with the prefix of temporary paths, not with this path.
+                self._again.append(of_key[key])
+                continue
+            for kind in ("crash", "lost", fault):
+                self._faults.pop((key, kind), None)
+            yield attempt, outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -14,17 +13,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sce_video.jobs.job import (
-    BatchJob,
-    Facts,
-    Item,
-    Record,
-    RunError,
-    State,
-    StorageError,
-)
-from sce_video.jobs.local import Done, run_here, run_local
-from sce_video.jobs.process_pool import Outcome, WorkersEndedError
+from sce_video.jobs.job import BatchJob, Facts, Item, Record, RunError, StorageError
+from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, run_here, run_local
 from sce_video.jobs.store import RecordStore
 
 # Digest of the output's name, which may have full length; id of the store; run; attempt.
@@ -34,13 +24,10 @@ _NAME = re.compile(
 
 
 class UnfinishedOutputs:
-    """Names hidden files beside the outputs of one run.
+    """Names hidden files beside the outputs of one run, with the id of its store.
 
-    The names contain the id of the run's store. Who holds the lock of a store may remove all files
-    of its earlier runs; and a worker that an earlier run left, still writing, has other names.
-
-    Args:
-        store: Id of the store.
+    Who holds the lock of a store may remove all files of its earlier runs; and a worker that an
+    earlier run left, still writing, has other names.
     """
 
     def __init__(self, store: str) -> None:
@@ -68,7 +55,7 @@ class UnfinishedOutputs:
     def remove(self) -> None:
         """Remove what items in progress have left; all processes have ended."""
         for folder in self._seen:
-            with contextlib.suppress(OSError):  # the next run tries again
+            with suppress(OSError):  # the next run tries again
                 self._clean(folder)
 
     def _clean(self, folder: Path) -> None:
@@ -79,9 +66,7 @@ class UnfinishedOutputs:
                     Path(entry.path).unlink(missing_ok=True)
 
 
-_NO_SOURCE = "there is no such file"
 _TOO_LONG = "the name of its output is too long for the file system"
-_CHANGED = "changed while it was being read"
 
 
 @dataclass(frozen=True)
@@ -133,13 +118,7 @@ def usable_cores() -> int:
 
 @dataclass
 class Counts:
-    """What a run did.
-
-    Attributes:
-        done: Items that succeeded.
-        failed: Items that failed.
-        kept: Items that were not due.
-    """
+    """Items that succeeded, that failed, and that were not due."""
 
     done: int = 0
     failed: int = 0
@@ -191,31 +170,21 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     # Settings are compared as the store gives them back: JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
-    if item.source is None and not record.done:
-        return False
-    if item.source is not None and record.source != item.source:
-        return False
-    if not job.holds(item, record):
+    # Of a source that does not exist now, what was finished stands.
+    unchanged = record.done if item.source is None else record.source == item.source
+    if not unchanged or not job.holds(item, record):
         return False
     if item.output is None or not record.done:
         return True
-    if record.output != item.output:
-        return False
     try:
-        return os.path.getsize(os.path.join(job.folder, item.output)) == record.output_bytes
+        size = os.path.getsize(os.path.join(job.folder, item.output))
     except OSError:
         return False
+    return (record.output, record.output_bytes) == (item.output, size)
 
 
 class _Driver:
-    """What is done with an item before and after its process.
-
-    Args:
-        job: The job.
-        store: Its records.
-        timeout: Seconds an item may take.
-        on_record: As of :func:`run_job`.
-    """
+    """What is done with an item before and after its process."""
 
     def __init__(
         self,
@@ -224,12 +193,9 @@ class _Driver:
         timeout: float,
         on_record: Callable[[Item, Record | None], None],
     ) -> None:
-        self.job = job
-        self.store = store
-        self.counts = Counts()
-        self.unfinished = UnfinishedOutputs(store.id)
-        self._timeout = timeout
-        self._on_record = on_record
+        self.job, self.store = job, store
+        self.counts, self.unfinished = Counts(), UnfinishedOutputs(store.id)
+        self._timeout, self._on_record = timeout, on_record
 
     def begin(self, items: Iterable[Item], force: bool) -> Iterator[Item]:
         """The items to process, with a prefix of temporary paths; others are recorded at once."""
@@ -241,54 +207,53 @@ class _Driver:
                 if force:
                     self._on_record(item, None)
             elif item.source is None:
-                self._record(item, Outcome(None, "missing", _NO_SOURCE))
+                self._record(item, Outcome(None, "missing", "there is no such file"))
             elif item.output is None:
                 yield item
-            elif _name_too_long(self._path(item.output)):
-                self._record(item, Outcome(None, "name", _TOO_LONG))
             else:
-                temporary = self.unfinished.prepare(self._path(item.output))
-                yield replace(item, temporary=temporary)
+                path = Path(self.job.folder, item.output)
+                try:
+                    path.lstat()
+                except OSError as error:
+                    if error.errno == errno.ENAMETOOLONG:
+                        self._record(item, Outcome(None, "name", _TOO_LONG))
+                        continue
+                yield replace(item, temporary=self.unfinished.prepare(path))
 
     def finish(self, item: Item, outcome: Outcome) -> None:
         """Rename the output of a finished item and record the outcome."""
-        if outcome.fault == "storage":
-            raise StorageError(outcome.detail)
-        if outcome.fault == "run":
-            raise RunError(outcome.detail)
+        for fault, kind in (("storage", StorageError), ("run", RunError)):
+            if outcome.fault == fault:
+                raise kind(outcome.detail)
         if outcome.fault == "setup":
             raise WorkersEndedError(f"{self.job.name} cannot start: {outcome.detail}")
         # Asked after the item: what was read may be half the old content and half the new.
         state = self.job.source(item)
         if outcome.fault is None and state != item.source:
-            outcome = Outcome(None, "changed", _CHANGED)
+            outcome = Outcome(None, "changed", "changed while it was being read")
         size = None
         if item.output is not None:
-            final = self._path(item.output)
+            final = Path(self.job.folder, item.output)
             try:
                 if outcome.fault is None:
                     size = os.path.getsize(item.temporary)
                     # Before it is recorded: killed in between, the item is done again, not lost.
                     os.replace(item.temporary, final)
-                elif not self._discard(item, state):
-                    return
+                else:
+                    with suppress(FileNotFoundError):
+                        os.unlink(item.temporary)
+                    if state is None and is_current(
+                        self.job, replace(item, source=None), self.store
+                    ):
+                        self.counts.kept += 1  # forced, and the source vanished meanwhile
+                        self._on_record(item, None)
+                        return
+                    made = self.job.made_output(item, self.store.get(item.key))
+                    if made and os.path.lexists(final):
+                        final.unlink(missing_ok=True)
             except OSError as error:
                 raise StorageError(f"cannot write {final}: {error.strerror}") from error
         self._record(item, outcome, size)
-
-    def _discard(self, item: Item, state: State) -> bool:
-        """Remove what a failed item has written; False if its earlier record and output stay."""
-        assert item.output is not None
-        with suppress(FileNotFoundError):
-            os.unlink(item.temporary)
-        if state is None and is_current(self.job, replace(item, source=None), self.store):
-            self.counts.kept += 1  # forced, and the source vanished meanwhile
-            self._on_record(item, None)
-            return False
-        final = self._path(item.output)
-        if os.path.lexists(final) and self.job.made_output(item, self.store.get(item.key)):
-            final.unlink(missing_ok=True)
-        return True
 
     def _record(self, item: Item, outcome: Outcome, size: int | None = None) -> None:
         done = outcome.fault is None
@@ -310,14 +275,3 @@ class _Driver:
         self.counts.done += done
         self.counts.failed += not done
         self._on_record(item, record)
-
-    def _path(self, output: str) -> Path:
-        return Path(self.job.folder, output)
-
-
-def _name_too_long(path: Path) -> bool:
-    try:
-        os.lstat(path)
-    except OSError as error:
-        return error.errno == errno.ENAMETOOLONG
-    return False

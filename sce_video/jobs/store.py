@@ -13,7 +13,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -87,13 +87,12 @@ class RecordStore:
             self._connection = _connect(self.path, "rwc", wait)
         try:
             with _explained(self.path, job):
-                self._prepare(restart)
-                self.id = _meta(self._connection, "id")
+                self.id = self._prepare(restart)
         except BaseException:
             self._connection.close()
             raise
 
-    def _prepare(self, restart: bool) -> None:
+    def _prepare(self, restart: bool) -> str:
         execute = self._connection.execute
         execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("BEGIN EXCLUSIVE")  # this lock is kept until the store is closed
@@ -103,12 +102,13 @@ class RecordStore:
             rows = [("job", self.job), ("id", secrets.token_hex(4))]
             self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
             execute(f"PRAGMA application_id = {_APPLICATION}")
-        _check_format(self._connection, self.job)
+        own = _check_format(self._connection, self.job)
         if restart:
             execute("DELETE FROM records")
         execute("COMMIT")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
+        return own
 
     def get(self, key: str) -> Record | None:
         """The record of an item; None without one."""
@@ -136,8 +136,8 @@ class RecordStore:
     def clear(self) -> None:
         """Discard all records, and give their space back."""
         with _explained(self.path, self.job):
-            self._connection.execute("DELETE FROM records")
-            self._connection.execute("VACUUM")
+            for sql in ("DELETE FROM records", "VACUUM"):
+                self._connection.execute(sql)
 
     def outputs(self) -> Iterator[tuple[str, str]]:
         """(output, key) of all finished items that have an output."""
@@ -152,51 +152,39 @@ class RecordStore:
             StorageError: It was not written.
         """
         record = record if record.time else replace(record, time=time.time())
+        execute, text = self._connection.execute, json.dumps(record.settings, sort_keys=True)
         with _explained(self.path, self.job):
-            self._connection.execute(_PUT, _row(record, self._settings_id(record.settings)))
+            if text not in self._settings:
+                execute("INSERT OR IGNORE INTO settings (value) VALUES (?)", (text,))
+                row = execute("SELECT id FROM settings WHERE value = ?", (text,)).fetchone()
+                self._settings[text] = row[0]
+            execute(_PUT, _row(record, self._settings[text]))
         return record
 
-    def _settings_id(self, settings: dict[str, Any]) -> int:
-        text = json.dumps(settings, sort_keys=True)
-        if text not in self._settings:
-            execute = self._connection.execute
-            execute("INSERT OR IGNORE INTO settings (value) VALUES (?)", (text,))
-            row = execute("SELECT id FROM settings WHERE value = ?", (text,)).fetchone()
-            self._settings[text] = row[0]
-        return self._settings[text]
-
-    def absorb(
-        self, path: Path, wanted: Callable[[Record], bool] = lambda record: True, wait: float = 1.0
-    ) -> None:
+    def absorb(self, path: Path) -> None:
         """Copy those records of another store that are later than ours.
 
         Raises:
             BusyStoreError: Another run is writing it.
             StoreError: It is something else or damaged.
         """
+        execute = self._connection.execute
         with _explained(path, self.job):
             _check_header(path)
-            with contextlib.closing(_connect(path, "ro", wait)) as other:
+            with contextlib.closing(_connect(path, "ro", 1.0)) as other:
                 _check_format(other, self.job)
-                with self._transaction():
+                execute("BEGIN")
+                try:
                     for record in map(_record, other.execute(_SELECT)):
-                        known = self.get(record.key) if wanted(record) else record
+                        known = self.get(record.key)
                         if known is None or known.time < record.time:
                             self.put(record)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        execute = self._connection.execute
-        with _explained(self.path, self.job):
-            execute("BEGIN")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # SQLite has already, if the disk is full
-                execute("ROLLBACK")
-            raise
-        with _explained(self.path, self.job):
-            execute("COMMIT")
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):  # SQLite has already, if disk is full
+                        execute("ROLLBACK")
+                    raise
+                with _explained(self.path, self.job):
+                    execute("COMMIT")
 
     def close(self) -> None:
         """Leave one plain file, and release it."""
@@ -235,22 +223,16 @@ def _check_header(path: Path) -> None:
                 raise sqlite3.DatabaseError("it is no SQLite file")
 
 
-def _check_format(connection: sqlite3.Connection, job: str) -> None:
-    """Raise sqlite3.DatabaseError unless it is a store of this job."""
+def _check_format(connection: sqlite3.Connection, job: str) -> str:
+    """The store's id; raises sqlite3.DatabaseError unless it is a store of this job."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found != _SCHEMA or application != _APPLICATION:
         raise sqlite3.DatabaseError("its tables are others")
-    theirs = _meta(connection, "job")
-    if theirs != job:
-        raise sqlite3.DatabaseError(f"it holds those of {theirs!r}")
-
-
-def _meta(connection: sqlite3.Connection, name: str) -> str:
-    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        raise sqlite3.DatabaseError(f"its {name} is missing")
-    return str(row[0])
+    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    if meta.get("job") != job or "id" not in meta:
+        raise sqlite3.DatabaseError(f"it holds those of {meta.get('job')!r}")
+    return str(meta["id"])
 
 
 @contextlib.contextmanager
@@ -275,20 +257,16 @@ def _explained(path: Path | None, job: str) -> Iterator[None]:
 
 
 def _row(record: Record, settings: int) -> tuple[Any, ...]:
-    return (
-        _bytes(record.key),
-        int(record.done),
-        json.dumps(record.source),
-        settings,
-        json.dumps(record.facts),
-        record.kind,
-        record.reason.encode("utf-8", "replace").decode(),
-        None if record.output is None else _bytes(record.output),
-        record.output_bytes,
-        record.time_limit,
-        record.time,
-        record.data,
-    )
+    stored = {
+        "key": _bytes(record.key),
+        "done": int(record.done),
+        "source": json.dumps(record.source),
+        "settings": settings,
+        "facts": json.dumps(record.facts),
+        "reason": record.reason.encode("utf-8", "replace").decode(),
+        "output": None if record.output is None else _bytes(record.output),
+    }
+    return tuple((vars(record) | stored).values())  # the columns are the fields, in their order
 
 
 def _record(row: tuple[Any, ...]) -> Record:
@@ -297,23 +275,11 @@ def _record(row: tuple[Any, ...]) -> Record:
     number, text = int | float, str
     kinds = (dict, dict | None, text, text, text, text | None, int | None, number | None, number)
     values = (facts, source, key, kind, reason, output, size, limit, when)
-    if data is not None and not isinstance(data, bytes):
-        raise ValueError("the data of a record are something else")
-    if not all(map(isinstance, values, kinds)):
+    if not all(map(isinstance, (*values, data), (*kinds, bytes | None))):
         raise ValueError("a record holds something else")
+    settings = _parsed_settings(settings)
     return Record(
-        key=key,
-        done=bool(done),
-        source=source,
-        settings=_parsed_settings(settings),
-        facts=facts,
-        kind=kind,
-        reason=reason,
-        output=output,
-        output_bytes=size,
-        time_limit=limit,
-        time=when,
-        data=data,
+        *(key, bool(done), source, settings, facts, kind, reason, output, size, limit, when, data)
     )
 
 

@@ -24,61 +24,40 @@ def gaussian_kernel(sigma: Tensor, radius: int) -> Tensor:
     return weights.div_(weights.sum(dim=1, keepdim=True))
 
 
-def gaussian_blur(x: Tensor, sigma: Tensor, kernel_size: int = BLUR_KERNEL) -> Tensor:
+def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
     """Blur every frame of (N, C, T, H, W) with its sample's sigma (N,) in pixels.
 
     Two passes, along W and along H, with reflect padding (the edge pixel is not repeated). Reflect
-    padding is at most size - 1 pixels: where the radius ``kernel_size // 2`` is larger, that axis
-    gets the largest possible kernel, ``2 * size - 1`` taps; an axis of one pixel is not blurred.
-
-    Raises:
-        ValueError: ``kernel_size`` is even or not positive.
+    padding is at most size - 1 pixels: where the kernel's radius is larger, that axis gets the
+    largest possible kernel, ``2 * size - 1`` taps; an axis of one pixel is not blurred.
     """
-    if kernel_size < 1 or kernel_size % 2 == 0:
-        raise ValueError(f"kernel_size must be odd and positive, got {kernel_size}")
     N, C, T, H, W = x.shape
     # Every frame and channel is a channel of its own of one depthwise 2-D convolution.
     planes = x.reshape(1, N * C * T, H, W)
-    radius = min(kernel_size // 2, W - 1)
-    weights = gaussian_kernel(sigma, radius).repeat_interleave(C * T, dim=0)
-    planes = F.pad(planes, (radius, radius, 0, 0), mode="reflect")
-    planes = F.conv2d(planes, weights[:, None, None, :], groups=N * C * T)
-    radius = min(kernel_size // 2, H - 1)
-    weights = gaussian_kernel(sigma, radius).repeat_interleave(C * T, dim=0)
-    planes = F.pad(planes, (0, 0, radius, radius), mode="reflect")
-    planes = F.conv2d(planes, weights[:, None, :, None], groups=N * C * T)
+    for size, across in ((W, False), (H, True)):
+        radius = min(BLUR_KERNEL // 2, size - 1)
+        weights = gaussian_kernel(sigma, radius).repeat_interleave(C * T, dim=0)
+        pad = (0, 0, radius, radius) if across else (radius, radius, 0, 0)
+        kernel = weights[:, None, :, None] if across else weights[:, None, None, :]
+        planes = F.conv2d(F.pad(planes, pad, mode="reflect"), kernel, groups=N * C * T)
     return planes.view(N, C, T, H, W)
-
-
-# Rec. 601 luma, rounded as in torchvision's rgb_to_grayscale (the sum is 0.9999).
-_GREY_RED, _GREY_GREEN, _GREY_BLUE = 0.2989, 0.587, 0.114
-
-
-def _per_sample(parameter: Tensor) -> Tensor:
-    """(N,) to (N, 1, 1, 1, 1)."""
-    return parameter.view(-1, 1, 1, 1, 1)
 
 
 def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
     """``factor * x + (1 - factor) * other``, clamped to 0..1; ``other`` is broadcast to x."""
-    factor = _per_sample(factor)
+    factor = factor.view(-1, 1, 1, 1, 1)
     return (x * factor).add_((1.0 - factor) * other).clamp_(0.0, 1.0)
 
 
 def rgb_to_grey(x: Tensor) -> Tensor:
     """Luma of (N, 3, T, H, W) as (N, 1, T, H, W)."""
-    grey = x[:, 0:1] * _GREY_RED
-    return grey.add_(x[:, 1:2], alpha=_GREY_GREEN).add_(x[:, 2:3], alpha=_GREY_BLUE)
-
-
-def to_grey(x: Tensor) -> Tensor:
-    """Luma in all three channels, (N, 3, T, H, W)."""
-    return rgb_to_grey(x).expand_as(x).contiguous()
+    # Rec. 601, rounded as in torchvision's rgb_to_grayscale (the sum is 0.9999).
+    return (x[:, 0:1] * 0.2989).add_(x[:, 1:2], alpha=0.587).add_(x[:, 2:3], alpha=0.114)
 
 
 def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
     """Blend with black: 0 is black, 1 the input, 2 twice as bright."""
-    return (x * _per_sample(factor)).clamp_(0.0, 1.0)
+    return (x * factor.view(-1, 1, 1, 1, 1)).clamp_(0.0, 1.0)
 
 
 def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
@@ -116,19 +95,14 @@ def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
     return out
 
 
-def solarise(x: Tensor, threshold: float = 0.5) -> Tensor:
-    """Invert every value at or above ``threshold``: ``1 - x`` there, x elsewhere."""
-    return _mask(torch.ge, x, threshold).sub_(x).abs_()
+def solarise(x: Tensor) -> Tensor:
+    """Invert every value of 0.5 or more: ``1 - x`` there, x elsewhere."""
+    return _mask(torch.ge, x, 0.5).sub_(x).abs_()
 
 
 def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> Tensor:
     """A comparison as 0.0 and 1.0; three times faster than ``torch.where`` on a CPU."""
     return compare(x, other, out=torch.empty_like(x))
-
-
-def flip_horizontal(x: Tensor) -> Tensor:
-    """Mirror (N, C, T, H, W) left to right."""
-    return x.flip(-1)
 
 
 JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
@@ -145,9 +119,7 @@ class ViewAugmentation:
     """The distributions of a view's random parameters. The default changes nothing.
 
     Attributes:
-        brightness: Factor from U(max(0, 1 - b), 1 + b).
-        contrast: Factor from U(max(0, 1 - c), 1 + c).
-        saturation: Factor from U(max(0, 1 - s), 1 + s).
+        brightness, contrast, saturation: Factor from U(max(0, 1 - value), 1 + value).
         hue: Shift from U(-h, h) of a full circle, h at most 0.5.
         jitter_prob: Probability of the four operations above together, in random order.
         grey_prob: Probability of the conversion to grey.
@@ -155,9 +127,6 @@ class ViewAugmentation:
         solarise_prob: Probability of solarisation: values of 0.5 and more are inverted.
         flip_prob: Probability of a horizontal flip.
         blur_sigma: Sigma in pixels from U(low, high); high is at most 11, the kernel's radius.
-
-    Raises:
-        ValueError: A value is out of its range.
     """
 
     brightness: float = 0.0
@@ -196,23 +165,16 @@ class ViewAugmentation:
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """Random parameters of one view of N samples, drawn whether or not they are applied.
+    """Random parameters of one view of N samples, drawn whether or not they are applied."""
 
-    Attributes:
-        jitter, grey, blur, solarise, flip: bool (N,), whether the operation is applied.
-        factors: float32 (N, 4), brightness, contrast, saturation, hue shift.
-        order: int (N, 4), columns of ``factors`` in order of application.
-        sigma: float32 (N,), of the blur, in pixels.
-    """
-
-    jitter: np.ndarray
+    jitter: np.ndarray  # bool (N,), whether the operation is applied; so the next four
     grey: np.ndarray
     blur: np.ndarray
     solarise: np.ndarray
     flip: np.ndarray
-    factors: np.ndarray
-    order: np.ndarray
-    sigma: np.ndarray
+    factors: np.ndarray  # float32 (N, 4), brightness, contrast, saturation, hue shift
+    order: np.ndarray  # int (N, 4), columns of ``factors`` in order of application
+    sigma: np.ndarray  # float32 (N,), of the blur, in pixels
 
     def __len__(self) -> int:
         return len(self.jitter)
@@ -242,10 +204,7 @@ def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
         name: "weak", "strong", "strong-alpha", "strong-beta" or "strong-gamma".
         strength: s of the colour jitter. 0.5 gives the table (brightness 0.4, contrast 0.4,
             saturation 0.2, hue 0.1, and saturation 0.4 for "strong"); the best video setting has
-            1.0, twice that. "weak" has no colour jitter and ignores it.
-
-    Raises:
-        ValueError: The name is unknown or the strength negative or above 2.5 (hue above 0.5).
+            1.0, twice that; 2.5 (hue above 0.5) is the largest. "weak" has no colour jitter.
     """
     if name not in _NAMED:
         raise ValueError(f"unknown view {name!r}{_suggest(name, _NAMED)}")
@@ -258,13 +217,8 @@ def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
 def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation:
     """A :class:`ViewAugmentation` from a config.
 
-    Args:
-        config: ``dict(name=..., strength=...)``, a named augmentation, where any attribute of
-            :class:`ViewAugmentation` given too overrides the named one's; or such attributes
-            only; or a :class:`ViewAugmentation` itself.
-
-    Raises:
-        ValueError: It is not a dict, a key is unknown, or ``strength`` is given without ``name``.
+    This is ``dict(name=..., strength=...)``, a named augmentation, where any attribute of
+    :class:`ViewAugmentation` given too overrides the named one's, or such attributes only.
     """
     if isinstance(config, ViewAugmentation):
         return config
@@ -308,11 +262,11 @@ def draw_parameters(
     sigma_low, sigma_high = a.blur_sigma
     jitter, grey, blur, solarise, flip = decisions.T
     return ViewParameters(
-        jitter=jitter,
-        grey=grey,
-        blur=blur,
-        solarise=solarise,
-        flip=flip,
+        jitter,
+        grey,
+        blur,
+        solarise,
+        flip,
         factors=(low + u[:, 5:9] * (high - low)).astype(np.float32),
         order=np.argsort(u[:, 10:14], axis=1),
         sigma=(sigma_low + u[:, 9] * (sigma_high - sigma_low)).astype(np.float32),
@@ -329,9 +283,9 @@ _WITH_VALUE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "blur": gaussian_blur,
 }
 _WITHOUT_VALUE: dict[str, Callable[[Tensor], Tensor]] = {
-    "grey": to_grey,
+    "grey": lambda x: rgb_to_grey(x).expand_as(x).contiguous(),
     "solarise": solarise,
-    "flip": flip_horizontal,
+    "flip": lambda x: x.flip(-1),
 }
 _COLUMN = {name: column for column, name in enumerate(_WITH_VALUE)}
 _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
@@ -359,14 +313,8 @@ def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
     """Augment views (N, 3, T, H, W), float in 0..1, each sample by its parameters.
 
     Each operation is computed for the samples it is applied to only. Nothing is read back from the
-    device; the indices and the values are copied to it in one transfer each.
-
-    Args:
-        x: The views. Overwritten: do not read it afterwards.
-        parameters: The parameters of the same N samples.
-
-    Returns:
-        The augmented views, in 0..1; may share memory with ``x``.
+    device; the indices and the values are copied to it in one transfer each. ``x`` is overwritten,
+    and may share memory with the result.
     """
     if len(parameters) != len(x):
         raise ValueError(f"{len(parameters)} parameters for {len(x)} samples")

@@ -37,13 +37,9 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         mean: Subtracted, on the 0..1 scale; one number or one per channel.
         std: Divided by after that; one number or one per channel.
         channels_last: Return views in ``torch.channels_last_3d`` memory.
-        chunk_size: Samples processed at a time; changes speed and memory, and results by rounding
-            only. In addition to its uint8 input and float output a view needs memory for up to
-            about five times this many float views. None: 32, or on a CPU as many as fit into
+        chunk_size: Samples processed at a time; changes speed and memory (about five times as many
+            float views), and results by rounding only. None: 32, or on a CPU as many as fit into
             4 MiB, the size of its caches.
-
-    Raises:
-        ValueError: A view's config, ``mean``, ``std`` or ``chunk_size`` is out of range.
     """
 
     mean: Tensor
@@ -72,21 +68,15 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
 
     @torch.no_grad()
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch.
+        """Prepare a batch; augment it in ``training``.
 
-        Args:
-            data: ``inputs``, a list of V uint8 tensors (N, T, H, W, 3), which may differ in T, H,
-                W; optionally ``label`` and ``index`` (N,), and ``seed`` (N,) int64: without it
-                seeds are drawn from torch's global generator.
-            training: Augment.
+        ``data`` are ``inputs``, a list of V uint8 tensors (N, T, H, W, 3) of any T, H and W;
+        optionally ``label`` and ``index`` (N,), and ``seed`` (N,) int64: without it seeds are
+        drawn from torch's global generator.
 
         Returns:
             ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples`` with
             ``label`` and ``index`` on the device.
-
-        Raises:
-            ValueError: A view is not a uint8 tensor (N, T, H, W, 3), or in training the batch has
-                another number of views than ``views``.
         """
         views = self.prepare_views(data, training)
         samples = {key: data[key] for key in ("label", "index") if key in data}
@@ -94,13 +84,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
 
     @torch.no_grad()
     def prepare_views(self, data: dict[str, Any], training: bool = False) -> list[Tensor]:
-        """The views alone, in the same format for every sub-class.
-
-        Args and errors: as of :meth:`forward`.
-
-        Returns:
-            V float32 tensors (N, 3, T, H, W).
-        """
+        """The views alone, V float32 tensors (N, 3, T, H, W) for every sub-class."""
         clips = data["inputs"]
         for number, clip in enumerate(clips):
             if clip.dtype != torch.uint8 or clip.ndim != 5 or clip.shape[-1] != 3:
@@ -121,11 +105,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             return self._prepare(clip, None)
 
     def draw(self, batch_size: int, num_views: int, seeds: Tensor | None) -> list[ViewParameters]:
-        """Random parameters of each view, for samples with these seeds (N,).
-
-        Raises:
-            ValueError: ``num_views`` is not the number of configured views.
-        """
+        """Random parameters of each view, for samples with these seeds (N,)."""
         if num_views != len(self.views):
             raise ValueError(
                 f"the batch has {num_views} views, the data preprocessor {len(self.views)}: "
@@ -143,9 +123,10 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         on_cpu = clip.device.type == "cpu"
         default = max(1, 2**20 // max(1, clip[:1].numel())) if on_cpu else 32
         chunk_size = self.chunk_size or default
-        # Without augmentation frames are independent: blocks of them stay in the caches of a CPU.
+        # Without augmentation frames are independent: blocks of them stay in the caches of a CPU,
+        # as many as fit into 1 MiB in float32.
         whole = parameters is not None or not on_cpu
-        block = clip.shape[2] if whole else _block_size(clip)
+        block = clip.shape[2] if whole else max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
         for start in range(0, len(clip), chunk_size):
             rows = slice(start, start + chunk_size)
             for first in range(0, clip.shape[2], max(1, block)):
@@ -168,13 +149,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         return reused_memory.empty((n, c, t, h, w), torch.float32)
 
 
-def _block_size(clip: Tensor) -> int:
-    """Frames of a view (N, C, T, H, W) that fit into 1 MiB as float32."""
-    return max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
-
-
 def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:
-    """One number or three as a tensor (1, 1 or 3, 1, 1, 1)."""
     tensor = torch.tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1, 1)
     if tensor.shape[1] not in (1, 3):
         raise ValueError(f"{name} must be one number or three, got {value}")
@@ -187,23 +162,13 @@ class BoxDataPreprocessor(VideoDataPreprocessor):
 
     Geometric augmentation is done in the pipeline, which moves the boxes too; this class changes
     colours only and refuses a view that flips.
-
-    Args: as of :class:`VideoDataPreprocessor`.
     """
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch.
-
-        Args:
-            data: ``inputs``, one view uint8 (N, T, H, W, 3), ``boxes`` and ``actions``, N tensors
-                each, as :func:`sce_video.collate_boxes` makes them.
-            training: Augment.
+        """Prepare a batch of one view, with ``boxes`` and ``actions``, N tensors each.
 
         Returns:
             ``inputs`` float32 (N, 3, T, H, W) and ``data_samples`` with ``boxes`` and ``actions``.
-
-        Raises:
-            ValueError: a configured view flips, or the batch does not have exactly one view.
         """
         if any(view.flip_prob > 0 for view in self.views):
             raise ValueError(
@@ -218,21 +183,12 @@ class BoxDataPreprocessor(VideoDataPreprocessor):
 
 @MODELS.register_module()
 class RecognizerDataPreprocessor(VideoDataPreprocessor):
-    """A :class:`VideoDataPreprocessor` for mmaction2's ``Recognizer3D``.
-
-    Arguments and augmentation are the same; the output has mmaction2's format.
-    """
+    """A :class:`VideoDataPreprocessor` whose output has the format of mmaction2's recognisers."""
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch.
+        """Prepare a batch of V views of one shape: ``inputs`` float32 (N, V, 3, T, H, W).
 
-        Args:
-            data: As for :class:`VideoDataPreprocessor`; all V views have the same shape.
-            training: Augment.
-
-        Returns:
-            ``inputs`` float32 (N, V, 3, T, H, W) and ``data_samples``, N ``ActionDataSample`` with
-            the label.
+        ``data_samples`` are N ``ActionDataSample`` with the label.
         """
         # Here, so that a project without recognisers does not import mmaction2.
         from mmaction.structures import ActionDataSample

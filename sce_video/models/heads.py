@@ -54,21 +54,10 @@ class MLP(BaseModule):
     512-2048-2048-16       bias=True``                      MINIMAL.md
     ====================== ================================ ====================================
 
-    Args:
-        in_channels: Size of the input.
-        hidden_channels: Size of the hidden layers; without effect when there is one layer.
-        out_channels: D, size of the output.
-        num_layers: Linear layers, at least 1.
-        norm_output: BN after the last layer.
-        bias: Biases in the linear layers.
-        norm_hidden: BN after the hidden layers.
-        affine_output: Learned scale and shift in the output BN.
-        bias_output: Bias in the last linear layer; None: as ``bias``.
-        init_cfg: mmengine's initialisation config; None: torch's. The heads of SlowFast:
-            ``dict(type="Caffe2Xavier", layer="Linear")`` (slowfast/utils/weight_init_helper.py).
-
-    Raises:
-        ValueError: a size or ``num_layers`` below 1; ``affine_output`` without ``norm_output``.
+    ``affine_output`` gives the output BN a learned scale and shift, ``bias_output`` the last linear
+    layer a bias (None: as ``bias``). ``init_cfg`` is mmengine's initialisation config; that of
+    SlowFast's heads is ``dict(type="Caffe2Xavier", layer="Linear")``
+    (slowfast/utils/weight_init_helper.py).
     """
 
     def __init__(
@@ -86,13 +75,9 @@ class MLP(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        sizes = dict(
-            in_channels=in_channels,
-            hidden_channels=hidden_channels,
-            out_channels=out_channels,
-            num_layers=num_layers,
-        )
-        for name, value in sizes.items():
+        names = ("in_channels", "hidden_channels", "out_channels", "num_layers")
+        sizes = (in_channels, hidden_channels, out_channels, num_layers)
+        for name, value in zip(names, sizes, strict=True):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if affine_output and not norm_output:
@@ -118,7 +103,6 @@ class MLP(BaseModule):
 
 
 _EPS = 1e-5
-_INIT_STD = 0.02
 
 
 class GridPoint(NamedTuple):
@@ -134,11 +118,9 @@ class GridPoint(NamedTuple):
 
 
 def attend(tokens: Tensor, keys: Tensor) -> Tensor:
-    """Means of standardised tokens (N, L, C) weighted by softmax(tokens @ keys): (N, Q, C).
+    """Means (N, Q, C) of tokens (N, L, C), standardised over C, weighted by softmax(tokens @ keys).
 
-    Args:
-        tokens: (N, L, C); each is standardised over C.
-        keys: (Q, C).
+    ``keys`` are (Q, C).
     """
     tokens = F.layer_norm(tokens, tokens.shape[-1:], eps=_EPS)
     weights = (tokens @ keys.T).transpose(1, 2).softmax(dim=-1)
@@ -154,14 +136,7 @@ class AttentiveProbe(nn.Module):
     first, H C-dimensional vectors for H heads; the values are computed of the weighted means of the
     tokens. So no token is projected, and a probe of depth 1 costs 2 L C H products for a clip, not
     2 L C^2. What the keys add to all tokens alike (bias of the norm and of the keys) cancels in the
-    softmax and is left out.
-
-    Args:
-        channels: C.
-        num_classes: K.
-        num_heads: H.
-        depth: Blocks, of which all but the last are self-attention.
-        mlp_ratio: Width of the MLP over C; 0 for no MLP.
+    softmax and is left out. Arguments: see :class:`AttentiveProbeHead`.
     """
 
     def __init__(
@@ -201,12 +176,12 @@ class AttentiveProbe(nn.Module):
         The linear layer that ends a shortcut is divided by ``sqrt(2 i)`` in block i, in the
         cross-attention as in the block before it; the classifier is torch's.
         """
-        nn.init.trunc_normal_(self.query, std=_INIT_STD)
+        nn.init.trunc_normal_(self.query, std=0.02)
         for name, parameter in self.named_parameters():
             if name.startswith("fc_cls"):
                 continue
             if parameter.ndim == 2:
-                nn.init.trunc_normal_(parameter, std=_INIT_STD)
+                nn.init.trunc_normal_(parameter, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
         for i in range(len(self.blocks)):
@@ -253,15 +228,10 @@ class AttentiveProbeHead(nn.Module):
             backbone's.
         lrs: Learning rates; the grid is every one with every weight decay.
         weight_decays: Weight decays, of all parameters of a probe.
-        num_heads: Heads of the attention.
         depth: Blocks of a probe: the cross-attention, and ``depth - 1`` of self-attention before.
         mlp_ratio: Width of the MLP after the cross-attention over C; 0 for no MLP.
         selected: Index of the probe that classifies, counted through the weight decays of the first
             rate first. None: the only one, or the one that a test selects.
-
-    Raises:
-        ValueError: an empty grid, a point twice, fewer than two classes, or a value out of its
-            range.
     """
 
     def __init__(
@@ -277,7 +247,18 @@ class AttentiveProbeHead(nn.Module):
     ) -> None:
         super().__init__()
         num_classes, in_channels = num_classes or 0, in_channels or 0
-        _check_sizes(num_classes, in_channels, num_heads, depth, mlp_ratio)
+        if num_classes < 2:
+            raise ValueError(
+                f"a classifier needs two classes or more, got num_classes={num_classes}"
+            )
+        if num_heads < 1 or in_channels < 1 or in_channels % num_heads:
+            raise ValueError(
+                f"num_heads must divide the {in_channels} channels of the backbone, got {num_heads}"
+            )
+        if depth < 1 or mlp_ratio < 0:
+            raise ValueError(
+                f"depth must be at least 1 and mlp_ratio 0, got {depth} and {mlp_ratio}"
+            )
         grid = _checked_grid(lrs, weight_decays)
         self.num_classes, self.in_channels, self.depth = num_classes, in_channels, depth
         # A buffer: a checkpoint says which grid it was trained with.
@@ -293,11 +274,7 @@ class AttentiveProbeHead(nn.Module):
         return [GridPoint(*values) for values in points.tolist()]
 
     def select(self, index: int | None) -> None:
-        """Let one probe classify; None leaves it open.
-
-        Raises:
-            ValueError: there is no such probe.
-        """
+        """Let one probe classify; None leaves it open."""
         if index is not None and not 0 <= index < len(self.probes):
             raise ValueError(
                 f"selected must be the index of one of {len(self.probes)} grid points, got {index}"
@@ -314,12 +291,7 @@ class AttentiveProbeHead(nn.Module):
     def forward(self, features: Tensor, loss_aux: dict | None = None) -> Tensor:
         """Logits (N, G, K) of all G probes; (N, K) in evaluation mode if one is selected.
 
-        Args:
-            features: (N, C, ...) of a frozen backbone.
-            loss_aux: Given by mmaction2's recognisers; not used.
-
-        Raises:
-            ValueError: a backbone that is trained, or whose features have a single position.
+        ``features`` are (N, C, ...) of a frozen backbone; ``loss_aux`` is mmaction2's, not used.
         """
         # The sum of the probes' losses would train the backbone for all of them at once.
         if features.requires_grad:
@@ -345,10 +317,7 @@ class AttentiveProbeHead(nn.Module):
     ) -> dict[str, Tensor]:
         """``loss``, the sum over the probes; of these the least and largest (``ce_min, ce_max``).
 
-        Args:
-            features: As in :meth:`forward`.
-            data_samples: N of mmaction2's ``ActionDataSample``, with a label.
-            loss_aux: Not used.
+        ``data_samples`` are N of mmaction2's ``ActionDataSample``, with a label.
         """
         logits = self(features)
         # mmaction2 keeps labels of a batch as one object for each sample.
@@ -357,17 +326,6 @@ class AttentiveProbeHead(nn.Module):
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
         values = losses.detach()
         return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}
-
-
-def _check_sizes(num_classes: int, channels: int, num_heads: int, depth: int, ratio: int) -> None:
-    if num_classes < 2:
-        raise ValueError(f"a classifier needs two classes or more, got num_classes={num_classes}")
-    if num_heads < 1 or channels < 1 or channels % num_heads:
-        raise ValueError(
-            f"num_heads must divide the {channels} channels of the backbone, got {num_heads}"
-        )
-    if depth < 1 or ratio < 0:
-        raise ValueError(f"depth must be at least 1 and mlp_ratio 0, got {depth} and {ratio}")
 
 
 def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[GridPoint]:
@@ -396,14 +354,8 @@ class RoIActionHead(nn.Module):
 
     Source: facebookresearch/SlowFast, slowfast/models/head_helper.py.
 
-    Args:
-        in_channels: C of the features.
-        num_classes: Number of actions; several may apply to one box.
-        roi_size: Height and width of the grid that a box is sampled to.
-        stride: Pixels of the frame per feature cell: 16 with a last stage of stride 1.
-        dropout_ratio: Dropout before the linear layer.
-        init_std: Standard deviation of the linear layer's initial weights.
-        roi_backend: See :func:`sce_video.models.modules.roi_align`.
+    A box is sampled to a grid of ``roi_size`` x ``roi_size``; ``stride`` are the pixels of the
+    frame per feature cell, 16 with a last stage of stride 1.
     """
 
     def __init__(
@@ -413,30 +365,22 @@ class RoIActionHead(nn.Module):
         roi_size: int = 7,
         stride: int = 16,
         dropout_ratio: float = 0.5,
-        init_std: float = 0.01,
-        roi_backend: str = "auto",
     ) -> None:
         super().__init__()
         self.num_classes = num_classes
         self.roi_size = roi_size
         self.stride = stride
-        self.roi_backend = roi_backend
         self.dropout = nn.Dropout(dropout_ratio)
         self.fc_cls = nn.Linear(in_channels, num_classes)
-        nn.init.normal_(self.fc_cls.weight, std=init_std)
+        nn.init.normal_(self.fc_cls.weight, std=0.01)
         nn.init.zeros_(self.fc_cls.bias)
 
     def forward(self, features: Tensor, boxes: list[Tensor]) -> Tensor:
-        """Logits of every box, (sum of n_i, number of classes).
+        """Logits (sum of n_i, number of classes) of features (N, C, T, H, W) and N times boxes.
 
-        Args:
-            features: (N, C, T, H, W).
-            boxes: N tensors (n_i, 4), x1 y1 x2 y2 in pixels of the clip.
+        These are (n_i, 4), x1 y1 x2 y2 in pixels of the clip.
         """
         maps = features.mean(dim=2)
-        indices = [boxes[i].new_full((len(boxes[i]), 1), i) for i in range(len(boxes))]
-        rois = torch.cat([torch.cat(pair, dim=1) for pair in zip(indices, boxes, strict=True)])
-        grid = roi_align(
-            maps, rois, self.roi_size, 1 / self.stride, aligned=True, backend=self.roi_backend
-        )
+        rois = torch.cat([F.pad(own, (1, 0), value=i) for i, own in enumerate(boxes)])
+        grid = roi_align(maps, rois, self.roi_size, 1 / self.stride)
         return self.fc_cls(self.dropout(grid.amax(dim=(2, 3))))

@@ -20,21 +20,13 @@ MAX_POINTS = 2 * MAX_BINS
 
 @dataclass(frozen=True)
 class Points:
-    """A curve.
+    """A curve."""
 
-    Attributes:
-        x: (n,) iterations.
-        y: (n,) values, of a reduced curve the mean of each bin; NaN where none is finite.
-        low: (n,) smallest value of each bin; None of a curve that was not reduced.
-        high: (n,) largest value, likewise.
-        not_finite: Values that were NaN or infinite.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray | None = None
+    x: np.ndarray  # (n,) iterations
+    y: np.ndarray  # (n,) values, of a reduced curve the mean of each bin; NaN where none is finite
+    low: np.ndarray | None = None  # (n,) smallest value of each bin of a reduced curve
     high: np.ndarray | None = None
-    not_finite: int = 0
+    not_finite: int = 0  # values that were NaN or infinite
 
 
 def reduced(
@@ -42,13 +34,8 @@ def reduced(
 ) -> Points:
     """The points of a curve, or of a long one the mean, minimum and maximum of each bin.
 
-    Bins are equally wide on ``span``, so that curves of one log share their x: the middle of each
-    bin that holds a point.
-
-    Args:
-        x: n iterations in increasing order.
-        y: n values.
-        span: First and last iteration of all curves of the log; None for those of ``x``.
+    Bins are equally wide on ``span``, first and last iteration of all curves of the log, so that
+    they share their x: the middle of each bin that holds a point.
     """
     at, values = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     finite = np.isfinite(values)
@@ -72,7 +59,6 @@ def reduced(
     return Points(middle, mean, low, high, wrong)
 
 
-_DIGITS = 6
 #: Of a row, but no value to draw.
 _NOT_DRAWN = frozenset({"iter", "epoch", "step", "time", "kind", "eta", "videos", "failures"})
 _SCHEDULES = frozenset("lr base_lr momentum lambda_ mu eta tau tau_m weight_decay".split())
@@ -80,34 +66,15 @@ _SCHEDULES = frozenset("lr base_lr momentum lambda_ mu eta tau tau_m weight_deca
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of chart.
-
-    Attributes:
-        id: Short name.
-        title: What is drawn.
-        note: How to read it.
-        names: Logged names; empty for a kind whose values are found otherwise.
-        percent: Whether values are shares, drawn in percent.
-        online: Whether they are of the online evaluation.
-        apart: Whether each value has a chart of its own: their sizes differ.
-    """
+    """A kind of chart."""
 
     id: str
-    title: str
-    note: str
-    names: tuple[str, ...] = ()
-    percent: bool = False
-    online: bool = False
-    apart: bool = False
-
-    def split(self) -> list[Kind]:
-        """The kinds of its charts."""
-        if not self.apart:
-            return [self]
-        return [
-            replace(self, id=f"{self.id}_{name}", title=self.title_of(name), names=(name,))
-            for name in self.names
-        ]
+    title: str  # what is drawn
+    note: str  # how to read it
+    names: tuple[str, ...] = ()  # logged names; empty for values that are found otherwise
+    percent: bool = False  # values are shares, drawn in percent
+    online: bool = False  # values are of the online evaluation
+    apart: bool = False  # each value has a chart of its own: their sizes differ
 
     def title_of(self, name: str) -> str:
         """The title of a chart of one value."""
@@ -264,10 +231,7 @@ class Chart:
                 {
                     "label": curve.label,
                     "slot": curve.slot,
-                    "x": _numbers(curve.points.x),
-                    "y": _numbers(curve.points.y),
-                    "low": _numbers(curve.points.low),
-                    "high": _numbers(curve.points.high),
+                    **{n: _numbers(getattr(curve.points, n)) for n in ("x", "y", "low", "high")},
                 }
                 for curve in self.curves
             ],
@@ -287,10 +251,8 @@ def _numbers(values: Any) -> list[float | int | None] | None:
     for value in values.tolist():
         if not math.isfinite(value):
             found.append(None)
-        elif value == int(value):  # shorter in the page than 3.0
-            found.append(int(value))
-        else:
-            found.append(float(f"{value:.{_DIGITS}g}"))
+        else:  # 3 is shorter in the page than 3.0
+            found.append(int(value) if value == int(value) else float(f"{value:.6g}"))
     return found
 
 
@@ -306,13 +268,20 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     """The charts of a run, and the scheduled values (label, value) that are constant."""
     rows, online = record.scalars, record.evaluations
     charts = []
-    for kind in (one for several in KINDS for one in several.split()):
-        found = _present(online if kind.online else rows, kind.names)
-        chance = [("chance level", record.chance)] if kind.id == "loss" and record.chance else []
-        if kind.id == "loss" and not chance:
+    for kind in KINDS:
+        source = online if kind.online else rows
+        lines: list[tuple[str, float]] = []
+        if kind.id == "loss" and record.chance:
+            lines = [("chance level", record.chance)]
+        elif kind.id == "loss":
             kind = replace(kind, note="What is minimised.")
-        chart = _chart(kind, found, online if kind.online else rows, chance)
-        charts += [chart] if chart.curves else []
+        found = _present(source, kind.names)
+        if kind.apart:
+            for name in found:
+                own = replace(kind, id=f"{kind.id}_{name}", title=kind.title_of(name))
+                charts.append(_chart(own, [name], source))
+        elif found:
+            charts.append(_chart(kind, found, source, lines))
     schedules, constant = _schedules(record)
     known = {name for kind in KINDS for name in kind.names} | scheduled_names(record) | _NOT_DRAWN
     others = _other_charts(rows, known, "value")
@@ -333,13 +302,18 @@ def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[fl
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
-def _chart(kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list) -> Chart:
+def _chart(
+    kind: Kind,
+    names: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    lines: Sequence[tuple[str, float]] = (),
+) -> Chart:
     span = (rows[0]["iter"], rows[-1]["iter"]) if rows else None
     curves = [
         Curve(name, LABELS.get(name, name), reduced(*_of(rows, name), span), slot)
         for slot, name in enumerate(names)
     ]
-    return Chart(kind.id, kind.title, kind.note, curves, lines, kind.percent)
+    return Chart(kind.id, kind.title, kind.note, curves, list(lines), kind.percent)
 
 
 def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
@@ -352,7 +326,7 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
             constant.append((label, values[0]))
         else:
             kind = Kind(f"schedule_{name}", label[:1].upper() + label[1:], "Schedule.")
-            charts.append(_chart(kind, [name], record.scalars, []))
+            charts.append(_chart(kind, [name], record.scalars))
     return charts, constant
 
 
@@ -373,7 +347,7 @@ def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], kind: str) ->
             shares = kind != "value" and name.rpartition("/")[2] not in NOT_FRACTIONS
             percent = shares and all(0 <= value <= 1 for value in values)
             chart = Kind(f"{kind}_{i}", f"{before}{name}", note, percent=percent)
-            charts.append(_chart(chart, [name], rows, []))
+            charts.append(_chart(chart, [name], rows))
     return charts
 
 

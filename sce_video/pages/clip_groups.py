@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from sce_video.pages.frames import ClipReader, Quality, clip_frames, fitting, make_strip, page_tile
-from sce_video.pages.gallery import format_duration
+from sce_video.pages.frames import ClipReader, ClipTiles, Quality
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
@@ -23,30 +21,17 @@ _LEVELS = (
 
 @dataclass(frozen=True)
 class ShownClip:
-    """A video of a page.
-
-    Attributes:
-        name: Displayed name.
-        file: Path, or row of a table.
-        fact: What is said about it.
-        mark: A word in front of that, emphasised.
-    """
+    """A video of a page: displayed name, and path or row of a table."""
 
     name: str
     file: str
-    fact: str = ""
-    mark: str = ""
+    fact: str = ""  # what is said about it
+    mark: str = ""  # a word in front of that, emphasised
 
 
 @dataclass(frozen=True)
 class ClipRow:
-    """Videos that belong together.
-
-    Attributes:
-        title: Heading.
-        clips: The videos.
-        note: A sentence behind the heading.
-    """
+    """Videos that belong together, with a heading and a sentence behind it."""
 
     title: str
     clips: Sequence[ShownClip]
@@ -55,18 +40,11 @@ class ClipRow:
 
 @dataclass(frozen=True)
 class ClipSection:
-    """A section of a page.
+    """A section of a page."""
 
-    Attributes:
-        id: Letters and hyphens.
-        title: Heading.
-        note: What is shown.
-        rows: Of videos.
-    """
-
-    id: str
+    id: str  # letters and hyphens
     title: str
-    note: str
+    note: str  # what is shown
     rows: Sequence[ClipRow] = field(default_factory=list)
 
 
@@ -93,56 +71,18 @@ def write_clip_groups(
         max_bytes: Of all images together.
         reader: Reads the files; None makes one that spends at most a minute.
     """
-    reader = reader or ClipReader(60.0)
     clips = [clip for section in sections for row in section.rows for clip in row.clips]
-    entries = reader.read_all(clip.file for clip in clips)
-    readable = [file for file, entry in entries.items() if not entry.problem]
-    strips = fitting(
-        readable, lambda file, q: make_strip(*clip_frames(entries[file]), q), _LEVELS, max_bytes
-    )
-    tiles = {
-        file: page_tile(strip, number)
-        for number, (file, strip) in enumerate(zip(readable, strips, strict=True))
-    }
-
-    def tile(clip: ShownClip) -> dict[str, Any]:
-        entry = entries[clip.file]
-        return {
-            "name": clip.name,
-            "fact": clip.fact,
-            "mark": clip.mark,
-            "duration": "" if entry.duration is None else format_duration(entry.duration),
-            "problem": entry.problem,
-            "skipped": entry.skipped,
-            **tiles.get(clip.file, {}),
-        }
-
+    files = (clip.file for clip in clips)
+    tiles = ClipTiles(files, _LEVELS, max_bytes, reader or ClipReader(60.0))
     values = {
         "title": title,
         "lead": lead,
         "facts": facts,
         "notes": notes,
-        "strips": strips,
-        "unread": sum(bool(entry.problem) and not entry.skipped for entry in entries.values()),
-        "skipped": sum(entry.skipped for entry in entries.values()),
-        "seconds": reader.seconds,
-        "shown": len(entries),
-        "sections": [
-            {
-                "id": section.id,
-                "title": section.title,
-                "note": section.note,
-                "rows": [
-                    {
-                        "title": row.title,
-                        "note": row.note,
-                        "clips": [tile(clip) for clip in row.clips],
-                    }
-                    for row in section.rows
-                ],
-            }
-            for section in sections
-        ],
+        "unread": len(tiles.unread),
+        "sections": sections,
+        "tiles": {file: tiles.tile(file) for file in tiles.entries},
+        **tiles.values,
     }
     html = render_template("sce_video.pages", "clip_groups.html", values)
     write_text(os.fspath(path), html)

@@ -17,23 +17,14 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class SeedMean:
-    """A metric of runs that differ in their seed only.
+    """A metric of runs that differ in their seed only."""
 
-    Attributes:
-        group: Name of the runs.
-        file: File with the results.
-        metric: Name of the metric.
-        mean: Over the runs.
-        deviation: Standard deviation over the runs (n - 1).
-        runs: Number of runs.
-    """
-
-    group: str
-    file: str
+    group: str  # name of the runs
+    file: str  # with the results
     metric: str
     mean: float
-    deviation: float
-    runs: int
+    deviation: float  # standard deviation (n - 1)
+    runs: int  # their number
 
     @property
     def text(self) -> str:
@@ -46,31 +37,18 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A test of two runs, or groups of seeds, on the same videos for one metric.
+    """A test of two runs, or groups of seeds, on the same videos for one metric."""
 
-    Attributes:
-        file: File with the results.
-        metric: Name of the metric.
-        first: Name of a run or group.
-        second: Name of the other.
-        change: Mean of the second minus that of the first.
-        interval: 95 % interval of it; None of one video.
-        p_value: Of the test.
-        adjusted: The p-value after Holm's correction over the pairs of this metric.
-        videos: Number of videos.
-        runs: Numbers of runs of the two.
-    """
-
-    file: str
+    file: str  # with the results
     metric: str
-    first: str
+    first: str  # name of a run or group
     second: str
-    change: float
-    interval: tuple[float, float] | None
+    change: float  # mean of the second minus that of the first
+    interval: tuple[float, float] | None  # 95 % interval of it; None of one video
     p_value: float
-    adjusted: float
-    videos: int
-    runs: tuple[int, int] = (1, 1)
+    adjusted: float  # after Holm's correction over the pairs of this metric
+    videos: int  # their number
+    runs: tuple[int, int] = (1, 1)  # of the two
 
     @property
     def verdict(self) -> str:
@@ -96,17 +74,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Chance:
-    """What can be said about the differences of runs.
+    """What can be said about the differences of runs."""
 
-    Attributes:
-        seeds: Means over the seeds of each group of runs.
-        differences: Tests of each two runs or groups.
-        notes: Sentences on what could not be tested, and why.
-    """
-
-    seeds: list[SeedMean] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    seeds: list[SeedMean] = field(default_factory=list)  # of each group of runs
+    differences: list[Difference] = field(default_factory=list)  # of each two runs or groups
+    notes: list[str] = field(default_factory=list)  # what could not be tested, and why
 
     @property
     def scope(self) -> list[str]:
@@ -148,32 +120,29 @@ def render_comparison(
     settings: Mapping[str, Sequence[str]],
     chance: Chance | None = None,
 ) -> str:
-    """The page of two or more runs.
+    """The page of two or more runs with different names.
 
-    Args:
-        records: With different names.
-        settings: Values in each run of the settings in which they differ, by name.
-        chance: Means over seeds and paired tests.
+    ``settings`` are the values in each run of the settings in which they differ, by name.
     """
     charts = comparison_charts(records)
     runs = [
         {
-            "name": record.name,
-            "folder": record.folder,
+            "record": record,
             "slot": slot % _COLOURS,
             "dashed": slot >= _COLOURS,
-            "method": record.method,
             "state": run_state(record),
             "alarms": grouped_alarms(record.alarms),
             "errors": lasting_errors(grouped_alarms(record.alarms)),
-            "notes": record.notes,
         }
         for slot, record in enumerate(records)
     ]
+    # The tiles of all runs: name to values, empty where a run has none.
+    standing = [{tile.title: tile.value for tile in tiles(record)} for record in records]
+    names = dict.fromkeys(name for one in standing for name in one)
     values = {
         "title": " · ".join(record.name for record in records),
         "runs": runs,
-        "standing": _standing(records),
+        "standing": {name: [one.get(name, "") for one in standing] for name in names},
         "results": _results(records),
         "chance": chance or Chance(),
         "settings": settings,
@@ -181,13 +150,6 @@ def render_comparison(
         **page_frame([chart.data() for chart in charts], bool(charts)),
     }
     return render_template("sce_video.pages", "compare.html", values)
-
-
-def _standing(records: Sequence[RunRecord]) -> dict[str, list[str]]:
-    """The tiles of all runs: name to values, empty where a run has none."""
-    found = [{tile.title: tile.value for tile in tiles(record)} for record in records]
-    names = dict.fromkeys(name for one in found for name in one)
-    return {name: [one.get(name, "") for one in found] for name in names}
 
 
 def _results(records: Sequence[RunRecord]) -> list[dict[str, Any]]:

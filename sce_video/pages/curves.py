@@ -39,13 +39,8 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
     A start replaces what earlier starts have logged from its first row on: steps that a crash has
     lost, or all of them if there was no checkpoint to resume from.
 
-    Args:
-        work_dir: Folder of the run.
-        damaged: Gets the message of every damaged line, which is then left out and not raised.
-
-    Raises:
-        FileNotFoundError: the folder holds no training log.
-        ValueError: a line of it is damaged; the message names file and line.
+    ``damaged`` gets the message of every damaged line, which is then left out, and no ValueError.
+    A folder without a training log raises FileNotFoundError.
     """
     metrics = Path(work_dir, METRICS)
     files = [metrics] if metrics.is_file() else sorted(Path(work_dir).glob(f"*/{_SCALARS}"))
@@ -58,19 +53,17 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
                 if file != metrics:
                     row = {_OF_MMENGINE.get(name, name): value for name, value in row.items()}
                 try:
-                    _add_step(rows, _logged_step(where, row))
+                    step = _logged_step(where, row)
                 except ValueError as error:
                     if damaged is None:
                         raise
                     damaged.append(str(error))
+                    continue
+                # Rows of this iteration or a later one were lost in a crash.
+                while rows and rows[-1]["iter"] >= step["iter"]:
+                    rows.pop()
+                rows.append(step)
     return rows
-
-
-def _add_step(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
-    """Append a row; those of its iteration or a later one were lost in a crash."""
-    while rows and rows[-1]["iter"] >= row["iter"]:
-        rows.pop()
-    rows.append(row)
 
 
 def read_online_evaluations(
@@ -106,9 +99,6 @@ def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[
 
     One whose condition has ended has the iteration of that as ``cleared``. ``damaged`` is that of
     :func:`read_scalars`.
-
-    Raises:
-        ValueError: a line is damaged; the message names file and line.
     """
     alarms: list[dict[str, Any]] = []
     for row in _rows_of(Path(work_dir, ALARMS), damaged):
@@ -126,9 +116,6 @@ def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list
 
     A start that no end follows is running, or was killed. ``damaged`` is that of
     :func:`read_scalars`.
-
-    Raises:
-        ValueError: a line is damaged; the message names file and line.
     """
     return [row for row in _rows_of(Path(work_dir, HISTORY), damaged) if "event" in row]
 
@@ -158,11 +145,8 @@ def draw_run(
 ) -> None:
     """Write a figure with panels for objective, similarity, collapse metric and kNN accuracy.
 
-    Args:
-        scalars: See :func:`read_scalars`.
-        evaluations: See :func:`read_online_evaluations`; the kNN panel is omitted if empty.
-        path: Image file to write; the extension selects the format.
-        title: Title of the figure.
+    ``scalars`` and ``evaluations`` are those of :func:`read_scalars` and
+    :func:`read_online_evaluations`; the extension of ``path`` selects the format.
     """
     from matplotlib.figure import Figure  # imported here: a slow import
 

@@ -28,50 +28,34 @@ _ROUNDING = 1e-5
 
 
 def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
-    """Coordinates of l2-normalised features in the plane, by the method's name.
+    """Coordinates (N, 2) float32 of l2-normalised features (N, C) in the plane, by method.
 
     ``PCA`` always; ``UMAP`` where umap-learn is installed, else ``t-SNE`` where scikit-learn is,
-    both for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all equal.
-
-    Args:
-        features: (N, C), N >= 2.
-        seed: Of UMAP and t-SNE.
-
-    Returns:
-        Arrays (N, 2) float32.
-
-    Raises:
-        ValueError: fewer than two features.
+    both for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all equal. Fewer than two
+    features are a ValueError.
     """
     plane, _ = principal_plane(features)
     found = {"PCA": plane.numpy().astype(np.float32)}
-    if 10 <= len(features) <= MAX_NEIGHBOUR_MAP:
-        leading = _leading_components(features)
-        # Of equal features scikit-learn's t-SNE divides by zero and ends the process.
-        if np.abs(leading).max() > _ROUNDING:
-            found |= _neighbour_map(leading, seed)
-    return found
-
-
-def _leading_components(features: Tensor) -> np.ndarray:
-    x = F.normalize(features.double(), dim=1)
-    x = x - x.mean(dim=0)
-    _, _, directions = torch.linalg.svd(x, full_matrices=False)
-    return (x @ directions[:_COMPONENTS].T).float().numpy()
-
-
-def _neighbour_map(x: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+    if not 10 <= len(features) <= MAX_NEIGHBOUR_MAP:
+        return found
+    centred = F.normalize(features.double(), dim=1)
+    centred = centred - centred.mean(dim=0)
+    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
+    x = (centred @ directions[:_COMPONENTS].T).float().numpy()
+    # Of equal features scikit-learn's t-SNE divides by zero and ends the process.
+    if np.abs(x).max() <= _ROUNDING:
+        return found
     if importlib.util.find_spec("umap") is not None:
         import umap
 
         reducer = umap.UMAP(n_neighbors=min(15, len(x) - 1), random_state=seed)
-        return {"UMAP": reducer.fit_transform(x).astype(np.float32)}
-    if importlib.util.find_spec("sklearn") is not None:
+        found["UMAP"] = reducer.fit_transform(x).astype(np.float32)
+    elif importlib.util.find_spec("sklearn") is not None:
         from sklearn.manifold import TSNE
 
         perplexity = min(30.0, (len(x) - 1) / 3)
-        return {"t-SNE": TSNE(perplexity=perplexity, random_state=seed).fit_transform(x)}
-    return {}
+        found["t-SNE"] = TSNE(perplexity=perplexity, random_state=seed).fit_transform(x)
+    return found
 
 
 _ID, _TITLE = "map", "Map of the features"
@@ -112,7 +96,7 @@ def feature_map_part(
     reader = reader or ClipReader()
     clips, entries = embedded_clips(rows, max_clips, max_bytes, reader)
     values = {
-        "data": map_data(rows, class_names, planes, clips),
+        "data": _map_data(rows, class_names, planes, clips),
         "total": len(rows),
         "with_clips": sum(clip is not None for clip in clips),
         "problems": [(e.name, e.problem) for e in entries if e.problem and not e.skipped],
@@ -120,19 +104,17 @@ def feature_map_part(
         "tried": len(entries),
         "seconds": reader.seconds,
         "methods": list(planes),
-        "kept": _share_of_variance(rows.features, planes["PCA"]) if "PCA" in planes else None,
     }
+    # Percent of the variance of the features in their PCA, unless they are equal.
+    x = F.normalize(rows.features.float(), dim=1)
+    total = float((x - x.mean(dim=0)).square().sum())
+    values["kept"] = None
+    if "PCA" in planes and total > 1e-9:
+        values["kept"] = round(100 * float(np.square(planes["PCA"]).sum()) / total)
     return render_part(_ID, _TITLE, "feature_map.html", values)
 
 
-def _share_of_variance(features: Tensor, plane: np.ndarray) -> int | None:
-    """Percent of the variance of l2-normalised features in their PCA; None if they are equal."""
-    x = F.normalize(features.float(), dim=1)
-    total = float((x - x.mean(dim=0)).square().sum())
-    return round(100 * float(np.square(plane).sum()) / total) if total > 1e-9 else None
-
-
-def map_data(
+def _map_data(
     rows: Rows,
     class_names: Sequence[str],
     planes: Mapping[str, np.ndarray],
@@ -141,11 +123,13 @@ def map_data(
     """What ``featureMap`` of ``feature_map.js`` draws: lists with an entry for each point."""
     names, groups = relative_names(rows.paths)
     labels = [label_name(label, class_names) for label in rows.labels.tolist()]
-    data: dict[str, Any] = {
-        "projections": {name: _coordinates(plane) for name, plane in planes.items()},
-        "name": names,
-        "label": labels,
-    }
+    data: dict[str, Any] = {"projections": {}, "name": names, "label": labels}
+    for name, plane in planes.items():
+        # Four digits of the range of the coordinates are less than a pixel.
+        spread = max(float(np.ptp(plane, axis=0).max()), 1e-12)
+        digits = 4 - int(np.ceil(np.log10(spread)))
+        x, y = np.round(np.asarray(plane, np.float64), digits).T.tolist()
+        data["projections"][name] = {"x": x, "y": y}
     # Folders that are just the classes are not offered beside them.
     pairs = set(zip(labels, groups, strict=True))
     if not len(pairs) == len(set(labels)) == len(set(groups)):
@@ -153,14 +137,6 @@ def map_data(
     if any(clips):
         data["clip"] = list(clips)
     return data
-
-
-def _coordinates(plane: np.ndarray) -> dict[str, list[float]]:
-    """Columns of (N, 2) with four digits of their range, which is less than a pixel."""
-    plane = np.asarray(plane, np.float64)
-    digits = 4 - int(np.ceil(np.log10(max(float(np.ptp(plane, axis=0).max()), 1e-12))))
-    x, y = np.round(plane, digits).T.tolist()
-    return {"x": x, "y": y}
 
 
 def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
@@ -178,11 +154,8 @@ def embedded_clips(
 ) -> tuple[list[str | None], list[GalleryEntry]]:
     """Animations of some points, None for the others, and what was read of these files.
 
-    Args:
-        rows: Features and paths.
-        max_clips: Points with clips, far from each other in features.
-        max_bytes: Of all clips together; if the smallest are too large, the last are left out.
-        reader: Reads the files.
+    ``max_clips`` points, far from each other in features, have clips; if the smallest are too large
+    together, the last are left out.
     """
     clips: list[str | None] = [None] * len(rows)
     chosen = spread_out(rows.features, max_clips) if max_clips > 0 else []

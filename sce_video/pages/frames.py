@@ -1,17 +1,15 @@
-"""Frames as images inside a page: strips that a style sheet plays, and animations, in a budget."""
+"""Frames as images: strips that a style sheet plays, animations, sheets, boxes; reading clips."""
 
 from __future__ import annotations
 
-import base64
 import io
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import av
 import cv2
 import numpy as np
 from PIL import Image
@@ -20,8 +18,16 @@ from sce_video.datasets import IMAGE_EXTENSIONS
 from sce_video.datasets.ava import Action
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
-from sce_video.pages.gallery import GalleryEntry, read_entry, small_frame
+from sce_video.pages.gallery import (
+    GalleryEntry,
+    data_uri,
+    encode_clip,
+    format_duration,
+    read_entry,
+    small_frame,
+)
 from sce_video.utils.files import write_bytes
+from sce_video.utils.printable import printable_utf8
 from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
@@ -35,21 +41,13 @@ _TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS 
 
 @dataclass(frozen=True)
 class Strip:
-    """Frames of one size side by side in one image, which ``parts.css`` shows and plays.
+    """Frames of one size side by side in one image, which ``parts.css`` shows and plays."""
 
-    Attributes:
-        uri: ``data:`` URI of the image; empty where the budget did not suffice.
-        count: Frames.
-        width: Of a frame, pixels.
-        height: Likewise.
-        seconds: That all frames are played in.
-    """
-
-    uri: str
+    uri: str  # ``data:`` URI of the image; empty where the budget did not suffice
     count: int
-    width: int
+    width: int  # of a frame, pixels
     height: int
-    seconds: float
+    seconds: float  # that all frames are played in
 
     @property
     def positions(self) -> list[str]:
@@ -65,63 +63,54 @@ class Strip:
 class Quality(NamedTuple):
     """How much of the frames is kept."""
 
-    height: int
-    """Largest, pixels."""
-    quality: int
-    """Of WebP, 0 to 100."""
-    frames: int
-    """Largest number, at equal steps."""
+    height: int  # largest, pixels
+    quality: int  # of WebP, 0 to 100
+    frames: int  # largest number, at equal steps
 
 
 T = TypeVar("T")
 
 
+def equal_steps(count: int, most: int) -> np.ndarray:
+    """Indices of at most ``most`` of ``count`` items, at equal steps from first to last."""
+    return np.linspace(0, count - 1, min(most, count)).round().astype(int)
+
+
 def make_strip(frames: Sequence[np.ndarray], seconds: float, quality: Quality) -> Strip:
-    """A strip of frames (h, w, 3) uint8 RGB of one size.
+    """A strip of frames (h, w, 3) uint8 RGB of one size, of a clip of some seconds.
 
-    Args:
-        frames: At least one.
-        seconds: Length of the clip; frames are shown between 0.06 and 0.4 seconds each.
-        quality: Frames are reduced to it, never enlarged.
+    Frames are reduced to the quality, never enlarged, and shown between 0.06 and 0.4 seconds each.
     """
-    small = _reduced(frames, quality)
+    small, shown = _reduced(frames, seconds, quality)
     height, width = small[0].shape[:2]
-    played = min(max(seconds / len(small), _FASTEST), _SLOWEST) * len(small)
-    image = _image(np.concatenate(small, axis=1))
     encoded = io.BytesIO()
+    image = Image.fromarray(np.concatenate(small, axis=1))
     image.save(encoded, "WEBP", quality=quality.quality, method=4)
-    return Strip(_uri(encoded), len(small), width, height, round(played, 3))
-
-
-def page_tile(strip: Strip, number: int) -> dict[str, Any]:
-    """A strip by its number on the page and its size there, at most 132 x 110 CSS pixels."""
-    scale = min(_TILE[0] / strip.width, _TILE[1] / strip.height)
-    width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
-    return {"strip": strip, "number": number, "width": width, "height": height}
+    uri = data_uri("image/webp", encoded.getvalue())
+    return Strip(uri, len(small), width, height, round(shown * len(small), 3))
 
 
 def animation_uri(frames: Sequence[np.ndarray], seconds: float, quality: Quality) -> str:
-    """Frames (h, w, 3) uint8 RGB of one size as an animated WebP inside a ``data:`` URI.
-
-    Args:
-        frames: At least one.
-        seconds: Length of the clip; frames are shown between 0.06 and 0.4 seconds each.
-        quality: Frames are reduced to it, never enlarged.
-    """
-    small = [_image(frame) for frame in _reduced(frames, quality)]
-    shown = round(1000 * min(max(seconds / len(small), _FASTEST), _SLOWEST))
+    """Frames as an animated WebP inside a ``data:`` URI, else as :func:`make_strip`."""
+    small, shown = _reduced(frames, seconds, quality)
+    first, *others = (Image.fromarray(np.ascontiguousarray(frame)) for frame in small)
+    options = dict(append_images=others, duration=round(1000 * shown), quality=quality.quality)
     encoded = io.BytesIO()
-    small[0].save(
-        encoded,
-        "WEBP",
-        save_all=True,
-        append_images=small[1:],
-        duration=shown,
-        loop=0,
-        quality=quality.quality,
-        method=4,
-    )
-    return _uri(encoded)
+    first.save(encoded, "WEBP", save_all=True, loop=0, method=4, **options)
+    return data_uri("image/webp", encoded.getvalue())
+
+
+def _reduced(
+    frames: Sequence[np.ndarray], seconds: float, quality: Quality
+) -> tuple[list[np.ndarray], float]:
+    """The frames in a quality, and the seconds that each is shown."""
+    small = [frames[i] for i in equal_steps(len(frames), quality.frames)]
+    height, width = small[0].shape[:2]
+    scale = min(1.0, quality.height / height, 2 * quality.height / width)
+    if scale < 1.0:
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        small = [cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in small]
+    return small, min(max(seconds / len(small), _FASTEST), _SLOWEST)
 
 
 def fitting(
@@ -130,15 +119,9 @@ def fitting(
     levels: Sequence[Quality],
     budget: int,
 ) -> list[Strip]:
-    """Strips of all items in the best of the qualities whose total size fits into the budget.
+    """Strips of all items in the best quality whose total size fits into the budget of bytes.
 
     Where even the last does not, the last items have strips without image.
-
-    Args:
-        items: What is encoded.
-        encode: Makes the strip of an item.
-        levels: Qualities, best first.
-        budget: Bytes of all ``data:`` URIs together.
     """
     strips: list[Strip] = []
     for quality in levels:
@@ -152,104 +135,168 @@ def fitting(
     return kept
 
 
-def _reduced(frames: Sequence[np.ndarray], quality: Quality) -> list[np.ndarray]:
-    import cv2
-
-    chosen = np.linspace(0, len(frames) - 1, min(quality.frames, len(frames))).round().astype(int)
-    height, width = frames[0].shape[:2]
-    scale = min(1.0, quality.height / height, 2 * quality.height / width)
-    if scale == 1.0:
-        return [frames[i] for i in chosen]
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    return [cv2.resize(frames[i], size, interpolation=cv2.INTER_AREA) for i in chosen]
-
-
-def _image(array: np.ndarray) -> Image.Image:
-    return Image.fromarray(np.ascontiguousarray(array))
-
-
-def _uri(encoded: io.BytesIO) -> str:
-    return "data:image/webp;base64," + base64.b64encode(encoded.getvalue()).decode("ascii")
-
-
 #: Seconds that one file may take.
 _FILE_SECONDS = 10.0
 
 
 class ClipReader:
-    """Reads files until a number of seconds has passed since the first one.
-
-    Args:
-        seconds: Time for all files together; the others are not read, and say so.
-    """
+    """Reads files until ``seconds`` have passed since the first one; the others say so."""
 
     def __init__(self, seconds: float = 20.0) -> None:
         self.seconds = seconds
         self._end: float | None = None
         self._entries: dict[str, GalleryEntry] = {}
 
-    def read(self, path: str) -> GalleryEntry:
-        """Frames of a file; an entry with ``problem`` set if it is gone, broken or too slow."""
-        if path not in self._entries:
-            self._entries[path] = self._read(path)
-        return self._entries[path]
-
     def read_all(self, paths: Iterable[str]) -> dict[str, GalleryEntry]:
-        """The entries of different files by their path, with progress on stderr."""
+        """The entries of different files by their path, with progress on stderr.
+
+        One whose file is gone, broken or too slow has its ``problem`` set.
+        """
         paths = dict.fromkeys(paths)
         progress = Progress(len(paths), "reading clips for the page:", unit="files", quiet=True)
-        entries = {}
         for path in paths:
-            entries[path] = self.read(path)
-            progress.advance(bool(entries[path].problem))
+            if path not in self._entries:
+                self._entries[path] = self._read(path)
+            progress.advance(bool(self._entries[path].problem))
         progress.finish()
-        return entries
+        return {path: self._entries[path] for path in paths}
 
     def _read(self, path: str) -> GalleryEntry:
         now = time.monotonic()
         self._end = self._end or now + self.seconds
         left = self._end - now
-        entry = self._read_within(path, min(left, _FILE_SECONDS)) if left > 0 else None
-        # A slow file that was cut off by the end is no damaged one.
-        late = left < _FILE_SECONDS and time.monotonic() >= self._end
-        if entry is None or (entry.problem and late):
-            problem = f"skipped, time limit of {self.seconds:g} s for all files of a page"
-            return GalleryEntry(path, path, problem=problem, skipped=True)
-        return entry
-
-    def _read_within(self, path: str, seconds: float) -> GalleryEntry:
+        problem = f"skipped, time limit of {self.seconds:g} s for all files of a page"
+        skipped = GalleryEntry(path, path, problem=problem, skipped=True)
+        if left <= 0:
+            return skipped
         try:
             if Path(path).suffix.lower() in IMAGE_EXTENSIONS and Path(path).is_file():
                 image = small_frame(read_image(path, DecodeLimits(MAX_IMAGE_PIXELS)))
-                return GalleryEntry(path, path, frames=[image])
-            return read_entry(path, path, num_frames=1, seconds=seconds)
+                entry = GalleryEntry(path, path, frames=[image])
+            else:
+                entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
         except Exception as error:  # a damaged file can raise anything: MemoryError, cv2.error
-            return GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
+            entry = GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
+        # A slow file that was cut off by the end is no damaged one.
+        late = left < _FILE_SECONDS and time.monotonic() >= self._end
+        return skipped if entry.problem and late else entry
 
 
 def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
-    """What is played of an entry, and the seconds it lasts; a video of one frame, or image: that.
-
-    Returns:
-        Frames (h, w, 3) uint8, at least one unless the entry has a problem; seconds.
-    """
+    """Frames (h, w, 3) uint8 that are played of an entry, and seconds; one of an image."""
     if len(entry.played) > 1:
         return entry.played, min(3.0, entry.duration or 3.0)
     return entry.frames[:1], 0.0
 
 
-def save_figure(figure: Figure, path: str | Path, dpi: float | None = None) -> None:
-    """Write a figure in the format of the file's extension (without one: PNG).
+class ClipTiles:
+    """The clips of files as tiles of a page, each file once: what rows of clips share.
 
     Args:
-        figure: Of matplotlib.
-        path: The file; its folder is created if needed.
-        dpi: Pixels per inch; None for the figure's own.
-
-    Raises:
-        ValueError: matplotlib does not know the format.
-        WriteError: the file cannot be written; an old one is unchanged.
+        paths: Of the files.
+        levels: Qualities, best first.
+        max_bytes: Of all images together.
+        reader: Reads the files.
     """
+
+    def __init__(
+        self, paths: Iterable[str], levels: Sequence[Quality], max_bytes: int, reader: ClipReader
+    ) -> None:
+        self.entries = entries = reader.read_all(paths)
+        files = [path for path, entry in entries.items() if not entry.problem]
+        strips = fitting(
+            files, lambda p, q: make_strip(*clip_frames(entries[p]), q), levels, max_bytes
+        )
+        self._strips = dict(zip(files, strips, strict=True))
+        self._numbers = {path: number for number, path in enumerate(files)}
+        #: Values of the template about all files.
+        self.values = {
+            "strips": strips,
+            "skipped": sum(entry.skipped for entry in entries.values()),
+            "seconds": reader.seconds,
+            "shown": len(entries),
+        }
+
+    @property
+    def unread(self) -> list[tuple[str, str]]:
+        """Path and reason of files that cannot be shown, but for those without time."""
+        return [(p, e.problem) for p, e in self.entries.items() if e.problem and not e.skipped]
+
+    def tile(self, path: str) -> dict[str, Any]:
+        """Template values of a file; a strip is at most 132 x 110 CSS pixels large."""
+        entry = self.entries[path]
+        duration = "" if entry.duration is None else format_duration(entry.duration)
+        found = {"problem": entry.problem, "skipped": entry.skipped, "duration": duration}
+        if path not in self._strips:
+            return found
+        strip = self._strips[path]
+        scale = min(_TILE[0] / strip.width, _TILE[1] / strip.height)
+        width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
+        number = self._numbers[path]
+        return {**found, "strip": strip, "number": number, "width": width, "height": height}
+
+
+class SheetRow(NamedTuple):
+    """A row of a sheet: frames (H, W, 3) of one shape, text above them and below each."""
+
+    frames: Sequence[np.ndarray]
+    heading: str = ""
+    caption: str = ""
+    below: Sequence[str] = ()
+
+
+def draw_sheet(
+    rows: Sequence[SheetRow], title: str = "", note: str = "", right: float = 0.0
+) -> Figure:
+    """Rows of frames as a figure of matplotlib; ``right`` inches stay free beside them."""
+    from matplotlib.figure import Figure  # imported here: a slow import
+
+    margin, gap = 0.2, 0.04  # inches, as all that follows
+    columns = max(len(row.frames) for row in rows)
+    # Frames of all sizes are drawn with the same width, wider if there are few.
+    cell = max(1.35, min(2.5, (7.0 - 2 * margin - right) / columns))
+    width = max(7.0, columns * cell + 2 * margin + right)
+    texts: list[tuple[float, float, str, dict[str, Any]]] = []  # left, top, text, style
+    images: list[tuple[float, float, float, np.ndarray]] = []  # left, top, height, frame
+    top = margin
+
+    def write(text: str, size: float, **style: Any) -> None:
+        nonlocal top
+        # About 115 letters of one point fit into an inch; a dollar sign begins a formula.
+        lines = textwrap.wrap(printable_utf8(text), int((width - 2 * margin) * 115 / size))
+        for line in lines:
+            style["fontsize"] = size
+            texts.append((margin, top, line.replace("$", r"\$"), style))
+            top += size / 45
+
+    write(title, 13, weight="bold", color="#111111")
+    write(note, 8.5, color="#666666")
+    for row in rows:
+        top += 0.1 if row.heading else 0.0
+        write(row.heading, 9.5, weight="bold", color="#111111")
+        write(row.caption, 8, color="#444444")
+        height, wide = row.frames[0].shape[:2]
+        tall = (cell - gap) * height / wide
+        places = [margin + i * cell for i in range(len(row.frames))]
+        images += [(x, top, tall, frame) for x, frame in zip(places, row.frames, strict=True)]
+        top += tall + gap
+        style: dict[str, Any] = dict(fontsize=7.5, color="#666666")
+        texts += [(x, top, word, style) for x, word in zip(places, row.below, strict=False)]
+        top += 0.2 if row.below else gap
+    height = top + margin
+    figure = Figure(figsize=(width, height), dpi=110, facecolor="#f7f7f5")
+    for left, above, text, style in texts:
+        figure.text(left / width, 1 - above / height, text, va="top", **style)
+    for left, above, tall, frame in images:
+        below = 1 - (above + tall) / height
+        axes = figure.add_axes((left / width, below, (cell - gap) / width, tall / height))
+        axes.imshow(frame, aspect="auto")
+        axes.set_axis_off()
+    return figure
+
+
+def save_figure(figure: Figure, path: str | Path, dpi: float | None = None) -> None:
+    """Write a figure of matplotlib in the format of the file's extension (without one: PNG)."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(path).suffix[1:] or "png", dpi=dpi or "figure")
     write_bytes(path, drawn.getvalue())
@@ -261,37 +308,27 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _ASCII = {ord(c): "?" for c in map(chr, range(128, 256))}
 
 
-def top_actions(
-    scores: np.ndarray, actions: Sequence[Action], count: int = 3, least: float = 0.0
-) -> list[str]:
+def top_actions(scores: np.ndarray, actions: Sequence[Action], count: int = 3) -> list[str]:
     """The highest-scoring actions of one person, as ``stand 0.93``, best first.
 
-    Args:
-        scores: (80,) probabilities; action ``id`` is entry ``id - 1``.
-        actions: Candidate actions.
-        count: Largest number of actions.
-        least: Lowest probability that is listed.
+    ``scores`` are probabilities (80,); action ``id`` is entry ``id - 1``.
     """
     ranked = sorted(actions, key=lambda action: -scores[action.id - 1])[:count]
-    return [f"{a.name} {scores[a.id - 1]:.2f}" for a in ranked if scores[a.id - 1] >= least]
+    return [f"{action.name} {scores[action.id - 1]:.2f}" for action in ranked]
 
 
 def draw_boxes(
-    frame: np.ndarray, boxes: np.ndarray, captions: Sequence[Sequence[str]], min_side: int = 480
+    frame: np.ndarray, boxes: np.ndarray, captions: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """A copy of a frame with boxes and captions; small frames are enlarged to keep text readable.
+    """A copy of a frame (H, W, 3) uint8 RGB with boxes and captions, of even height and width.
 
     Args:
-        frame: (H, W, 3) uint8 RGB.
+        frame: Enlarged to a short side of 480 pixels if it is smaller, to keep text readable.
         boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
         captions: Lines of text for each of the n boxes.
-        min_side: Frames with a shorter short side are enlarged to it, pixels.
-
-    Returns:
-        (H', W', 3) uint8 RGB, of even height and width.
     """
     height, width = frame.shape[:2]
-    scale = max(1.0, min_side / min(height, width))
+    scale = max(1.0, 480 / min(height, width))
     size = (round(width * scale) // 2 * 2, round(height * scale) // 2 * 2)
     image = cv2.resize(frame, size, interpolation=cv2.INTER_CUBIC)
     letters = max(0.4, min(size) / 900)
@@ -323,28 +360,11 @@ def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> bool
 
 
 def write_clip(path: str | Path, frames: Sequence[np.ndarray], fps: float) -> None:
-    """Write frames (H, W, 3) uint8 RGB, of even height and width, as an h264 video in mp4.
-
-    Raises:
-        WriteError: the file cannot be written; an old one is unchanged.
-    """
-    encoded = io.BytesIO()
-    with av.open(encoded, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
-        stream.height, stream.width = frames[0].shape[:2]
-        stream.pix_fmt = "yuv420p"
-        for frame in frames:
-            image = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
-            container.mux(stream.encode(image))
-        container.mux(stream.encode())
-    write_bytes(path, encoded.getvalue())
+    """Write frames (H, W, 3) uint8 RGB, of even height and width, as an h264 video in mp4."""
+    write_bytes(path, encode_clip(frames, fps, crf=23))
 
 
 def write_image(path: str | Path, image: np.ndarray) -> None:
-    """Write an image (H, W, 3) uint8 RGB in the format of the file's extension.
-
-    Raises:
-        WriteError: the file cannot be written; an old one is unchanged.
-    """
+    """Write an image (H, W, 3) uint8 RGB in the format of the file's extension."""
     _, encoded = cv2.imencode(Path(path).suffix, cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     write_bytes(path, encoded.tobytes())

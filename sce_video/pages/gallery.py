@@ -9,6 +9,7 @@ import time
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -36,41 +37,24 @@ _PLAYED_SECONDS, _PLAYED_RATE = 3.0, 8
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """One video of a gallery.
-
-    Attributes:
-        name: Displayed name.
-        file: Path of the file.
-        frames: Small frames (h, w, 3) uint8 RGB at equal steps; empty if it cannot be read.
-        played: Small frames of the middle, 8 per second, which the page plays; empty for none.
-        duration: Seconds; None if it cannot be read.
-        problem: Why it cannot be read; empty if it can.
-        skipped: Whether there was no time to read it; ``problem`` says so.
-        rank: From 1; None for the query.
-        similarity: Cosine with the query; None for the query.
-        start: Of the moment that is shown, seconds; None for the whole video.
-        end: Likewise.
-    """
+    """One video of a gallery."""
 
     name: str
     file: str
-    frames: list[np.ndarray] = field(default_factory=list)
-    played: list[np.ndarray] = field(default_factory=list)
-    duration: float | None = None
-    problem: str = ""
-    skipped: bool = False
-    rank: int | None = None
-    similarity: float | None = None
-    start: float | None = None
+    frames: list[np.ndarray] = field(default_factory=list)  # (h, w, 3) uint8 RGB, equal steps
+    played: list[np.ndarray] = field(default_factory=list)  # of the middle, 8 per second
+    duration: float | None = None  # seconds; None if it cannot be read
+    problem: str = ""  # why it cannot be read
+    skipped: bool = False  # there was no time to read it; ``problem`` says so
+    rank: int | None = None  # from 1; None for the query, as the similarity
+    similarity: float | None = None  # cosine with the query
+    start: float | None = None  # of the moment that is shown, seconds; None for the whole video
     end: float | None = None
 
     @property
     def moment(self) -> str:
         """``1:02:03-1:02:08``; empty for a whole video."""
         return "" if self.start is None or self.end is None else format_moment(self.start, self.end)
-
-
-# -- reading -------------------------------------------------------------------------------
 
 
 def read_entry(
@@ -105,21 +89,13 @@ def read_frames(
     played: bool = True,
     span: tuple[float, float] | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray], float]:
-    """Small frames of a video.
+    """Small frames of a video, or of its moment ``span`` (start and end in seconds).
 
-    Args:
-        file: The video.
-        num_frames: Frames of the whole video.
-        seconds: Time limit.
-        played: Whether the frames of the middle are read as well.
-        span: Start and end of the moment that is read, seconds; None for the whole video.
+    ``seconds`` is a time limit; a file that cannot be read raises VideoDecodeError.
 
     Returns:
-        ``num_frames`` from the centres of equal segments; those of the 3 seconds in the middle, 8
-        per second, in order; the duration in seconds.
-
-    Raises:
-        VideoDecodeError: the file cannot be read.
+        ``num_frames`` from the centres of equal segments; if ``played``, those of the 3 seconds in
+        the middle, 8 per second, in order; the duration in seconds.
     """
     path, deadline = os.fspath(file), time.monotonic() + seconds
     correction = None
@@ -128,8 +104,9 @@ def read_frames(
             start, end = span or (0.0, reader.duration)
             first, stop = frames_between(reader.timestamps, start, min(end, reader.duration))
             positions = first + segment_positions(stop - first, num_frames)
-            length = end - start if played else 0.0
-            middle = _middle(reader.timestamps, (start + end) / 2, length)
+            length = min(_PLAYED_SECONDS, end - start) if played else 0.0
+            times = np.arange(round(length * _PLAYED_RATE)) / _PLAYED_RATE
+            middle = shown_at(reader.timestamps, (start + end) / 2 - length / 2 + times)
             indices, inverse = np.unique([*positions, *middle], return_inverse=True)
             try:
                 parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
@@ -142,13 +119,6 @@ def read_frames(
     raise VideoDecodeError(path, "its frames cannot be counted")
 
 
-def _middle(timestamps: np.ndarray, centre: float, length: float) -> np.ndarray:
-    """Indices of the frames displayed during the seconds that the page plays."""
-    seconds = min(_PLAYED_SECONDS, length)
-    times = centre - seconds / 2 + np.arange(round(seconds * _PLAYED_RATE)) / _PLAYED_RATE
-    return shown_at(timestamps, times)
-
-
 def small_frame(frame: np.ndarray) -> np.ndarray:
     """The frame scaled to fit ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, aspect ratio kept."""
     import cv2
@@ -157,9 +127,6 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
     scale = min(_FRAME_HEIGHT / height, _FRAME_WIDTH / width)
     size = max(1, round(width * scale)), max(1, round(height * scale))
     return cv2.resize(frame, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
-
-
-# -- HTML ----------------------------------------------------------------------------------
 
 
 def write_gallery(
@@ -172,42 +139,29 @@ def write_gallery(
 
     Beside its frames every video has a player of some seconds. Names link to the files, relative
     to the gallery. The page loads nothing and runs nothing.
-
-    Args:
-        path: The file, written as an atomic file.
-        query: The video that was searched for.
-        results: In the order of their rank.
-        note: A line about the search.
     """
     file = Path(path)
+
+    def card(entry: GalleryEntry) -> dict[str, Any]:
+        shown: dict[str, Any] = {"link": "", "played": "", "images": []}
+        if not entry.problem:
+            images = [data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames]
+            player = data_uri("video/mp4", encode_clip(entry.played))
+            shown = {"link": _link(entry, file), "played": player, "images": images}
+        duration = None if entry.duration is None else format_duration(entry.duration)
+        return {"entry": entry, "duration": duration, **shown}
+
     values = {
         "title": f"Videos like {os.path.basename(query.name)}",
         "note": note,
-        "query": _card(query, file),
-        "results": [_card(entry, file) for entry in results],
+        "query": card(query),
+        "results": [card(entry) for entry in results],
     }
     write_text(file, render_template("sce_video.pages", "gallery.html", values))
 
 
-def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
-    """Template values of one video."""
-    return {
-        "rank": entry.rank,
-        "name": entry.name,
-        "link": "" if entry.problem else _link(entry, gallery),
-        "moment": entry.moment,
-        "problem": entry.problem,
-        "similarity": entry.similarity,
-        "duration": None if entry.duration is None else format_duration(entry.duration),
-        "played": "" if entry.problem else data_uri("video/mp4", encode_clip(entry.played)),
-        "images": []
-        if entry.problem
-        else [data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames],
-    }
-
-
-def encode_clip(frames: Sequence[np.ndarray]) -> bytes:
-    """Frames (h, w, 3) uint8 RGB as h264 in an mp4, 8 per second; empty if fewer than two.
+def encode_clip(frames: Sequence[np.ndarray], fps: float = _PLAYED_RATE, crf: int = 26) -> bytes:
+    """Frames (h, w, 3) uint8 RGB as h264 in an mp4; empty if fewer than two.
 
     h264 with 4:2:0 chroma is what all browsers play.
     """
@@ -220,7 +174,8 @@ def encode_clip(frames: Sequence[np.ndarray]) -> bytes:
     if min(height, width) < 2:
         return b""
     with av.open(buffer, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=_PLAYED_RATE, options={"crf": "26"})
+        rate = Fraction(fps).limit_denominator(1001)
+        stream = container.add_stream("libx264", rate=rate, options={"crf": str(crf)})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for frame in frames:
             image = np.ascontiguousarray(frame[:height, :width])

@@ -12,16 +12,7 @@ from torch import Tensor
 
 from sce_video.evaluation import Rows, nearest_neighbours
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
-from sce_video.pages.frames import (
-    ClipReader,
-    Quality,
-    Strip,
-    clip_frames,
-    fitting,
-    make_strip,
-    page_tile,
-)
-from sce_video.pages.gallery import GalleryEntry, format_duration
+from sce_video.pages.frames import ClipReader, ClipTiles, Quality
 from sce_video.pages.parts import Part, render_part, sentence_part
 
 
@@ -37,17 +28,10 @@ class Neighbour(TypedDict):
 
 
 def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Coordinates of the l2-normalised features on their first two principal components.
+    """Coordinates (N, 2) of l2-normalised features (N, C) on two principal components, N >= 2.
 
-    Args:
-        features: (N, C), N >= 2.
-
-    Returns:
-        Coordinates (N, 2) and the fractions (2,) of the variance, 0 to 1. The sign of a component
-        makes its largest entry positive, so the plot does not flip between runs.
-
-    Raises:
-        ValueError: fewer than two features.
+    Behind them the fractions (2,) of the variance, 0 to 1. The sign of a component makes its
+    largest entry positive, so the plot does not flip between runs.
     """
     if features.ndim != 2 or len(features) < 2:
         raise ValueError(f"a plane needs (N, C) with N >= 2, got {tuple(features.shape)}")
@@ -62,33 +46,25 @@ def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
     return x @ plane.T, variance[:2] / variance.sum().clamp(min=1e-12)
 
 
-def neighbour_table(
-    queries: Rows, gallery: Rows | None = None, k: int = 5, only: Sequence[int] | None = None
-) -> list[Neighbour]:
-    """The k nearest videos of every video by cosine similarity, as rows of a table.
+def neighbour_table(videos: Rows, k: int = 5, only: Sequence[int] | None = None) -> list[Neighbour]:
+    """The k nearest other videos of every video by cosine similarity, as rows of a table.
 
-    Args:
-        queries: Videos whose neighbours are searched.
-        gallery: Videos that are searched; None searches the queries, without the video itself.
-        k: Neighbours of each video.
-        only: The queries that are looked up, by their row; None: all.
+    ``only`` are the rows of the videos that are looked up; None: all.
     """
-    asked = torch.arange(len(queries)) if only is None else torch.tensor(list(only))
-    among = queries if gallery is None else gallery
+    asked = torch.arange(len(videos)) if only is None else torch.tensor(list(only))
     similarity, rows = nearest_neighbours(
-        queries.features[asked],
-        among.features,
+        videos.features[asked],
+        videos.features,
         k,
-        query_groups=asked if gallery is None else None,
-        gallery_groups=torch.arange(len(queries)) if gallery is None else None,
+        groups=(asked, torch.arange(len(videos))),
     )
     return [
         Neighbour(
-            query=queries.paths[row],
-            query_label=int(queries.labels[row]),
+            query=videos.paths[row],
+            query_label=int(videos.labels[row]),
             rank=rank + 1,
-            path=among.paths[index],
-            label=int(among.labels[index]),
+            path=videos.paths[index],
+            label=int(videos.labels[index]),
             similarity=float(similarity[slot, rank]),
         )
         for slot, row in enumerate(asked.tolist())
@@ -109,14 +85,10 @@ _LEVELS = (
 
 
 def spread_out(features: Tensor, count: int) -> list[int]:
-    """Rows that are far from each other, most typical first (farthest-point sampling).
+    """At most ``count`` rows of (N, C) far from each other, most typical first, N >= 1.
 
-    The first is the one nearest to the mean; each further one is the least similar, by cosine, to
-    those before it. Equal features are taken once.
-
-    Args:
-        features: (N, C), N >= 1.
-        count: How many; fewer if there are no more different ones.
+    Farthest-point sampling: the first is the one nearest to the mean; each further one is the least
+    similar, by cosine, to those before it. Equal features are taken once.
     """
     return k_centre_greedy(unit_rows(features), count)
 
@@ -145,82 +117,45 @@ def neighbour_rows(
         that cannot be read have a placeholder with the reason, and are counted.
     """
     if len(rows) < 2:
-        found = "Only one video has features" if len(rows) else "No video has features"
-        return sentence_part(_ID, _TITLE, f"{found}: neighbours need two or more.")
+        few = "Only one video has features" if len(rows) else "No video has features"
+        return sentence_part(_ID, _TITLE, f"{few}: neighbours need two or more.")
     try:
         queries = spread_out(rows.features, num_queries)
         tables = [neighbour_table(rows, k=k, only=[row]) for row in queries]
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There are no neighbours to show: {error}")
-    reader = reader or ClipReader()
-    entries = reader.read_all(path for t in tables for n in t for path in (n["query"], n["path"]))
-    readable = [path for path, entry in entries.items() if not entry.problem]
-    made = fitting(readable, lambda p, q: _strip(entries[p], q), _LEVELS, max_bytes)
-    tiles = {
-        path: page_tile(strip, i)
-        for i, (path, strip) in enumerate(zip(readable, made, strict=True))
-    }
-    found_rows = [neighbour for table in tables for neighbour in table]
-    labelled = [n for n in found_rows if n["query_label"] >= 0 and n["label"] >= 0]
+    found = [neighbour for table in tables for neighbour in table]
+    paths = (path for n in found for path in (n["query"], n["path"]))
+    tiles = ClipTiles(paths, _LEVELS, max_bytes, reader or ClipReader())
+
+    def video(path: str, label: int) -> dict[str, Any]:
+        name = "/".join(Path(path).parts[-2:])
+        return {"name": name, "label": label_name(label, class_names) or "", **tiles.tile(path)}
+
+    def neighbour(n: Neighbour) -> dict[str, Any]:
+        known = min(n["query_label"], n["label"]) >= 0
+        right = n["query_label"] == n["label"] if known else None
+        own = {"rank": n["rank"], "cosine": n["similarity"], "right": right}
+        return {**video(n["path"], n["label"]), **own}
+
+    labelled = [n for n in found if n["query_label"] >= 0 and n["label"] >= 0]
     values = {
-        "strips": made,
-        "rows": [_row(table, entries, tiles, class_names) for table in tables],
+        "rows": [
+            {
+                "query": video(table[0]["query"], table[0]["query_label"]),
+                "neighbours": [neighbour(n) for n in table],
+            }
+            for table in tables
+        ],
         "k": min(k, len(rows) - 1),
         "total": len(rows),
         "labelled": len(labelled),
         "right": sum(n["query_label"] == n["label"] for n in labelled),
-        "least": min(n["similarity"] for n in found_rows),
-        "unread": [(p, e.problem) for p, e in entries.items() if e.problem and not e.skipped],
-        "skipped": sum(entry.skipped for entry in entries.values()),
-        "seconds": reader.seconds,
-        "shown": len(entries),
+        "least": min(n["similarity"] for n in found),
+        "unread": tiles.unread,
+        **tiles.values,
     }
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)
-
-
-def _strip(entry: GalleryEntry, quality: Quality) -> Strip:
-    return make_strip(*clip_frames(entry), quality)
-
-
-def _row(
-    table: Sequence[Neighbour],
-    entries: dict[str, GalleryEntry],
-    tiles: dict[str, dict[str, Any]],
-    class_names: Sequence[str],
-) -> dict[str, Any]:
-    """Template values of one query."""
-    first = table[0]
-    label = first["query_label"]
-    return {
-        "query": _video(first["query"], label, entries, tiles, class_names),
-        "neighbours": [
-            {
-                **_video(n["path"], n["label"], entries, tiles, class_names),
-                "rank": n["rank"],
-                "cosine": n["similarity"],
-                "right": n["label"] == label if min(label, n["label"]) >= 0 else None,
-            }
-            for n in table
-        ],
-    }
-
-
-def _video(
-    path: str,
-    label: int,
-    entries: dict[str, GalleryEntry],
-    tiles: dict[str, dict[str, Any]],
-    class_names: Sequence[str],
-) -> dict[str, Any]:
-    duration = entries[path].duration
-    return {
-        "name": "/".join(Path(path).parts[-2:]),
-        "label": label_name(label, class_names) or "",
-        "problem": entries[path].problem,
-        "skipped": entries[path].skipped,
-        "duration": "" if duration is None else format_duration(duration),
-        **tiles.get(path, {}),
-    }
 
 
 def label_name(label: int, class_names: Sequence[str]) -> str | None:

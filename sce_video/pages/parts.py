@@ -24,17 +24,12 @@ _PACKAGE = "sce_video.pages"
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a page.
+    """A piece of a page."""
 
-    Attributes:
-        id: Name of the part, unique on its page: letters and hyphens.
-        title: Heading.
-        html: Content without the heading. What it shows of others (file names, class names) is
-            escaped, so a template inserts it with ``|safe``.
-    """
-
-    id: str
-    title: str
+    id: str  # unique on its page: letters and hyphens
+    title: str  # heading
+    # Without the heading. What it shows of others (file names, class names) is escaped, so a
+    # template inserts it with ``|safe``.
     html: str
 
 
@@ -94,9 +89,6 @@ def plotly_script() -> str:
 
     The page gets a promise ``plotlyReady`` of the library. The library is in it as gzip in base64,
     which the browser unpacks, since its text is 4.8 MB.
-
-    Raises:
-        MissingPackageError: plotly is not installed.
     """
     packed = base64.b64encode(gzip.compress(plotly_library(), compresslevel=9, mtime=0))
     kept = f'<script id="plotly-gzip" type="text/plain">{packed.decode("ascii")}</script>'
@@ -104,11 +96,7 @@ def plotly_script() -> str:
 
 
 def plotly_library() -> bytes:
-    """The text of plotly.js, 4.8 MB, as a server serves it.
-
-    Raises:
-        MissingPackageError: plotly is not installed.
-    """
+    """The text of plotly.js, 4.8 MB, as a server serves it."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise MissingPackageError("the charts of the page need plotly: pip install plotly")

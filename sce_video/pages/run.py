@@ -50,36 +50,29 @@ def tiles(record: RunRecord) -> list[Tile]:
     if "loss" in last:
         chance = f"chance level {record.chance:.3f}" if record.chance else ""
         found.append(Tile("loss", number_text(last["loss"]), chance))
-    accuracies = [row for row in record.evaluations if "knn_top1" in row]
-    if accuracies:
-        best = max(accuracies, key=lambda row: row["knn_top1"])
-        detail = f"best {100 * best['knn_top1']:.1f} % at epoch {best.get('epoch', '?')}"
-        found.append(Tile("kNN top-1", f"{100 * accuracies[-1]['knn_top1']:.1f} %", detail))
-    accuracies = [row for row in record.validations if "top1" in row]
-    if accuracies:
-        best = max(accuracies, key=lambda row: row["top1"])
-        detail = f"best {100 * best['top1']:.1f} % at epoch {best.get('epoch', '?')}"
-        found.append(Tile("validation top-1", f"{100 * accuracies[-1]['top1']:.1f} %", detail))
+    sources = (
+        ("kNN top-1", "knn_top1", record.evaluations),
+        ("validation top-1", "top1", record.validations),
+    )
+    for title, name, source in sources:
+        if rows := [row for row in source if name in row]:
+            best = max(rows, key=lambda row: row[name])
+            detail = f"best {100 * best[name]:.1f} % at epoch {best.get('epoch', '?')}"
+            found.append(Tile(title, f"{100 * rows[-1][name]:.1f} %", detail))
     if "h_rank" in last:
         found.append(Tile("effective rank", number_text(last["h_rank"]), "of the representation"))
     if "videos_per_s" in last:
         found.append(Tile("videos/s", number_text(last["videos_per_s"])))
     if "data_wait" in last:
         found.append(Tile("data wait", f"{100 * last['data_wait']:.0f} %", "of the time"))
-    seconds = training_seconds(record)
+    # A row holds the mean of the steps since the row before it; all starts together have trained.
+    seconds, before = 0.0, 0
+    for row in record.scalars:
+        seconds += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
+        before = row["iter"]
     if seconds:
         found.append(Tile("training time", duration(seconds)))
     return found
-
-
-def training_seconds(record: RunRecord) -> float:
-    """Seconds that all starts together have trained, from the duration of the logged steps."""
-    total, before = 0.0, 0
-    for row in record.scalars:
-        # A row holds the mean of the steps since the row before it.
-        total += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
-        before = row["iter"]
-    return total
 
 
 def number_text(value: Any) -> str:
@@ -110,17 +103,15 @@ def moment(seconds: Any) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def command_of(record: RunRecord) -> str:
-    """The command line of the last start; empty if it was not recorded."""
-    words = record.start.get("command")
-    return shlex.join(map(str, words)) if isinstance(words, list) else ""
-
-
 def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     """Name and value of what the run depends on; only what is known."""
-    start, end = record.start, record.end
-    versions = start.get("versions")
+    start = record.start
     starts = sum(row.get("event") == "start" for row in record.history)
+
+    def joined(values: Any) -> Any:
+        pairs = values.items() if isinstance(values, dict) else None
+        return values if pairs is None else ", ".join(f"{name} {value}" for name, value in pairs)
+
     rows = [
         ("Folder", record.folder),
         ("Config", record.config_file),
@@ -128,13 +119,13 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Method", record.method),
         ("Network", network(record.config)),
         ("Started", moment(start.get("time"))),
-        ("Ended", moment(end.get("time"))),
+        ("Ended", moment(record.end.get("time"))),
         ("Starts", f"{starts}, the last resumed" if starts > 1 else ""),
         ("Resumed from", start.get("resumed_from")),
         ("Device", start.get("device")),
         ("Processes", start.get("ranks")),
-        ("Git", _joined(start.get("git"))),
-        ("Versions", _joined(versions)),
+        ("Git", joined(start.get("git"))),
+        ("Versions", joined(start.get("versions"))),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
@@ -151,12 +142,6 @@ def network(config: Mapping[str, Any]) -> str:
         if name != "type" and isinstance(value, int | float | str) and not isinstance(value, bool)
     ]
     return ", ".join([str(backbone.get("type", "")), *simple]).strip(", ")
-
-
-def _joined(values: Any) -> str:
-    if isinstance(values, dict):
-        return ", ".join(f"{name} {value}" for name, value in values.items())
-    return "" if values is None else str(values)
 
 
 def data_rows(record: RunRecord) -> list[tuple[str, str]]:
@@ -222,16 +207,22 @@ def render_run_page(
 ) -> str:
     """The page of a run; everything in it is escaped and nothing is loaded.
 
-    Args:
-        record: What the folder holds.
-        parts: Views, neighbours, map, in their order.
-        notes: Sentences on parts that could not be made.
+    ``parts`` are views, neighbours, map, in their order; ``notes`` sentences on those that could
+    not be made.
     """
     charts, constant = run_charts(record)
     alarms = grouped_alarms(record.alarms)
+    words = record.start.get("command")
+    samples = number_text(record.data.get("samples") or 0)
+    facts = [
+        record.recipe and f"recipe {record.recipe}",
+        record.method,
+        str((record.config.get("model") or {}).get("backbone", {}).get("type", "")),
+        f"{samples} samples" if record.data.get("samples") else "",
+    ]
     values = {
         "title": record.name,
-        "lead": _lead(record),
+        "lead": " · ".join(filter(None, facts)),
         "state": run_state(record),
         "running": record.locked,
         "alarms": alarms,
@@ -248,7 +239,7 @@ def render_run_page(
         },
         "data": data_rows(record),
         **_bad_files(record),
-        "command": command_of(record),
+        "command": shlex.join(map(str, words)) if isinstance(words, list) else "",
         "provenance": provenance_rows(record),
         "plan": plan_of(record.config),
         "changes": record.changes,
@@ -266,19 +257,6 @@ def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
         "made": moment(time.time()),
         "version": __version__,
     }
-
-
-def _lead(record: RunRecord) -> str:
-    samples = record.data.get("samples")
-    words = [
-        record.method,
-        str((record.config.get("model") or {}).get("backbone", {}).get("type", "")),
-    ]
-    if record.recipe:
-        words.insert(0, f"recipe {record.recipe}")
-    if samples:
-        words.append(f"{number_text(samples)} samples")
-    return " · ".join(filter(None, words))
 
 
 def _bad_files(record: RunRecord) -> dict[str, Any]:

@@ -7,64 +7,38 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 #: States of a run.
-RUNNING, FINISHED, INTERRUPTED, FAILED, UNKNOWN = (
-    "running",
-    "finished",
-    "interrupted",
-    "failed",
-    "unknown",
-)
+RUNNING, FINISHED, INTERRUPTED = "running", "finished", "interrupted"
+FAILED, UNKNOWN = "failed", "unknown"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything the page shows of a run but pictures.
+    """Everything the page shows of a run but pictures; what is not known is empty."""
 
-    Attributes:
-        name: Name of the folder.
-        folder: Its absolute path.
-        config_file: Path of the config; empty if there is none.
-        config: The config as plain data; empty if it cannot be read.
-        config_text: Its text.
-        recipe: Recipe that the config comes from; empty if that is not known.
-        changes: (key, value of the recipe, value of the run) of the settings that differ.
-        scalars: Logged rows, see :func:`~sce_video.pages.curves.read_scalars`.
-        evaluations: Rows of the online evaluation.
-        validations: Rows of the validation of a classifier.
-        compared: The last comparison with random weights; empty if there is none.
-        alarms: Lines of ``alarms.jsonl``.
-        history: Lines of ``history.jsonl``, the starts and ends of the training.
-        bad_files: Lines of ``bad_files.jsonl``.
-        results: Files with results and their metrics.
-        intervals: Files with results and the 95 % intervals of their metrics.
-        data: Facts of the training set.
-        checkpoints: Names of the checkpoints, newest first.
-        chance: Loss of a network that tells no samples apart; None if not known.
-        locked: Whether a training holds the folder.
-        notes: What is missing or damaged, a sentence each.
-    """
-
-    name: str
-    folder: str
+    name: str  # of the folder
+    folder: str  # its absolute path
     config_file: str = ""
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)  # as plain data
     config_text: str = ""
-    recipe: str = ""
+    recipe: str = ""  # that the config comes from
+    # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
-    scalars: list[dict[str, Any]] = field(default_factory=list)
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
-    validations: list[dict[str, Any]] = field(default_factory=list)
-    compared: dict[str, Any] = field(default_factory=dict)
+    scalars: list[dict[str, Any]] = field(default_factory=list)  # see curves.read_scalars
+    evaluations: list[dict[str, Any]] = field(default_factory=list)  # the online ones
+    validations: list[dict[str, Any]] = field(default_factory=list)  # of a classifier
+    compared: dict[str, Any] = field(default_factory=dict)  # last comparison with random weights
+    # Lines of alarms.jsonl, history.jsonl (starts and ends of the training), bad_files.jsonl.
     alarms: list[dict[str, Any]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     bad_files: list[dict[str, Any]] = field(default_factory=list)
+    # Files with results, and their metrics or the 95 % intervals of these.
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
-    checkpoints: list[str] = field(default_factory=list)
-    chance: float | None = None
-    locked: bool = False
-    notes: list[str] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)  # facts of the training set
+    checkpoints: list[str] = field(default_factory=list)  # newest first
+    chance: float | None = None  # loss of a network that tells no samples apart
+    locked: bool = False  # a training holds the folder
+    notes: list[str] = field(default_factory=list)  # what is missing or damaged, a sentence each
 
     @property
     def last(self) -> dict[str, Any]:
@@ -148,13 +122,11 @@ class AlarmGroup(NamedTuple):
 
     name: str
     level: str
-    message: str
-    """Of the last one."""
+    message: str  # of the last one
     times: int
     first_iter: Any
     last_iter: Any
-    cleared: Any = None
-    """Iteration at which the condition of the last one ended; None while it lasts."""
+    cleared: Any = None  # iteration at which the condition of the last one ended, if it has
 
 
 def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One number of the paper."""
+"""The numbers of the paper, each with the setting it was measured in."""
 
 from __future__ import annotations
 
@@ -132,131 +132,76 @@ _ABLATION: tuple[tuple[str, tuple[float | None, ...], str, str], ...] = (
 )
 
 
-def _row(network: str, frames: int, size: int, pretrained_on: str) -> str:
-    return f"SCE (Ours), {_NETWORKS[network]}, {frames} x {size}², {_SHORT[pretrained_on]}"
+def _video(
+    task: tuple[str, str, int | str, str],
+    value: float,
+    clip: tuple[str, int, int],
+    source: str | None,
+    place: tuple[str, str],
+    pretraining: str | None = "sce",
+    note: str = "",
+) -> PaperResult:
+    """A number on videos.
+
+    ``task``: protocol, data set, split, metric; ``clip``: network, frames, pixels; ``place``: table
+    and row.
+    """
+    return PaperResult(*task, value, *clip, source, pretraining, *place, note=note)
 
 
-def _action() -> Iterator[PaperResult]:
+def _videos() -> Iterator[PaperResult]:
+    def row(network: str, frames: int, size: int, source: str) -> str:
+        return f"SCE (Ours), {_NETWORKS[network]}, {frames} x {size}², {_SHORT[source]}"
+
     for network, frames, size, source, linear, ucf101, hmdb51 in _ACTION:
         # The caption says three splits; the K200 numbers are those of tab:video-best, split 1.
         short = source == "kinetics200"
+        split: int | str = 1 if short else MEAN_OF_SPLITS
+        best = "also in tab:video-best" if short else ""
         generalized = "also in tab:video-sota-generalization" if network == "r3d50" else ""
-        cells = (
-            ("linear", "kinetics400", linear, generalized),
-            ("finetune", "ucf101", ucf101, "also in tab:video-best" if short else ""),
-            ("finetune", "hmdb51", hmdb51, "also in tab:video-best" if short else ""),
-        )
-        for protocol, dataset, value, note in cells:
-            if value is None:
-                continue
-            split: int | str = 1 if short else MEAN_OF_SPLITS
-            yield PaperResult(
-                protocol=protocol,
-                dataset=dataset,
-                split="val" if protocol == "linear" else split,
-                metric="top1",
-                value=value,
-                network=network,
-                frames=frames,
-                size=size,
-                pretrained_on=source,
-                pretraining="sce",
-                table="tab:video-sota-action",
-                row=_row(network, frames, size, source),
-                note=note,
-            )
-
-
-def _retrieval() -> Iterator[PaperResult]:
-    for network, frames, size, ucf101, hmdb51 in _RETRIEVAL:
-        for dataset, values in (("ucf101", ucf101), ("hmdb51", hmdb51)):
+        clip = network, frames, size
+        place = "tab:video-sota-action", row(*clip, source)
+        if linear is not None:
+            task = "linear", "kinetics400", "val", "top1"
+            yield _video(task, linear, clip, source, place, note=generalized)
+        for dataset, value in (("ucf101", ucf101), ("hmdb51", hmdb51)):
+            tuned = "finetune", dataset, split, "top1"
+            yield _video(tuned, value, clip, source, place, note=best)
+    for network, frames, size, *found in _RETRIEVAL:
+        place = "tab:video-sota-retrieval", row(network, frames, size, "kinetics400")
+        for dataset, values in zip(("ucf101", "hmdb51"), found, strict=True):
             for k, value in zip((1, 5, 10), values, strict=True):
-                yield PaperResult(
-                    protocol="retrieval",
-                    dataset=dataset,
-                    split=1,
-                    metric=f"retrieval_r{k}",
-                    value=value,
-                    network=network,
-                    frames=frames,
-                    size=size,
-                    pretrained_on="kinetics400",
-                    pretraining="sce",
-                    table="tab:video-sota-retrieval",
-                    row=_row(network, frames, size, "kinetics400"),
-                )
-
-
-def _generalization() -> Iterator[PaperResult]:
-    cells: tuple[tuple[str, str, int | str, str], ...] = (
+                recall = "retrieval", dataset, 1, f"retrieval_r{k}"
+                yield _video(recall, value, (network, frames, size), "kinetics400", place)
+    tasks: tuple[tuple[str, str, int | str, str], ...] = (
         ("finetune", "ucf101", 1, "top1"),
         ("detection", "ava", "val", "mAP"),
         ("finetune", "ssv2", "val", "top1"),
     )
     for frames, values in _GENERALIZATION:
-        for (protocol, dataset, split, metric), value in zip(cells, values, strict=True):
-            yield PaperResult(
-                protocol=protocol,
-                dataset=dataset,
-                split=split,
-                metric=metric,
-                value=value,
-                network="r3d50",
-                frames=frames,
-                size=224,
-                pretrained_on="kinetics400",
-                pretraining="sce",
-                table="tab:video-sota-generalization",
-                row=f"SCE (Ours), 2 views, T = {frames}",
-            )
+        place = "tab:video-sota-generalization", f"SCE (Ours), 2 views, T = {frames}"
+        for general, value in zip(tasks, values, strict=True):
+            yield _video(general, value, ("r3d50", frames, 224), "kinetics400", place)
 
 
-def _ablation() -> Iterator[PaperResult]:
-    cells: tuple[tuple[str, str, int | str], ...] = (
-        ("linear", "kinetics200", "val"),
-        ("finetune", "ucf101", 1),
-        ("finetune", "hmdb51", 1),
+def _video_ablations() -> Iterator[PaperResult]:
+    small = ("r3d18", 8, 224)
+    tasks: tuple[tuple[str, str, int | str, str], ...] = (
+        ("linear", "kinetics200", "val", "top1"),
+        ("finetune", "ucf101", 1, "top1"),
+        ("finetune", "hmdb51", 1, "top1"),
     )
-    for pretraining, values, table, row in _ABLATION:
-        for (protocol, dataset, split), value in zip(cells, values, strict=True):
-            if value is not None:
-                yield PaperResult(
-                    protocol=protocol,
-                    dataset=dataset,
-                    split=split,
-                    metric="top1",
-                    value=value,
-                    network="r3d18",
-                    frames=8,
-                    size=224,
-                    pretrained_on="kinetics200",
-                    pretraining=pretraining,
-                    table=table,
-                    row=row,
-                )
-    yield PaperResult(
-        protocol="supervised",
-        dataset="kinetics200",
-        split="val",
-        metric="top1",
-        value=72.0,
-        network="r3d18",
-        frames=8,
-        size=224,
-        pretrained_on=None,
-        pretraining=None,
-        table="tab:video-baseline",
-        row="Supervised",
-    )
+    for pretraining, cells, *named in _ABLATION:
+        for ablation, cell in zip(tasks, cells, strict=True):
+            if cell is not None:
+                place = named[0], named[1]
+                yield _video(ablation, cell, small, "kinetics200", place, pretraining)
+    place = "tab:video-baseline", "Supervised"
+    yield _video(("supervised", "kinetics200", "val", "top1"), 72.0, small, None, place, None)
 
 
 #: All numbers on videos, in the order of the report.
-PAPER_RESULTS: tuple[PaperResult, ...] = (
-    *_action(),
-    *_retrieval(),
-    *_generalization(),
-    *_ablation(),
-)
+PAPER_RESULTS: tuple[PaperResult, ...] = (*_videos(), *_video_ablations())
 
 
 #: Data set and metric of the last cell of tab:many-shot, the mean of the others.
@@ -333,6 +278,7 @@ _BASELINES = (
 )
 #: The two linear evaluations on ImageNet (appendices D.1 and D.2).
 _SGD = "linear evaluation of 100 epochs at a rate of 30"
+_DETECTRON = "Mask R-CNN of detectron2, not run by this repository"
 _LARS = "linear evaluation of 90 epochs at 0.1 x batch/256"
 _SOTA = {100: "72.1", 200: "72.7", 300: "73.3", 1000: "74.1"}
 # tab:many-shot: data set, metric, value.
@@ -372,8 +318,28 @@ def _number(value: str, dataset: str, pretraining: str, table: str, row: str) ->
     )
 
 
-def _ablations() -> Iterator[PaperResult]:
-    """The tables on ImageNet100."""
+def _temperatures(tau: str, tau_m: str) -> tuple[str, str]:
+    """Name of a pretraining, ``sce_images_tau_0.2_tau_m_0.1``, and its row."""
+    return f"sce_images_tau_{tau}_tau_m_{float(tau_m)}", f"tau {tau}, tau_m {tau_m}"
+
+
+def _small_images() -> Iterator[PaperResult]:
+    for name, row, printed in _BASELINES:
+        for data, value in zip(_DATASETS, printed, strict=False):
+            # 0.04 on ImageNet (KyleZheng1997/ReSSL); "their best" on the small sets.
+            unknown = name == "ressl_images" and data in _SIZES
+            note = "the paper does not state its tau_m" if unknown else ""
+            note = _SGD if data == "imagenet" else note
+            yield replace(_number(value, data, name, "tab:baselines", row), note=note)
+    for (data, tau), values in _SMALL.items():
+        best = max(float(v) for (name, _), cells in _SMALL.items() if name == data for v in cells)
+        for tau_m, value in zip(_TAUS_M, values, strict=True):
+            also = (("tab:baselines", _BEST[data]),) if float(value) == best else ()
+            name, row = _temperatures(tau, tau_m)
+            yield replace(_number(value, data, name, "tab:temperature-small", row), also=also)
+
+
+def _imagenet() -> Iterator[PaperResult]:
     data = "imagenet100"
     for name, row, value, also in _LOSS:
         yield replace(_number(value, data, name, "tab:loss", row), also=also)
@@ -381,73 +347,30 @@ def _ablations() -> Iterator[PaperResult]:
         yield _number(value, data, f"sce_images_lambda_{row}", "tab:lambda", row)
     for name, row, value in _AUG:
         yield _number(value, data, f"sce_images_{name}", "tab:aug", row)
-    for tau, values in _TEMPERATURE.items():
-        for tau_m, cell in zip(_TAUS_M, values, strict=True):
+    for tau, found in _TEMPERATURE.items():
+        for tau_m, cell in zip(_TAUS_M, found, strict=True):
             if cell is not None:
-                row = f"tau {tau}, tau_m {tau_m}"
-                yield _number(cell, data, _temperatures(tau, tau_m), "tab:temperature", row)
-
-
-def _temperatures(tau: str, tau_m: str) -> str:
-    """Name of a pretraining: ``sce_images_tau_0.2_tau_m_0.1``."""
-    return f"sce_images_tau_{tau}_tau_m_{float(tau_m)}"
-
-
-def _small() -> Iterator[PaperResult]:
-    for (data, tau), values in _SMALL.items():
-        best = max(float(v) for (name, _), cells in _SMALL.items() if name == data for v in cells)
-        for tau_m, value in zip(_TAUS_M, values, strict=True):
-            also = (("tab:baselines", _BEST[data]),) if float(value) == best else ()
-            row = f"tau {tau}, tau_m {tau_m}"
-            name = _temperatures(tau, tau_m)
-            yield replace(_number(value, data, name, "tab:temperature-small", row), also=also)
-
-
-def _baselines() -> Iterator[PaperResult]:
-    for name, row, values in _BASELINES:
-        for data, value in zip(_DATASETS, values, strict=False):
-            # 0.04 on ImageNet (KyleZheng1997/ReSSL); "their best" on the small sets.
-            unknown = name == "ressl_images" and data in _SIZES
-            note = "the paper does not state its tau_m" if unknown else ""
-            note = _SGD if data == "imagenet" else note
-            yield replace(_number(value, data, name, "tab:baselines", row), note=note)
-
-
-def _imagenet() -> Iterator[PaperResult]:
+                name, row = _temperatures(tau, tau_m)
+                yield _number(cell, data, name, "tab:temperature", row)
     for epochs, value in _SOTA.items():
         row = f"SCE (Ours), {epochs} epochs"
         number = _number(value, "imagenet", "sce_images_lars", "tab:sota", row)
         yield replace(number, pretraining_epochs=epochs, note=_LARS)
-    row = "SCE (ours), 200 epochs"
-    number = _number("75.4", "imagenet", "sce_images_multicrop", "tab:sota-multi-crop", row)
-    yield replace(number, note=_LARS)
-
-
-def _transfer() -> Iterator[PaperResult]:
-    """Protocols on the network of tab:sota-multi-crop."""
-    cells = [("many_shot", data, f"many_shot_{m}", value) for data, m, value in _MANY_SHOT]
-    cells.append(("many_shot", MEAN_OF_SETS, MEAN_OF_SETS, "80.4"))
-    cells += [("low_shot_svm", "voc2007", f"low_shot_map_{k}", v) for k, v in _LOW_SHOT.items()]
-    cells += [("instance_segmentation", "coco", metric, v) for metric, v in _COCO.items()]
-    tables = {
-        "many_shot": ("tab:many-shot", ""),
-        "low_shot_svm": ("tab:low-shot-voc", ""),
-        "instance_segmentation": (
-            "tab:object-detection",
-            "Mask R-CNN of detectron2, not run by this repository",
-        ),
-    }
-    for protocol, dataset, metric, value in cells:
-        table, note = tables[protocol]
-        number = _number(value, "imagenet", "sce_images_multicrop", table, "SCE (Ours)")
-        yield replace(number, protocol=protocol, dataset=dataset, metric=metric, note=note)
+    row, name = "SCE (ours), 200 epochs", "sce_images_multicrop"
+    yield replace(_number("75.4", "imagenet", name, "tab:sota-multi-crop", row), note=_LARS)
+    # Protocols on the network of tab:sota-multi-crop.
+    shots = [("voc2007", f"low_shot_map_{k}", value) for k, value in _LOW_SHOT.items()]
+    sets = [(data, f"many_shot_{metric}", value) for data, metric, value in _MANY_SHOT]
+    boxes = [("coco", metric, value) for metric, value in _COCO.items()]
+    for protocol, table, tasks, note in (
+        ("many_shot", "tab:many-shot", [*sets, (MEAN_OF_SETS, MEAN_OF_SETS, "80.4")], ""),
+        ("low_shot_svm", "tab:low-shot-voc", shots, ""),
+        ("instance_segmentation", "tab:object-detection", boxes, _DETECTRON),
+    ):
+        for dataset, metric, value in tasks:
+            number = _number(value, "imagenet", name, table, "SCE (Ours)")
+            yield replace(number, protocol=protocol, dataset=dataset, metric=metric, note=note)
 
 
 #: All numbers on images, in the order of the report.
-IMAGE_RESULTS: tuple[PaperResult, ...] = (
-    *_baselines(),
-    *_small(),
-    *_ablations(),
-    *_imagenet(),
-    *_transfer(),
-)
+IMAGE_RESULTS: tuple[PaperResult, ...] = (*_small_images(), *_imagenet())

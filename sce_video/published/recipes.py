@@ -65,8 +65,7 @@ def pretraining_recipe(
             ``sce_tau_m_0.07``, ``sce_images_tau_0.1_tau_m_0.05``, ...
         dataset: What it is trained on.
         network: ``r3d18``, ...
-        frames: Of a clip; 1 for images.
-        size: Pixels.
+        frames: Of a clip of ``size`` pixels; 1 for images.
         epochs: Where the paper has several numbers for one method.
     """
     name = str(pretraining)

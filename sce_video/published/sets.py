@@ -9,14 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PublishedSize:
-    """Number of samples or images of a set.
+    """Number of samples or images of a set: published as ``low``, or a range up to ``high``, since
+    copies of some sets differ.
 
-    Attributes:
-        low: The published number; with ``high`` a range, since copies of some sets differ.
-        high: See ``low``.
-        least: A result on fewer of them does not count as one on this set.
-        most: A result on more of them does not count either.
-        classes: Number of classes; None where they have no single class.
+    A result on fewer than ``least`` or more than ``most`` does not count as one on this set.
+    ``classes`` is None where samples have no single class.
     """
 
     low: int
@@ -44,9 +41,7 @@ TEST_SETS: dict[tuple[str, int | str], PublishedSize] = {
     ("ucf101", 1): PublishedSize.exactly(3783, 101),
     ("ucf101", 2): PublishedSize.exactly(3734, 101),
     ("ucf101", 3): PublishedSize.exactly(3696, 101),
-    ("hmdb51", 1): PublishedSize.exactly(1530, 51),
-    ("hmdb51", 2): PublishedSize.exactly(1530, 51),
-    ("hmdb51", 3): PublishedSize.exactly(1530, 51),
+    **{("hmdb51", split): PublishedSize.exactly(1530, 51) for split in (1, 2, 3)},
     ("ssv2", "val"): PublishedSize.exactly(24777, 174),
     # 19,906 in the csv, 19,881 in the archives of the CVD foundation; the paper says 18k.
     ("kinetics400", "val"): PublishedSize(19800, 20000, least=18000, most=20000, classes=400),
@@ -61,9 +56,7 @@ TRAINING_SETS: dict[tuple[str, int | str], PublishedSize] = {
     ("ucf101", 1): PublishedSize.exactly(9537, 101),
     ("ucf101", 2): PublishedSize.exactly(9586, 101),
     ("ucf101", 3): PublishedSize.exactly(9624, 101),
-    ("hmdb51", 1): PublishedSize.exactly(3570, 51),
-    ("hmdb51", 2): PublishedSize.exactly(3570, 51),
-    ("hmdb51", 3): PublishedSize.exactly(3570, 51),
+    **{("hmdb51", split): PublishedSize.exactly(3570, 51) for split in (1, 2, 3)},
     ("ssv2", "val"): PublishedSize.exactly(168913, 174),
     # 246,534 rows in the csv, 240,258 videos in the archives of the CVD foundation; some thousands
     # more are missing in many copies.
@@ -121,11 +114,9 @@ CLASS_LISTS = {"imagenet100": "d61d354b64beb3ce2c2c9cf04a874298362dc9fcd589e15ee
 
 
 def class_list_problem(dataset: str, names: Any) -> str | None:
-    """Why the classes of some images are not those of a set that is a choice of classes.
+    """Why class names, in the order of their labels, are not those of a set of :data:`CLASS_LISTS`.
 
-    Args:
-        dataset: Name; sets other than those of :data:`CLASS_LISTS` have no problem.
-        names: Names of the classes in the order of their labels; None, or no list, if unknown.
+    None for other sets, and if they are the same.
     """
     if dataset not in CLASS_LISTS:
         return None

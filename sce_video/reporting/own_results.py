@@ -74,11 +74,7 @@ class TestSetResults:
 
 
 def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[TestSetResults, ...]:
-    """Results by test set, with the reasons why each is not comparable with the paper.
-
-    Args:
-        found: Results and reasons.
-    """
+    """Results by test set, with the reasons why each is not comparable with the paper."""
     groups: dict[tuple[Any, ...], list[tuple[Result, tuple[str, ...]]]] = {}
     for result, reasons in found:
         groups.setdefault(_test_set(result), []).append((result, reasons))
@@ -88,36 +84,38 @@ def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[Test
 def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
     results = [result for result, _ in members]
     baselines = [r for r in results if describe_weights(r) in _RANDOM]
-    rows = [
-        OwnResult(
-            result,
-            describe_weights(result),
-            None if result in baselines else _baseline(result, baselines),
-            reasons if result.benchmark else (),
-        )
-        for result, reasons in members
-    ]
+    rows = []
+    for result, reasons in members:
+        network = result.protocol.get("network")
+        same = [
+            r for r in baselines if network is not None and r.protocol.get("network") == network
+        ]
+        baseline = same[0] if same and result not in baselines else None
+        claimed = reasons if result.benchmark else ()
+        rows.append(OwnResult(result, describe_weights(result), baseline, claimed))
+    # Stable: random weights first, the others in the order of their files.
     rows.sort(key=lambda row: not row.random)
+    # All metrics but those that few classes make trivial.
+    classes = count_of(nested(results[0].protocol, "test", "num_classes"))
+    classes = classes or count_of(results[0].protocol.get("num_classes"))
+    names = dict.fromkeys(name for result in results for name in result.metrics)
+    order = {name: place for place, name in enumerate(_ORDER)}
+    kept = [name for name in names if not is_trivial(name, classes)]
+    kept.sort(key=lambda name: order.get(name, len(order)))
     return TestSetResults(
         describe_test_set(results[0]),
         is_published_set(results[0]),
         _details(results[0]),
-        _metric_names(results),
+        tuple(kept),
         tuple(rows),
     )
-
-
-def _baseline(result: Result, candidates: list[Result]) -> Result | None:
-    same = [r for r in candidates if r.protocol.get("network") == result.protocol.get("network")]
-    known = result.protocol.get("network") is not None
-    return same[0] if same and known else None
 
 
 def _test_set(result: Result) -> tuple[Any, ...]:
     """What results must share to be compared with each other."""
     protocol, test = result.protocol, nested(result.protocol, "test")
     if not isinstance(test, dict):
-        return (result.name,)
+        return (result.name,)  # nothing is known to compare it by: a group of its own
     keys = ("data_root", "ann_file", "ann_sha256")
     return (
         protocol.get("kind"),
@@ -146,23 +144,19 @@ def describe_test_set(result: Result) -> str:
 
 
 def _details(result: Result) -> str:
+    """Number of videos and classes, where they are, and what they were compared with."""
     protocol, test = result.protocol, nested(result.protocol, "test")
-    words = []
     videos, gallery = count_of(protocol.get("videos")), count_of(protocol.get("bank_videos"))
-    if videos is not None:
-        words.append(f"{videos:,} {unit_of(protocol)}")
-    classes = count_of(nested(test, "num_classes"))
-    if classes:
-        words.append(f"{classes} classes")
-    place = nested(test, "ann_file") or nested(test, "data_root")
-    if place:
-        words.append(str(place))
-    if gallery is not None:
-        words.append(f"against {gallery:,} gallery {unit_of(protocol)}")
+    classes, unit = count_of(nested(test, "num_classes")), unit_of(protocol)
     groups = protocol.get("groups")
-    if isinstance(groups, list):
-        words.append(f"leaving out one of {len(groups)} groups")
-    return ", ".join(words)
+    words = (
+        None if videos is None else f"{videos:,} {unit}",
+        f"{classes} classes" if classes else None,
+        nested(test, "ann_file") or nested(test, "data_root"),
+        None if gallery is None else f"against {gallery:,} gallery {unit}",
+        f"leaving out one of {len(groups)} groups" if isinstance(groups, list) else None,
+    )
+    return ", ".join(str(word) for word in words if word)
 
 
 def describe_weights(result: Result) -> str:
@@ -172,6 +166,7 @@ def describe_weights(result: Result) -> str:
     if nested(checkpoint, "path") is None:
         source = str(nested(checkpoint, "source") or "unknown weights")
         return _RANDOM[0] if source.startswith("random") else source
+    # The test of a classifier has two trainings behind it: its own, and the pretraining.
     origin, suffix = checkpoint, ""
     if protocol.get("kind") in ("recognition", "detection"):
         origin = protocol.get("pretrained")
@@ -190,12 +185,3 @@ def describe_weights(result: Result) -> str:
         words += f" on {samples:,} {unit}"
     chosen = selection_of(protocol)
     return f"{words}{suffix}{f' ({chosen})' if chosen else ''}"
-
-
-def _metric_names(results: Sequence[Result]) -> tuple[str, ...]:
-    """Metrics of any result, without those that few classes make trivial."""
-    classes = count_of(nested(results[0].protocol, "test", "num_classes"))
-    classes = classes or count_of(results[0].protocol.get("num_classes"))
-    names = dict.fromkeys(name for result in results for name in result.metrics)
-    kept = [name for name in names if not is_trivial(name, classes)]
-    return tuple(sorted(kept, key=lambda n: _ORDER.index(n) if n in _ORDER else len(_ORDER)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from sce_video.published.paper_results import (
     IMAGE_RESULTS,
@@ -24,27 +24,49 @@ from sce_video.reporting.comparability import (
     unit_of,
 )
 from sce_video.reporting.own_results import TestSetResults, group_results
-from sce_video.reporting.phrases import (
-    DEVIATING,
-    MEASURED,
-    NOT_RUN,
-    AblationRow,
-    Cell,
-    Measurement,
-    MissingTable,
-    describe_benchmark,
-    describe_evaluation,
-    describe_split,
-)
+from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.result_files import Collection, Result, nested
 
-_ABLATIONS = frozenset(
-    f"tab:video-{name}" for name in ("baseline", "lambda-vary", "temp", "color", "time", "best")
-)
+MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
 
 
 @dataclass(frozen=True)
-class OtherResult:
+class Measurement:
+    """One result in a cell.
+
+    Attributes:
+        name: File of the result.
+        values: Percent, one for each number of the cell.
+        plain: Retrieval without centring, percent; empty if not measured.
+        deviations: Where the evaluation differs from the paper's.
+        how: The evaluation in words.
+        notes: What a reader must know of the paper's number beside it.
+        weights: SHA-256 of the checkpoint; empty if not stated.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    plain: tuple[float, ...]
+    deviations: tuple[str, ...]
+    how: str
+    notes: tuple[str, ...] = ()
+    weights: str = ""
+
+    @property
+    def status(self) -> str:
+        """``MEASURED`` or ``DEVIATING``."""
+        return DEVIATING if self.deviations else MEASURED
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the paper (R@1, R@5 and R@10 together) and its measurements."""
+
+    papers: tuple[PaperResult, ...]
+    measurements: tuple[Measurement, ...]
+
+
+class OtherResult(NamedTuple):
     """A result that cannot be compared with any number of the paper, and why."""
 
     result: Result
@@ -53,13 +75,9 @@ class OtherResult:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the pages show.
-
-    Attributes:
-        cells: Of the tables on videos, in the order of the paper's results.
-        others: Results that are comparable with no number of the paper.
-        skipped: (file, reason) of JSON files without results.
-        images: Cells of the tables on images.
+    """Everything that the pages show: cells of the tables on videos and on images, in the order of
+    the paper's results, results that are comparable with no number of the paper, and (file, reason)
+    of JSON files without results.
     """
 
     cells: tuple[Cell, ...]
@@ -70,7 +88,8 @@ class Report:
     @property
     def with_images(self) -> bool:
         """Whether a result is on images of the paper; if not, one line is enough for its tables."""
-        return bool(self._named_images) or any(cell.measurements for cell in self.images)
+        named = any(other.result.benchmark.get("frames") == 1 for other in self.others)
+        return named or any(cell.measurements for cell in self.images)
 
     @property
     def with_videos(self) -> bool:
@@ -82,59 +101,9 @@ class Report:
         measured = any(cell.measurements for cell in self.cells)
         return not self.with_images or on_videos or measured
 
-    @property
-    def _named_images(self) -> set[tuple[Any, Any]]:
-        """Protocols and data sets on images that the other results name as their benchmark."""
-        return {
-            (benchmark.get("protocol"), benchmark.get("dataset"))
-            for other in self.others
-            if (benchmark := other.result.benchmark) and benchmark.get("frames") == 1
-        }
-
-    def missing(self) -> tuple[list[Cell], list[AblationRow]]:
-        """Cells on videos without a result: those of the ablations by row, before them others."""
-        missing = [cell for cell in self.cells if not cell.measurements]
-        others = [cell for cell in missing if not _is_ablation(cell)]
-        rows: dict[tuple[str, str], AblationRow] = {}
-        for cell in missing:
-            if _is_ablation(cell):
-                paper = cell.papers[0]
-                row = AblationRow(paper.table, paper.row, str(paper.pretraining), {})
-                values = rows.setdefault((paper.table, paper.row), row).values
-                values[paper.dataset] = paper.value
-        return others, list(rows.values())
-
-    def missing_images(self) -> list[MissingTable]:
-        """Cells on images without a result, by table.
-
-        Those on a data set with a result are listed: in the same table, or one that names another
-        setting.
-        """
-        measured = {
-            (table, cell.papers[0].dataset)
-            for cell in self.images
-            if cell.measurements
-            for table in (cell.papers[0].table, *(name for name, _ in cell.papers[0].also))
-        }
-        named = self._named_images
-        tables = []
-        for table, cells in groupby(self.images, lambda cell: cell.papers[0].table):
-            listed, counts = [], Counter[str]()
-            for cell in (cell for cell in cells if not cell.measurements):
-                paper = cell.papers[0]
-                near = (table, paper.dataset) in measured
-                if near or (paper.protocol, paper.dataset) in named:
-                    listed.append(cell)
-                else:
-                    counts[paper.dataset] += 1
-            listed.sort(key=lambda cell: cell.papers[0].dataset)
-            if listed or counts:
-                tables.append(MissingTable(table, tuple(listed), dict(counts)))
-        return tables
-
     def own(self) -> tuple[TestSetResults, ...]:
         """The other results by test set."""
-        return group_results([(other.result, other.reasons) for other in self.others])
+        return group_results(self.others)
 
     def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
         """Number of cells by status; a cell counts with its best measurement.
@@ -148,56 +117,27 @@ class Report:
             counts[next((s for s in (MEASURED, DEVIATING) if s in found), NOT_RUN)] += 1
         return counts
 
-    def summary(self) -> list[str]:
-        """Sentences on what the report holds."""
-        lines = []
-        for what, cells, listed in (
-            ("videos", self.cells, self.with_videos),
-            ("images", self.images, self.with_images),
-        ):
-            counts = self.status_counts(cells)
-            if listed:
-                lines.append(
-                    f"{len(cells)} cells of the paper on {what}: {counts[MEASURED]} measured, "
-                    f"{counts[DEVIATING]} measured with deviations from the paper's protocol, "
-                    f"{counts[NOT_RUN]} not run."
-                )
-            elif cells:
-                lines.append(f"{len(cells)} cells of the paper on {what}: none measured.")
-        own = [f"Own results, not comparable with the paper: {len(self.others)}."]
-        return [*lines, *(own if self.others else ()), *self.notes()]
 
-    def notes(self) -> list[str]:
-        """Sentences on results that are missing."""
-        lines = []
-        cells = (*self.cells, *self.images)
-        if not any(cell.measurements for cell in cells) and not self.others:
-            lines.append("No results were found.")
-        if self.skipped:
-            lines.append(f"JSON files without results, listed at the end: {len(self.skipped)}.")
-        return lines
-
-
-def assign_results(
-    collection: Collection,
-    videos: Sequence[PaperResult] = PAPER_RESULTS,
-    images: Sequence[PaperResult] = IMAGE_RESULTS,
-) -> Report:
+def assign_results(collection: Collection) -> Report:
     """Assign every result to the cells it belongs to, or to the other results.
 
     A mean of three splits also fills the cells of its single splits. A single split that is not
     part of a mean fills the cell of the mean, as a deviation. A cell shows all its results. The
     mean of tab:many-shot is that of the other cells of the table.
     """
-    halves = [[tuple(group) for _, group in groupby(p, key=_cell_key)] for p in (videos, images)]
-    groups = [*halves[0], *halves[1]]
-    filled: dict[int, list[Measurement]] = {index: [] for index in range(len(groups))}
+    videos, images = (
+        [tuple(group) for _, group in groupby(papers, key=_cell_key)]
+        for papers in (PAPER_RESULTS, IMAGE_RESULTS)
+    )
+    groups = [*videos, *images]
+    filled: list[list[Measurement]] = [[] for _ in groups]
     others = []
     for result in collection.results:
         obstacles = compare(result).obstacles
         reasons: list[str] = []
         assigned = False
         for index, group in enumerate(groups):
+            # A split of a mean may have a number of its own in another table.
             for candidate in (result, *result.parts):
                 found = _measure(candidate, group, standalone=candidate is result)
                 if isinstance(found, Measurement):
@@ -206,12 +146,12 @@ def assign_results(
                 elif found is not None and candidate is result:
                     reasons.append(found)
         if not assigned:
-            why = obstacles or tuple(dict.fromkeys(reasons)) or (_no_number(result),)
+            unknown = f"the paper has no number for: {describe_benchmark(result)}"
+            why = obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
             others.append(OtherResult(result, why))
-    cells = [Cell(group, tuple(filled[index])) for index, group in enumerate(groups)]
+    cells = [Cell(group, tuple(found)) for group, found in zip(groups, filled, strict=True)]
     cells = [_with_mean(cell, cells) for cell in cells]
-    first = len(halves[0])
-    skipped = tuple(collection.skipped)
+    first, skipped = len(videos), tuple(collection.skipped)
     return Report(tuple(cells[:first]), tuple(others), skipped, tuple(cells[first:]))
 
 
@@ -221,6 +161,7 @@ def _with_mean(cell: Cell, cells: Sequence[Cell]) -> Cell:
         return cell
     table = cell.papers[0].table
     parts = [c for c in cells if c.papers[0].table == table and c is not cell]
+    # Reversed: of several results of one checkpoint the first counts.
     by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
     common = [w for w in by_weights[0] if w and all(w in found for found in by_weights)]
     means = []
@@ -232,11 +173,6 @@ def _with_mean(cell: Cell, cells: Sequence[Cell]) -> Cell:
         value = fmean(m.values[0] for m in chosen)
         means.append(Measurement(name, (value,), (), tuple(deviations), how, weights=weights))
     return Cell(cell.papers, tuple(means))
-
-
-def _is_ablation(cell: Cell) -> bool:
-    """Whether it is a number of a pretraining in a table of the video ablations."""
-    return cell.papers[0].table in _ABLATIONS and cell.papers[0].pretraining is not None
 
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
@@ -270,13 +206,19 @@ def _measure(
     comparability = compare(result)
     if comparability.obstacles:
         return None
-    problem = percentage_problem(result, [paper.metric for paper in papers])
+    names = [paper.metric for paper in papers]
+    problem = percentage_problem(result, names)
     if problem is not None:
         return problem
+    plain: tuple[float, ...] = ()
+    if papers[0].protocol == "retrieval":
+        uncentred = [name.replace("retrieval_", "retrieval_plain_") for name in names]
+        if percentage_problem(result, uncentred) is None:
+            plain = _percentages(result, uncentred)
     return Measurement(
         name=result.name,
-        values=_percentages(result, [paper.metric for paper in papers]),
-        plain=_plain_recall(result, papers),
+        values=_percentages(result, names),
+        plain=plain,
         deviations=(*deviations, *comparability.deviations),
         how=describe_evaluation(result),
         notes=comparability.notes,
@@ -287,14 +229,3 @@ def _measure(
 def _percentages(result: Result, names: Sequence[str]) -> tuple[float, ...]:
     """Percent; :func:`percentage_problem` has checked that all metrics are there."""
     return tuple(100 * value for name in names if (value := result.metric(name)) is not None)
-
-
-def _plain_recall(result: Result, papers: tuple[PaperResult, ...]) -> tuple[float, ...]:
-    if papers[0].protocol != "retrieval":
-        return ()
-    names = [paper.metric.replace("retrieval_", "retrieval_plain_") for paper in papers]
-    return () if percentage_problem(result, names) is not None else _percentages(result, names)
-
-
-def _no_number(result: Result) -> str:
-    return f"the paper has no number for: {describe_benchmark(result)}"

@@ -1,91 +1,16 @@
-"""Names and phrases that the markdown and the HTML page of a report share."""
+"""Names and phrases of the report and of the tables of sweeps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sce_video.published.paper_results import PaperResult
 from sce_video.published.recipes import SETTING, VIEWS
 from sce_video.reporting.comparability import unit_of, views_of
-from sce_video.reporting.result_files import Result, count_of
+from sce_video.reporting.result_files import Result, count_of, nested
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
-
-#: Test sets of the video ablations, all after a pretraining on Kinetics-200.
-ABLATION_SETS = ("kinetics200", "ucf101", "hmdb51")
-MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One result in a cell.
-
-    Attributes:
-        name: File of the result.
-        values: Percent, one for each number of the cell.
-        plain: Retrieval without centring, percent; empty if not measured.
-        deviations: Where the evaluation differs from the paper's.
-        how: The evaluation in words.
-        notes: What a reader must know of the paper's number beside it.
-        weights: SHA-256 of the checkpoint; empty if not stated.
-    """
-
-    name: str
-    values: tuple[float, ...]
-    plain: tuple[float, ...]
-    deviations: tuple[str, ...]
-    how: str
-    notes: tuple[str, ...] = ()
-    weights: str = ""
-
-    @property
-    def status(self) -> str:
-        """``MEASURED`` or ``DEVIATING``."""
-        return DEVIATING if self.deviations else MEASURED
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of the paper (R@1, R@5 and R@10 together) and its measurements."""
-
-    papers: tuple[PaperResult, ...]
-    measurements: tuple[Measurement, ...]
-
-
-@dataclass(frozen=True)
-class AblationRow:
-    """A row of the ablations with the numbers that have not been measured.
-
-    Attributes:
-        table: Label of the table in the paper.
-        row: Its row.
-        pretraining: Name of the pretraining.
-        values: The paper's numbers by data set, percent.
-    """
-
-    table: str
-    row: str
-    pretraining: str
-    values: dict[str, float]
-
-
-@dataclass(frozen=True)
-class MissingTable:
-    """The numbers of a table on images that have not been measured.
-
-    Attributes:
-        table: Label of the table in the paper.
-        cells: Those on data sets that the table has results on.
-        counts: Their number by data set, for all others.
-    """
-
-    table: str
-    cells: tuple[Cell, ...]
-    counts: dict[str, int]
-
 
 _NAMES = {
     "cifar10": "CIFAR10",
@@ -120,12 +45,8 @@ _NAMES = {
     "many_shot": "many-shot linear",
     "low_shot_svm": "low-shot SVM",
     "instance_segmentation": "Mask R-CNN",
-    "linear": "linear",
     "attentive_probe": "attentive probe",
     "finetune": "finetuned",
-    "retrieval": "retrieval",
-    "supervised": "supervised",
-    "detection": "detection",
     "top1": "top-1",
     "top5": "top-5",
     "sce": "SCE",
@@ -196,8 +117,17 @@ def name_of(value: Any) -> str:
         return str(value)
     if value in _NAMES:
         return _NAMES[value]
-    if value.startswith(_IMAGES):
-        return _name_of_image_method(value)
+    if value.startswith(
+        _IMAGES
+    ):  # a row of a table: its views if they are varied, else its numbers
+        row = value.removeprefix(_IMAGES)
+        free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", row)
+        if free is not None:
+            return _with_settings(f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4])
+        if row in VIEWS:
+            online, target, symmetric = VIEWS[row]
+            return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
+        return _with_settings("SCE", f"_{row}")
     varied = re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value)
     if varied is not None:  # a row of an ablation, named by what differs
         return _with_settings(_NAMES[varied[1]], varied[2])
@@ -208,55 +138,21 @@ def name_of(value: Any) -> str:
     return value if shots is None else f"mAP, {shots[1]} images per class"
 
 
+def _with_settings(name: str, settings: str) -> str:
+    """``SCE, lambda 0.125, tau_m 0.07``."""
+    return ", ".join([name, *(f"{key} {number}" for key, number in SETTING.findall(settings))])
+
+
 def table_title(table: str) -> str:
     """Title of a table of the paper, by its label."""
     return _TABLES.get(table, table)
-
-
-def _with_settings(name: str, settings: str) -> str:
-    """``SCE, lambda 0.125, tau_m 0.07``."""
-    found = SETTING.findall(settings)
-    return ", ".join([name, *(f"{key} {number}" for key, number in found)])
-
-
-def _name_of_image_method(value: str) -> str:
-    """A row of a table on images: its views if they are varied, else its numbers."""
-    row = value.removeprefix(_IMAGES)
-    free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", row)
-    if free is not None:
-        return _with_settings(f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4])
-    if row in VIEWS:
-        online, target, symmetric = VIEWS[row]
-        return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
-    return _with_settings("SCE", f"_{row}")
-
-
-TITLE = "Results compared with those of the paper"
-LEGEND = (
-    "Percent, as in the paper; differences in percentage points. A result stands beside a number "
-    "of the paper only if the config of its trainings is the recipe's and the data are known. "
-    "Retrieval is centred: the mean feature of each set is subtracted first; plain is without "
-    "that. Deviations from the paper's evaluation protocol are listed with the result."
-)
-ABLATIONS = (
-    "Ablations: ResNet3D-18, 8 x 224², pretrained on Kinetics-200; linear evaluation on "
-    "Kinetics-200, finetuned on split 1 of UCF101 and HMDB51, top-1. An empty cell is measured, or "
-    "listed with another table."
-)
-IMAGES = (
-    "Linear evaluation of a frozen network on the data set of its pretraining, one view of each "
-    "test image; transfer of the network of tab:sota-multi-crop. The linear numbers of the paper "
-    "are those of the epoch that is best on the test split; a result here is the last epoch, "
-    "unless it says otherwise."
-)
-_METHOD = "SCE, "  # left out where all rows have it
-COLUMNS = ("benchmark", "network", "pretrained on", "paper", "measured", "difference", "status")
 
 
 def describe_evaluation(result: Result) -> str:
     """How a result was measured, in one line; for a mean, what the splits share and each split."""
     if not result.parts:
         return ", ".join(_evaluation_words(result))
+    # What the splits share is said once.
     words = [_evaluation_words(part) for part in result.parts]
     shared = [word for word in words[0] if all(word in others for others in words)]
     lines = [", ".join(shared)] if shared else []
@@ -270,26 +166,18 @@ def describe_evaluation(result: Result) -> str:
 
 def _evaluation_words(result: Result) -> list[str]:
     protocol = result.protocol
-    words = []
-    views = views_of(protocol)
-    if views is not None:
-        words.append(f"{views[0]} x {views[1]} views")
-    for name in ("crop_size", "test_size"):
-        if isinstance(protocol.get(name), int):
-            words.append(f"crop {protocol[name]}")
-            break
-    unit = unit_of(protocol)
+    views, unit = views_of(protocol), unit_of(protocol)
+    words = [] if views is None else [f"{views[0]} x {views[1]} views"]
+    sizes = (protocol.get(name) for name in ("crop_size", "test_size"))
+    words += [f"crop {size}" for size in sizes if isinstance(size, int)][:1]
     counted = (("videos", unit), ("bank_videos", f"gallery {unit}"), ("failures", "failed"))
     for name, what in counted:
         value = count_of(protocol.get(name))
         if value is not None:
             words.append(f"{value:,} {what}")
-    test = protocol.get("test")
-    for source in (protocol, test if isinstance(test, dict) else {}):
-        decoder = source.get("decoder_version") or source.get("decoder")
-        if decoder:
-            words.append(f"decoder {decoder}")
-            break
+    sources = (protocol, protocol.get("test"))
+    decoders = (nested(s, "decoder_version") or nested(s, "decoder") for s in sources)
+    words += [f"decoder {decoder}" for decoder in decoders if decoder][:1]
     checkpoint = protocol.get("checkpoint")
     if isinstance(checkpoint, dict):
         digest = str(checkpoint.get("sha256") or "")[:12]
@@ -308,22 +196,18 @@ def describe_benchmark(result: Result) -> str:
     benchmark = result.benchmark
     if not benchmark:
         return "not stated"
+    source, method = (
+        f"unknown {what}" if (name := benchmark.get(key)) == "unknown" else name and name_of(name)
+        for key, what in (("pretrained_on", "data"), ("pretraining", "method"))
+    )
+    trained = "not pretrained" if source is None else f"pretrained on {source}"
     words = [
-        name_of(benchmark.get("dataset")),
-        name_of(benchmark.get("protocol")),
-        describe_split(result.split),
+        describe_test(result),
         name_of(benchmark.get("network")),
         _clip(benchmark.get("frames"), benchmark.get("size")),
+        trained if method is None else f"{trained} by {method}",
     ]
-    source = benchmark.get("pretrained_on")
-    method = benchmark.get("pretraining")
-    trained = "not pretrained" if source is None else f"pretrained on {_or_unknown(source, 'data')}"
-    words.append(trained if method is None else f"{trained} by {_or_unknown(method, 'method')}")
     return ", ".join(word for word in words if word)
-
-
-def _or_unknown(name: Any, what: str) -> str:
-    return f"unknown {what}" if name == "unknown" else name_of(name)
 
 
 def describe_test(result: Result) -> str:
@@ -358,28 +242,6 @@ def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
     return benchmark, network, source, format_values((p.value for p in papers), papers)
 
 
-def describe_missing(tables: Iterable[MissingTable]) -> Iterator[tuple[str, str, str]]:
-    """Table, data set and the numbers that have not been measured: ``MoCo v2: 87.6; ...``."""
-    for table in tables:
-        for dataset, cells in groupby(table.cells, lambda cell: cell.papers[0].dataset):
-            papers = [cell.papers[0] for cell in cells]
-            names = [_short_name(paper) for paper in papers]
-            if all(name.startswith(_METHOD) for name in names):
-                names = [name.removeprefix(_METHOD) for name in names]
-            values = [format_values([paper.value], [paper]) for paper in papers]
-            numbers = (f"{name}: {value}" for name, value in zip(names, values, strict=True))
-            yield table.table, name_of(dataset), "; ".join(numbers)
-
-
-def _short_name(paper: PaperResult) -> str:
-    """What tells a number of a table on images from the others on its data set."""
-    if paper.protocol != "linear":
-        return name_of(paper.metric)
-    if paper.pretraining_epochs is not None:
-        return f"{paper.pretraining_epochs} epochs"
-    return name_of(paper.pretraining)
-
-
 def _clip(frames: Any, size: Any) -> str:
     """``8 x 224²``; of an image, a clip of one frame, ``224²``."""
     return f"{size}²" if frames == 1 else f"{frames} x {size}²"
@@ -405,15 +267,6 @@ def format_values(values: Iterable[float], papers: Sequence[PaperResult]) -> str
     """``74.4 / 85.6 / 90.0``, with the decimals of the paper."""
     pairs = zip(values, papers, strict=True)
     return " / ".join(f"{value:.{paper.decimals}f}" for value, paper in pairs)
-
-
-def format_differences(values: Sequence[float], papers: Sequence[PaperResult]) -> str:
-    """Signed differences of the rounded numbers, so that they agree with what is shown."""
-    pairs = zip(values, papers, strict=True)
-    return " / ".join(
-        format_signed(round(value, paper.decimals) - paper.value, paper.decimals)
-        for value, paper in pairs
-    )
 
 
 def format_signed(points: float, decimals: int = 1) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -38,7 +37,6 @@ class Result:
         protocol: What the file states about the evaluation.
         split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
-        deviations: Inconsistencies between the files of a mean.
         intervals: 95 % confidence intervals by metric, of the files that state them.
     """
 
@@ -47,13 +45,16 @@ class Result:
     protocol: dict[str, Any]
     split: int | str | None = None
     parts: tuple[Result, ...] = ()
-    deviations: tuple[str, ...] = ()
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def benchmark(self) -> dict[str, Any]:
         """The paper's setting that was reproduced; empty if the file does not state one."""
-        return _benchmark(self.protocol)
+        stated = self.protocol.get("benchmark")
+        # Values are used as dictionary keys later, so lists and dicts become text.
+        hashable = (str, int, float, type(None))
+        items = stated.items() if isinstance(stated, dict) else ()
+        return {name: v if isinstance(v, hashable) else str(v) for name, v in items}
 
     def metric(self, name: str) -> float | None:
         """Value of a metric, or None if the file does not have it."""
@@ -65,9 +66,8 @@ class Result:
 class Collection:
     """Everything found below the given folders.
 
-    Attributes:
-        results: Ordered by name; the splits of a mean are its ``parts`` and not listed again.
-        skipped: (file, reason) of the JSON files that hold no results.
+    ``results`` are ordered by name, and the splits of a mean are its ``parts``, not listed again;
+    ``skipped`` are (file, reason) of the JSON files that hold no results.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -80,54 +80,46 @@ class Collection:
 def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     """Read all results below folders, and those of files given directly.
 
-    Results of the three splits of one recipe that lie in three sibling folders, or that a
-    ``splits.json`` lists, are joined to their mean.
-
-    Args:
-        sources: Folders and JSON files.
+    Results of the three splits that a ``splits.json`` lists are joined to their mean.
 
     Raises:
         FileNotFoundError: One of them does not exist.
     """
     collection = Collection()
     single: dict[str, Result] = {}
-    summaries: dict[str, dict[str, Any]] = {}
-    names: dict[str, str] = {}
+    summaries: dict[str, tuple[str, dict[str, Any]]] = {}
+    seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
-        if real in names:
+        if real in seen:  # given twice, or linked
             continue
-        names[real] = name
+        seen.add(real)
         try:
             content = _read(path)
             if content.get("kind") == "splits":
-                summaries[real] = content
+                summaries[real] = name, content
             elif content.get("kind") != SWEEP:
                 single[real] = parse_result(name, content)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
-    for real, content in summaries.items():
+    # After all files are read: those of the splits are among them.
+    for real, (name, content) in summaries.items():
         try:
-            collection.results.extend(_join_summary(names[real], real, content, single))
+            collection.results.extend(_join_summary(name, real, content, single))
             if isinstance(content.get("best"), dict):
-                best = f"{names[real]}, best epochs"
+                best = f"{name}, best epochs"
                 collection.results.extend(_join_summary(best, real, content["best"], single))
         except ValueError as error:
-            collection.skipped.append((names[real], str(error)))
+            collection.skipped.append((name, str(error)))
     used = {part.name for result in collection.results for part in (*result.parts, result)}
-    unused = [result for result in single.values() if result.name not in used]
-    collection.results.extend(_join_siblings(unused))
+    collection.results.extend(r for r in single.values() if r.name not in used)
     collection.results.sort(key=lambda result: result.name)
     collection.skipped.sort()
     return collection
 
 
 def parse_result(name: str, content: dict[str, Any]) -> Result:
-    """The result that the content of a JSON file describes.
-
-    Args:
-        name: Path of the file, for the report.
-        content: Parsed JSON.
+    """The result that the content of a JSON file describes, under a name for the report.
 
     Raises:
         ValueError: ``metrics`` or ``protocol`` is missing, or there is no number in ``metrics``.
@@ -138,8 +130,18 @@ def parse_result(name: str, content: dict[str, Any]) -> Result:
     values = _numbers(metrics)
     if not values:
         raise ValueError("its 'metrics' hold no number")
-    intervals = _intervals(content.get("intervals"))
-    return Result(name, values, protocol, _split(protocol), intervals=intervals)
+    stated = content.get("intervals")
+    ends = {n: _numbers(v) for n, v in stated.items()} if isinstance(stated, dict) else {}
+    intervals = {n: (v[0], v[1]) for n, v in ends.items() if list(v) == [0, 1]}
+    split = protocol.get("split")
+    if isinstance(split, str) and split.isdecimal() and len(split) < 10:
+        split = int(split)
+    elif isinstance(split, bool) or not isinstance(split, int | str):
+        dataset = nested(protocol, "benchmark", "dataset")
+        # A list or dict in a file is no name; of sets without splits the test is "val".
+        known = dataset is None or str(dataset) in WITH_SPLITS
+        split = None if known else "val"
+    return Result(name, values, protocol, split, intervals=intervals)
 
 
 def count_of(value: Any) -> int | None:
@@ -191,43 +193,19 @@ def _read(path: str) -> dict[str, Any]:
     return printable_values(content)
 
 
-def _numbers(metrics: dict[Any, Any]) -> dict[Any, float]:
-    """The metrics that are numbers; one beyond all floats is infinite."""
+def _numbers(stated: Any) -> dict[Any, float]:
+    """The metrics, or entries of a list by index, that are numbers; one beyond all floats is
+    infinite.
+    """
     found = {}
-    for name, value in metrics.items():
+    items = dict(enumerate(stated)) if isinstance(stated, list) else stated
+    for name, value in items.items() if isinstance(items, dict) else ():
         if isinstance(value, int | float) and not isinstance(value, bool):
             try:
                 found[name] = float(value)
             except OverflowError:
                 found[name] = math.inf if value > 0 else -math.inf
     return found
-
-
-def _intervals(stated: Any) -> dict[str, tuple[float, float]]:
-    """The intervals that are two numbers."""
-    if not isinstance(stated, dict):
-        return {}
-    pairs = {n: _numbers(dict(enumerate(v))) for n, v in stated.items() if isinstance(v, list)}
-    return {n: (v[0], v[1]) for n, v in pairs.items() if len(v) == 2 and set(v) == {0, 1}}
-
-
-def _benchmark(protocol: dict[str, Any]) -> dict[str, Any]:
-    stated = protocol.get("benchmark")
-    if not isinstance(stated, dict):
-        return {}
-    # Values are used as dictionary keys later, so lists and dicts become text.
-    hashable = (str, int, float, type(None))
-    return {name: v if isinstance(v, hashable) else str(v) for name, v in stated.items()}
-
-
-def _split(protocol: dict[str, Any]) -> int | str | None:
-    split = protocol.get("split")
-    if isinstance(split, str) and split.isdecimal() and len(split) < 10:
-        return int(split)
-    if isinstance(split, int | str) and not isinstance(split, bool):
-        return split
-    dataset = _benchmark(protocol).get("dataset")
-    return None if dataset is None or dataset in WITH_SPLITS else "val"
 
 
 # -- joining splits ------------------------------------------------------------------------
@@ -238,86 +216,26 @@ def _join_summary(
 ) -> list[Result]:
     """The mean over the splits that a ``splits.json`` lists; fewer than three stay single results.
 
-    A split's own results file, where it still exists, takes precedence over the copied numbers.
+    Each is the results file of the split, at the stated path or relative to the ``splits.json``.
     """
     listed = content.get("splits")
     if not isinstance(listed, dict) or not listed:
         raise ValueError("lists no splits")
-    shared = content.get("protocol")
-    shared = shared if isinstance(shared, dict) else {}
     parts: list[Result] = []
-    deviations: list[str] = []
     for key, entry in sorted(listed.items()):
         if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
             raise ValueError(f"split {key!r:.40} is not a number with results")
-        metrics = entry.get("metrics")
-        copied = _numbers(metrics) if isinstance(metrics, dict) else {}
-        part = _part_file(path, entry.get("results"), single)
-        if part is None:
-            if not copied:
-                raise ValueError(f"split {key} has no metrics")
-            protocol = _part_protocol(shared, entry, int(key), len(parts))
-            part = Result(f"{name} (split {key})", copied, protocol, int(key))
-        elif any(part.metrics.get(n) != value for n, value in copied.items()):
-            deviations.append(f"split {key} was measured again after {os.path.basename(name)}")
+        stated = str(entry.get("results"))
+        candidates = [stated, os.path.join(os.path.dirname(path), stated)]
+        files = [file for file in candidates if os.path.isfile(file)]
+        if not files:
+            raise ValueError(f"split {key} has no results at {stated:.200}")
+        part = single.get(os.path.realpath(files[0]))
+        part = part or parse_result(_displayed(files[0]), _read(files[0]))
         parts.append(replace(part, split=int(key)))
-    complete = [part.split for part in parts] == [1, 2, 3]
-    return [_mean(name, parts, deviations)] if complete else parts
-
-
-def _part_file(path: str, stated: Any, single: dict[str, Result]) -> Result | None:
-    """The results file of a split: at the stated path, or relative to the ``splits.json``."""
-    if not isinstance(stated, str):
-        return None
-    for base in ("", os.path.dirname(path)):
-        candidate = os.path.join(base, stated)
-        real = os.path.realpath(candidate)
-        if real in single:
-            return single[real]
-        if os.path.isfile(candidate):
-            try:
-                return parse_result(_displayed(candidate), _read(candidate))
-            except ValueError:
-                return None
-    return None
-
-
-def _part_protocol(
-    shared: dict[str, Any], entry: dict[str, Any], split: int, position: int
-) -> dict[str, Any]:
-    """The protocol of a split whose own file is gone, from what the ``splits.json`` keeps of it."""
-    protocol = {"benchmark": shared, **shared, "split": split, "videos": entry.get("videos")}
-    # A sum over the splits; the split's own failures show in its number of videos.
-    protocol.pop("failures", None)
-    checkpoints = shared.get("checkpoint")
-    if isinstance(checkpoints, list):
-        protocol["checkpoint"] = checkpoints[position] if position < len(checkpoints) else None
-    return protocol
-
-
-def _join_siblings(results: Sequence[Result]) -> list[Result]:
-    """Join splits 1, 2 and 3 of one benchmark that lie in three folders with the same parent."""
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        folder, file = os.path.split(result.name)
-        parent = os.path.dirname(folder)
-        best = nested(result.protocol, "checkpoint", "selected") is not None
-        name = f"{parent or '.'}, {file}" if best else parent or "."
-        benchmark = json.dumps(result.benchmark, sort_keys=True, default=str)
-        groups.setdefault(f"{name}\n{benchmark}", []).append(result)
-    joined = []
-    for key, group in groups.items():
-        splits = sorted(str(result.split) for result in group)
-        if group[0].benchmark.get("dataset") in WITH_SPLITS and splits == ["1", "2", "3"]:
-            ordered = sorted(group, key=lambda result: str(result.split))
-            joined.append(_mean(key.split("\n")[0], ordered, ()))
-        else:
-            joined.extend(group)
-    return joined
-
-
-def _mean(name: str, parts: Sequence[Result], deviations: Sequence[str]) -> Result:
-    """The mean over the three splits, of the metrics that all of them have."""
+    if [part.split for part in parts] != [1, 2, 3]:
+        return parts
+    # The mean over the three splits, of the metrics that all of them have.
     common = [n for n in parts[0].metrics if all(n in part.metrics for part in parts)]
     metrics = {n: fmean(part.metrics[n] for part in parts) for n in common}
-    return Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts), tuple(deviations))
+    return [Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts))]

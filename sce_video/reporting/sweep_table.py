@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -32,17 +32,18 @@ class Measured:
         seeds: Number of seeds that were asked for.
         published: The number to compare with, or None.
         state: Why values are missing: ``not run``, ``failed: ...``; empty if none are.
-        marks: Numbers of the remarks below the table.
+        deviations: What differs from the protocol of the published number.
     """
 
     values: tuple[float, ...]
     seeds: int = 1
     published: float | None = None
     state: str = ""
-    marks: tuple[int, ...] = ()
+    deviations: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float:
+        """Over seeds; NaN without values."""
         return fmean(self.values) if self.values else math.nan
 
     @property
@@ -60,7 +61,6 @@ class SweepTable:
         source: Where the published numbers come from.
         columns: Names.
         rows: Name and remark of each point, and its cells by column.
-        remarks: What differs from the protocol of the published numbers; cells name them by number.
         notes: Sentences that hold for the whole table.
     """
 
@@ -68,27 +68,29 @@ class SweepTable:
     source: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, str, dict[str, Measured]], ...]
-    remarks: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def percent(name: str, value: float) -> float:
-    """A fraction in percent; metrics that are no fractions as they are."""
-    return value if name in NOT_FRACTIONS else 100 * value
+def measured_cell(
+    evaluations: Sequence[tuple[str, Result | str]], published: float | None
+) -> Measured:
+    """The numbers of a cell.
 
-
-class Remarks:
-    """Numbers remarks in the order in which they appear."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def numbers(self, texts: Sequence[str]) -> tuple[int, ...]:
-        """Numbers of the given remarks, from 1."""
-        for text in texts:
-            if text not in self.texts:
-                self.texts.append(text)
-        return tuple(sorted(self.texts.index(text) + 1 for text in texts))
+    Args:
+        evaluations: Of every seed the metric, and the result or why there is none.
+        published: The number beside them.
+    """
+    values, states, deviations = [], [], []
+    for metric, result in evaluations:
+        value = result.metric(metric) if isinstance(result, Result) else None
+        if isinstance(result, str) or value is None:
+            states.append(result if isinstance(result, str) else f"has no {metric}")
+            continue
+        values.append(value if metric in NOT_FRACTIONS else 100 * value)
+        deviations += deviations_of(result, metric, published)
+    state = next((s for s in states if s.startswith("failed")), (states or [""])[0])
+    unique = tuple(dict.fromkeys(deviations))
+    return Measured(tuple(values), len(evaluations), published, state, unique)
 
 
 def deviations_of(result: Result, metric: str, published: float | None) -> list[str]:
@@ -105,75 +107,59 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
         return [text for text in texts if not text.startswith(_OWN)]
     if found.obstacles:
         return texts
-    return [*texts, *_other_number(result, metric, published)]
-
-
-def _other_number(result: Result, metric: str, published: float) -> Iterator[str]:
-    """Why a known result stands beside another number than that of its setting."""
     same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if is_setting_of(p, result)]
     named = [p for p in same if p.metric == metric]
     split = [p for p in named if p.split == result.split]
+    # A known result may stand beside the number of another setting.
     if not same:
-        yield f"the paper has no number for: {describe_benchmark(result)}"
+        texts.append(f"the paper has no number for: {describe_benchmark(result)}")
     elif not named:
-        yield f"{name_of(metric)}, the published number is {name_of(same[0].metric)}"
+        texts.append(f"{name_of(metric)}, the published number is {name_of(same[0].metric)}")
     elif not split:
         mine, theirs = describe_split(result.split), describe_split(named[0].split)
-        yield f"of {mine}, the published number is of {theirs}"
+        texts.append(f"of {mine}, the published number is of {theirs}")
     elif published not in split[0].printed_values:
-        yield f"the paper's number for this setting is {split[0].value}, not {published}"
+        texts.append(f"the paper's number for this setting is {split[0].value}, not {published}")
+    return texts
 
 
 def render_sweep(table: SweepTable) -> str:
     """The table as markdown."""
+    cells = [cell for _, _, row in table.rows for cell in row.values()]
+    remarks = list(dict.fromkeys(text for cell in cells for text in cell.deviations))
     lines = [f"# {table.title}", ""]
     lines += [_line(["", *table.columns]), _line(["---"] + ["---:"] * len(table.columns))]
-    best = {name: _best(table, name) for name in table.columns}
-    for name, note, cells in table.rows:
-        texts = [_cell(cells[column], best[column]) for column in table.columns]
+    best = {}  # the highest mean as it is printed, so that equal numbers look equal
+    for name in table.columns:
+        means = [round(row[name].mean, 1) for _, _, row in table.rows if row[name].values]
+        best[name] = max(means, default=math.nan)
+    for name, note, row in table.rows:
+        texts = [_cell(row[column], best[column], remarks) for column in table.columns]
         lines.append(_line([f"{name} ({note})" if note else name, *texts]))
-    lines += ["", _legend(table), "", *(f"- {note}" for note in table.notes)]
-    if table.notes:
-        lines.append("")
-    if table.remarks:
+    source = f" ({table.source})" if table.source else ""
+    legend = (
+        (True, "Percent."),
+        (any(cell.spread is not None for cell in cells), "Mean and standard deviation over seeds."),
+        (any(cell.published is not None for cell in cells), f"Measured / published{source}."),
+        (any(cell.values for cell in cells), "Bold: the highest measured of a column."),
+        (bool(remarks), "[n]: remark below."),
+    )
+    lines += ["", " ".join(text for shown, text in legend if shown), ""]
+    lines += [*(f"- {note}" for note in table.notes), *([""] if table.notes else ())]
+    if remarks:
         lines += ["What differs from the paper's protocol:", ""]
-        lines += [*(f"{number}. {text}" for number, text in enumerate(table.remarks, 1)), ""]
-    failed = list(_failures(table))
-    if failed:
-        lines += ["Failed:", "", *failed]
+        lines += [*(f"{number}. {text}" for number, text in enumerate(remarks, 1)), ""]
+    failed = [
+        f"- {name}, {column}: {cell.state.removeprefix('failed: ')}"
+        for name, _, row in table.rows
+        for column, cell in row.items()
+        if cell.state.startswith("failed: ")
+    ]
+    lines += ["Failed:", "", *failed] if failed else []
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _legend(table: SweepTable) -> str:
-    """How to read the cells, in one line."""
-    cells = [cell for _, _, row in table.rows for cell in row.values()]
-    words = ["Percent."]
-    if any(cell.spread is not None for cell in cells):
-        words.append("Mean and standard deviation over seeds.")
-    if any(cell.published is not None for cell in cells):
-        source = f" ({table.source})" if table.source else ""
-        words.append(f"Measured / published{source}.")
-    if any(cell.values for cell in cells):
-        words.append("Bold: the highest measured of a column.")
-    if table.remarks:
-        words.append("[n]: remark below.")
-    return " ".join(words)
-
-
-def _failures(table: SweepTable) -> Iterator[str]:
-    for name, _, cells in table.rows:
-        for column, cell in cells.items():
-            if cell.state.startswith("failed: "):
-                yield f"- {name}, {column}: {cell.state.removeprefix('failed: ')}"
-
-
-def _best(table: SweepTable, column: str) -> float:
-    """The highest mean as it is printed, so that equal numbers look equal."""
-    means = [round(row[column].mean, 1) for _, _, row in table.rows if row[column].values]
-    return max(means, default=math.nan)
-
-
-def _cell(cell: Measured, best: float) -> str:
+def _cell(cell: Measured, best: float, remarks: Sequence[str]) -> str:
     state = cell.state.partition(":")[0]
     text = state or "-"
     if cell.values:
@@ -186,46 +172,14 @@ def _cell(cell: Measured, best: float) -> str:
             text += f" ({len(cell.values)} of {cell.seeds} seeds; {state})"
     if cell.published is not None:
         text += f" / {cell.published:.1f}"
-    if cell.marks:
-        text += f" [{', '.join(map(str, cell.marks))}]"
+    if cell.deviations:
+        numbers = sorted(remarks.index(text) + 1 for text in cell.deviations)
+        text += f" [{', '.join(map(str, numbers))}]"
     return text
 
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def collect_cells(
-    wanted: Mapping[tuple[str, str], Sequence[tuple[str, Any]]],
-    published: Mapping[tuple[str, str], float],
-    read: Callable[[Any], Result | str],
-) -> tuple[dict[tuple[str, str], Measured], tuple[str, ...]]:
-    """The numbers of a table's cells.
-
-    Args:
-        wanted: Metric and evaluation of every seed, by (point, column).
-        published: Numbers by (point, column).
-        read: The result of an evaluation, or why there is none.
-
-    Returns:
-        The cells, and the remarks that their marks number.
-    """
-    remarks = Remarks()
-    cells = {}
-    for place, evaluations in wanted.items():
-        values, states, found = [], [], []
-        for metric, step in evaluations:
-            result = read(step)
-            value = result.metric(metric) if isinstance(result, Result) else None
-            if isinstance(result, str) or value is None:
-                states.append(result if isinstance(result, str) else f"has no {metric}")
-                continue
-            values.append(percent(metric, value))
-            found += deviations_of(result, metric, published.get(place))
-        marks = remarks.numbers(list(dict.fromkeys(found)))
-        state = next((s for s in states if s.startswith("failed")), (states or [""])[0])
-        cells[place] = Measured(tuple(values), len(evaluations), published.get(place), state, marks)
-    return cells, tuple(remarks.texts)
 
 
 def as_data(table: SweepTable) -> dict[str, Any]:
@@ -243,16 +197,11 @@ def as_data(table: SweepTable) -> dict[str, Any]:
                     "values": list(cell.values),
                     "published": cell.published,
                     "state": cell.state,
-                    "deviations": [table.remarks[mark - 1] for mark in cell.marks],
+                    "deviations": list(cell.deviations),
                 }
 
-    return {
-        "kind": SWEEP,
-        "title": table.title,
-        "source": table.source,
-        "notes": list(table.notes),
-        "cells": list(rows()),
-    }
+    top = {"kind": SWEEP, "title": table.title, "source": table.source}
+    return {**top, "notes": list(table.notes), "cells": list(rows())}
 
 
 _MEASURED, _PUBLISHED = "#1f5f99", "#c2571a"
@@ -270,8 +219,9 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
     for axis, column in zip(axes, table.columns, strict=True):
         _draw_column(axis, table, column)
     axes[0].set_yticks(range(len(table.rows)), [name for name, _, _ in table.rows])
-    axes[0].invert_yaxis()
+    axes[0].invert_yaxis()  # the first point on top, as in the table
     figure.suptitle(table.title, fontsize=11)
+    # One legend for all columns, each kind of mark once.
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
@@ -286,25 +236,22 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
 def _draw_column(axis: Axes, table: SweepTable, column: str) -> None:
     cells = [(row, cells[column]) for row, (_, _, cells) in enumerate(table.rows)]
     seeds = [(value, row) for row, cell in cells for value in cell.values]
-    means = [(cell.mean, row) for row, cell in cells if cell.values and not cell.marks]
-    marked = [(cell.mean, row) for row, cell in cells if cell.values and cell.marks]
+    means = [(cell.mean, row) for row, cell in cells if cell.values and not cell.deviations]
+    marked = [(cell.mean, row) for row, cell in cells if cell.values and cell.deviations]
     published = [(cell.published, row) for row, cell in cells if cell.published is not None]
     several = len(seeds) > len(means) + len(marked)
-    if several:
-        x, y = zip(*seeds, strict=True)
-        axis.scatter(x, y, s=14, color=_MEASURED, alpha=0.45, linewidths=0, label="one seed")
-    if means:
-        x, y = zip(*means, strict=True)
-        label = "mean over seeds" if several else "measured"
-        axis.scatter(x, y, s=42, color=_MEASURED, zorder=3, label=label)
-    if marked:
-        x, y = zip(*marked, strict=True)
-        axis.scatter(
-            *(x, y, 42), facecolors="white", edgecolors=_MEASURED, zorder=3, label="other protocol"
-        )
-    if published:
-        x, y = zip(*published, strict=True)
-        axis.scatter(x, y, s=170, marker="|", color=_PUBLISHED, linewidths=2.2, label="published")
+    blue: dict[str, Any] = {"color": _MEASURED}
+    for points, style in (
+        (seeds if several else [], blue | dict(s=14, alpha=0.45, linewidths=0, label="one seed")),
+        (means, blue | dict(s=42, zorder=3, label="mean over seeds" if several else "measured")),
+        (
+            marked,
+            dict(s=42, facecolors="white", edgecolors=_MEASURED, zorder=3, label="other protocol"),
+        ),
+        (published, dict(s=170, marker="|", color=_PUBLISHED, linewidths=2.2, label="published")),
+    ):
+        if points:
+            axis.scatter(*zip(*points, strict=True), **style)
     axis.set_title(column, fontsize=9)
     axis.set_xlabel("percent", fontsize=8)
     axis.tick_params(labelsize=8)

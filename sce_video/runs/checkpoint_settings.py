@@ -2,8 +2,8 @@
 
 A training may change the width, the queue or the size of the views by ``--cfg-options``. What is
 made from its checkpoint (a resumed training, a test, a finetuning) needs the same settings, and the
-config text inside the checkpoint has them. That text may come from a stranger: it is parsed as
-data, only the settings named here are taken, each after a check of its value, and never a ``type``.
+config stored in the checkpoint has them. It may come from a stranger: only the settings named here
+are taken, each after a check of its value, and never a ``type``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,48 +29,35 @@ from sce_video.inference.model_settings import (
 )
 from sce_video.registry import MODELS
 
-#: Numbers that shape weights, and their largest values. Those of a backbone:
+#: Largest values of the numbers that shape the weights of a backbone.
 _BACKBONE = {
     "depth": 1000,
-    "base_channels": 1024,
-    "channels": 1024,
-    "in_channels": 2**14,
-    "embed_dims": 2**14,
+    **dict.fromkeys(("base_channels", "channels"), 1024),
+    **dict.fromkeys(("in_channels", "embed_dims"), 2**14),
     "num_heads": 256,
-    "patch_size": 32,
-    "tubelet_size": 32,
+    **dict.fromkeys(("patch_size", "tubelet_size"), 32),
     "grid_size": 64,
 }
 #: Those of a whole model.
 _NETWORK = {
     **_BACKBONE,
     "hidden_channels": 2**14,
-    "out_channels": 2**16,
+    **dict.fromkeys(("out_channels", "num_classes"), 2**16),
     "num_layers": 32,
-    "num_classes": 2**16,
     "queue_size": 2**20,
-    "last_stage_stride": 8,
-    "last_stage_dilation": 8,
+    **dict.fromkeys(("last_stage_stride", "last_stage_dilation"), 8),
 }
 #: Numbers that are no size of a weight; any other has to be one in the checkpoint.
-_NOT_WIDTHS = (
-    *("depth", "num_layers", "last_stage_stride", "last_stage_dilation"),
-    *("num_heads", "grid_size"),
-)
-#: Settings that name a variant of a network.
+_NOT_WIDTHS = ("depth", "num_layers", "last_stage_stride", "last_stage_dilation", "num_heads")
+#: Settings that name a variant of a network, and those that are true, false or None.
 _VARIANTS = ("stem", "position")
-_SWITCHES = (
-    *("norm_output", "norm_hidden", "affine_output", "bias", "bias_output"),
-    "gating",
-)
-_BACKBONE_NAMES = (*_BACKBONE, *_VARIANTS, "gating")
-_NETWORK_NAMES = (*_NETWORK, *_SWITCHES, *_VARIANTS)
+_SWITCHES = ("norm_output", "norm_hidden", "affine_output", "bias", "bias_output", "gating")
 _CLIP = {"num_frames": 4096, "frame_interval": 4096, "clip_duration": 86400}
-_VIEW = {**_CLIP, "size": 8192, "crop_size": 8192, "short_side": 8192}
+_VIEW = {**_CLIP, **dict.fromkeys(("size", "crop_size", "short_side"), 8192)}
 #: Settings that may be a sequence, and its largest length.
 _SEQUENCES = {**dict.fromkeys(_VIEW, 2), "grid_size": 3}
 _HEAD = ("model", "cls_head", "in_channels")
-#: Parts of a config with the pipelines that a training uses.
+#: Parts of a config with the pipelines that a training, or a test, uses.
 _OF_TRAINING = ("train_dataloader", "val_dataloader", "default_hooks")
 _OF_TEST = ("val_dataloader", "test_dataloader", "test_cfg")
 #: The setting has no value in the checkpoint's config: the class has its default.
@@ -104,9 +90,8 @@ def adopted_config(
     Args:
         path: The config file, or a config.
         options: ``KEY=VALUE`` each, or the values by key.
-        checkpoint: A local file.
+        checkpoint: A local file, with its ``content`` if that has been read already.
         use: What the checkpoint is for.
-        content: Content of the checkpoint, if it has been read already.
 
     Returns:
         The config. Its ``adopted`` has the ``checkpoint`` and the ``settings`` taken from it,
@@ -122,28 +107,20 @@ def adopted_config(
     with suppress(ValueError):  # converted, or not plain data
         stored = stored_config(content, checkpoint)
     found: dict[_Path, Any] = {}
-    if use != "finetune" and _same_method(cfg, stored):
-        found = dict(_differences(cfg.model, stored["model"], _NETWORK_NAMES, ("model",)))
-        if use == "test":
-            found |= _test_views(cfg, load_config(path), stored)
-        else:
-            for part in _OF_TRAINING:
-                found |= dict(_differences(cfg.get(part), stored.get(part), [*_VIEW], (part,)))
+    same_method = _kind(cfg.get("model")) == _kind(stored.get("model")) != ""
+    if use != "finetune" and same_method:
+        found = dict(_differences(cfg, stored, ("model",), (*_NETWORK, *_SWITCHES, *_VARIANTS)))
+        for part in _OF_TRAINING if use == "resume" else ():
+            found |= _differences(cfg, stored, (part,), _VIEW)
     elif use != "resume":
-        path_of = ("model", "backbone")
-        found = dict(
-            _differences(_at(cfg, path_of), _at(stored, path_of), _BACKBONE_NAMES, path_of)
-        )
-        if use == "finetune" and cfg.get("benchmark") is None:
-            loader = ("train_dataloader",)
-            found |= dict(_differences(_at(cfg, loader), _at(stored, loader), [*_VIEW], loader))
-            found |= _test_views(cfg, load_config(path), stored)
-    return _Adoption(path, options, cfg, checkpoint, _widths(content)).adopt(found)
-
-
-def _same_method(cfg: Config, stored: dict[str, Any]) -> bool:
-    own, other = cfg.get("model"), stored.get("model")
-    return isinstance(own, dict) and isinstance(other, dict) and _kind(own) == _kind(other) != ""
+        names = (*_BACKBONE, *_VARIANTS, "gating")
+        found = dict(_differences(cfg, stored, ("model", "backbone"), names))
+    own_data = use == "finetune" and cfg.get("benchmark") is None
+    if own_data:
+        found |= _differences(cfg, stored, ("train_dataloader",), _VIEW)
+    if own_data or (use == "test" and same_method):
+        found |= _test_views(cfg, load_config(path), stored)
+    return _with_settings(cfg, found, path, parse_options(options), checkpoint, content)
 
 
 def _at(root: Any, path: _Path) -> Any:
@@ -159,34 +136,43 @@ def _kind(node: Any) -> str:
 
 
 def _differences(
-    own: Any, other: Any, names: Sequence[str], path: _Path
+    own: Any, other: Any, below: _Path, names: Sequence[str] | Mapping[str, Any]
 ) -> Iterator[tuple[_Path, Any]]:
-    """Named settings that differ between two configs, with the other's values, where types agree.
+    """Named settings below a path that differ, with the other's values, where types agree.
 
     A dict is compared with one of the same ``type`` (or both have none), a list with one whose
     entries have the same types.
     """
-    if isinstance(own, dict) and isinstance(other, dict) and _kind(own) == _kind(other):
-        for key in dict.fromkeys((*own, *other)):
-            if key in names:
-                value = other.get(key, _ABSENT)
-                if _plain(own.get(key, _ABSENT)) != _plain(value):
-                    yield (*path, key), value
-            else:
-                yield from _differences(own.get(key), other.get(key), names, (*path, str(key)))
-    elif isinstance(own, list | tuple) and isinstance(other, list | tuple):
-        if list(map(_kind, own)) == list(map(_kind, other)):
-            for i, pair in enumerate(zip(own, other, strict=True)):
-                yield from _differences(*pair, names, (*path, str(i)))
 
+    def walk(own: Any, other: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+        pair = own, other
+        if all(isinstance(n, dict) for n in pair) and _kind(own) == _kind(other):
+            for key in dict.fromkeys((*own, *other)):
+                if key not in names:
+                    yield from walk(own.get(key), other.get(key), (*path, str(key)))
+                    continue
+                # A list of the JSON is the same as a tuple of the config.
+                mine, theirs = (
+                    tuple(v) if isinstance(v, list | tuple) else v
+                    for v in (n.get(key, _ABSENT) for n in pair)
+                )
+                if mine != theirs:
+                    yield (*path, key), other.get(key, _ABSENT)
+        elif all(isinstance(n, list | tuple) for n in pair):
+            if list(map(_kind, own)) == list(map(_kind, other)):
+                for i, entries in enumerate(zip(own, other, strict=True)):
+                    yield from walk(*entries, (*path, str(i)))
 
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value
+    yield from walk(_at(own, below), _at(other, below), below)
 
 
 def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path, Any]:
     """Clip and crop of all test pipelines, where those of the file do not suit the training."""
-    clips = [_clip_settings(c.get("train_dataloader")) for c in (file, stored)]
+    clips = []
+    for config in (file, stored):  # frames and duration of the first clip that is sampled
+        steps = (step for _, step in _steps(config.get("train_dataloader"), ()))
+        clip = next((step for step in steps if "num_frames" in step), {})
+        clips.append({key: clip[key] for key in _CLIP if key in clip})
     wanted = {key: value for key, value in clips[1].items() if value != clips[0].get(key, value)}
     sizes = _test_sizes(file, stored)
     found: dict[_Path, Any] = {}
@@ -214,14 +200,6 @@ def _test_sizes(file: Config, stored: dict[str, Any]) -> dict[str, tuple[str, in
     return {**sizes, "ResizeShortSide": ("size", settings.short_side)}
 
 
-def _clip_settings(part: Any) -> dict[str, Any]:
-    """Frames and duration of the first sampled clip of a part's pipelines."""
-    for _, step in _steps(part, ()):
-        if "num_frames" in step:
-            return {key: step[key] for key in _CLIP if key in step}
-    return {}
-
-
 def _steps(node: Any, path: _Path) -> Iterator[tuple[_Path, dict]]:
     """The entries of all pipelines below a node."""
     for key, value in node.items() if isinstance(node, dict) else ():
@@ -231,57 +209,52 @@ def _steps(node: Any, path: _Path) -> Iterator[tuple[_Path, dict]]:
             yield from _steps(value, (*path, str(key)))
 
 
-@dataclass
-class _Adoption:
-    """A config file, the options that change it, and the checkpoint that settings come from."""
+def _with_settings(
+    cfg: Config,
+    found: Mapping[_Path, Any],
+    file: str | Path | Config,
+    given: dict[str, Any],
+    checkpoint: str | Path,
+    content: dict[str, Any],
+) -> Config:
+    """``cfg``, a file with given options, with what was found in a checkpoint; the options win.
 
-    file: str | Path | Config
-    options: Sequence[str] | Mapping[str, Any]
-    cfg: Config
-    """The file with the options."""
-    source: str | Path
-    widths: set[int]
+    A classifier takes the channels that its backbone then has.
+    """
+    fixed = {numbered_path(cfg, key.split(".")) for key in given}
+    weights = content.get("state_dict", content)
+    tensors = weights.values() if isinstance(weights, dict) else ()
+    # A file cannot ask for layers that it lacks.
+    widths = {size for tensor in tensors if torch.is_tensor(tensor) for size in tensor.shape}
+    settings: dict[_Path, Any] = {}
 
-    def __post_init__(self) -> None:
-        self.given = {numbered_path(self.cfg, k.split(".")) for k in parse_options(self.options)}
+    def is_set(path: _Path, by: set[_Path]) -> bool:
+        """Whether the path, a part of it or a dict around it is among others."""
+        return any(path[: len(other)] == other[: len(path)] for other in by)
 
-    def adopt(self, found: dict[_Path, Any]) -> Config:
-        """The config with the found settings; the options win."""
-        settings = {}
-        for path, value in found.items():
-            if value is _ABSENT:
-                value = _default(_at(self.cfg, path[:-1]), path[-1])
-            if not _covered(path, self.given) and _is_sound(path[-1], value, self.widths):
-                settings[path] = value
-        cfg = self._with(settings) if settings else self.cfg
-        channels = self._head_channels(cfg, {*settings, *self.given})
-        if channels is not None:
-            settings[_HEAD] = channels
-            cfg = self._with(settings)
-        if settings:
-            shown = [f"{named_path(cfg, path)}={value}" for path, value in settings.items()]
-            cfg.adopted = {"checkpoint": str(self.source), "settings": shown}
-        return cfg
-
-    def _with(self, settings: dict[_Path, Any]) -> Config:
+    def changed() -> Config:
         adopted = {".".join(path): value for path, value in settings.items()}
-        return load_config(self.file, {**adopted, **parse_options(self.options)})
+        return load_config(file, {**adopted, **given})
 
-    def _head_channels(self, cfg: Config, changed: set[_Path]) -> int | None:
-        """Channels that the classifier must take, if the backbone was changed and they were not."""
-        own = _at(cfg, _HEAD)
-        if type(own) is not int or _covered(_HEAD, changed):
-            return None
-        if not any(path[:2] == ("model", "backbone") for path in changed):
-            return None
+    for path, value in found.items():
+        if value is _ABSENT:
+            value = _default(_at(cfg, path[:-1]), path[-1])
+        if not is_set(path, fixed) and _is_sound(path[-1], value, widths):
+            settings[path] = value
+    cfg = changed() if settings else cfg
+    touched = {*settings, *fixed}
+    new_backbone = any(path[:2] == ("model", "backbone") for path in touched)
+    own = _at(cfg, _HEAD)
+    if new_backbone and type(own) is int and not is_set(_HEAD, touched):
         with torch.device("meta"):  # no memory for weights
             channels = getattr(MODELS.build(cfg.model.backbone), "out_channels", None)
-        return channels if isinstance(channels, int) and channels != own else None
-
-
-def _covered(path: _Path, given: set[_Path]) -> bool:
-    """Whether an option sets the path, a part of it or a dict around it."""
-    return any(path[: len(other)] == other[: len(path)] for other in given)
+        if isinstance(channels, int) and channels != own:
+            settings[_HEAD] = channels
+            cfg = changed()
+    if settings:
+        shown = [f"{named_path(cfg, path)}={value}" for path, value in settings.items()]
+        cfg.adopted = {"checkpoint": str(checkpoint), "settings": shown}
+    return cfg
 
 
 def _default(node: dict, name: str) -> Any:
@@ -292,12 +265,9 @@ def _default(node: dict, name: str) -> Any:
 
 
 def _is_sound(name: str, value: Any, widths: set[int]) -> bool:
-    """Whether a value of a stranger's config may be taken for a setting of this name.
+    """Whether a value of a stranger's config may be taken for a setting of one of the names above.
 
-    Args:
-        name: One of the names above.
-        value: Plain data.
-        widths: Sizes of the checkpoint's weights: a file cannot ask for layers that it lacks.
+    ``widths`` are the sizes of the checkpoint's weights.
     """
     if name in _VARIANTS:
         return isinstance(value, str) and value.isidentifier() and len(value) <= 32
@@ -311,11 +281,4 @@ def _is_sound(name: str, value: Any, widths: set[int]) -> bool:
         return False
     if not all(type(n) is int and 1 <= n <= largest for n in numbers):
         return False
-    return name in _VIEW or name in _NOT_WIDTHS or value in widths
-
-
-def _widths(checkpoint: dict[str, Any]) -> set[int]:
-    """All sizes of all dimensions of the weights."""
-    weights = checkpoint.get("state_dict", checkpoint)
-    tensors = weights.values() if isinstance(weights, dict) else ()
-    return {size for tensor in tensors if torch.is_tensor(tensor) for size in tensor.shape}
+    return name in {*_VIEW, *_NOT_WIDTHS, "grid_size"} or value in widths

@@ -22,14 +22,7 @@ from sce_video.runs.folder_facts import FolderFacts
 
 @dataclass(frozen=True)
 class Machine:
-    """Cores and GPU of one process.
-
-    Attributes:
-        cores: CPU cores that this process may use.
-        gpu: Name of the GPU; None if there is none.
-        gpu_memory: Its memory, GiB; 0 without a GPU.
-        bfloat16: Whether the GPU computes in bfloat16.
-    """
+    """CPU cores that this process may use, and its GPU, if there is one, with memory in GiB."""
 
     cores: int
     gpu: str | None = None
@@ -58,20 +51,14 @@ def this_machine() -> Machine:
     cores = len(os.sched_getaffinity(0))
     if not torch.cuda.is_available():
         return Machine(cores)
-    properties = torch.cuda.get_device_properties(0)
-    return Machine(
-        cores,
-        properties.name,
-        properties.total_memory / 2**30,
-        torch.cuda.is_bf16_supported(),
-    )
+    gpu = torch.cuda.get_device_properties(0)
+    return Machine(cores, gpu.name, gpu.total_memory / 2**30, torch.cuda.is_bf16_supported())
 
 
 #: Optimiser steps below which a small network has learnt little (docs/results.md).
 _STEPS = 2000
 #: Videos from which a CPU trains a network twice as wide, in as much time (docs/results.md).
 _WIDE_VIDEOS, _WIDE_STEPS = 100, 1540
-_MAX_QUEUE = {"cpu": 256, "gpu": 4096}
 _MAX_WORKERS = 16
 #: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
 _MANY_STEPS = 20_000
@@ -96,30 +83,21 @@ class Choice:
     reason: str
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Network and clip that a device trains in hours."""
+def _scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:
+    """Network and clip that train in hours, and the reason.
 
-    width: int
-    hidden: int
-    embedding: int
-    frames: int
-    size: int
-    batch: int
-    reason: str
-
-
-def _scale(machine: Machine, num_videos: int) -> _Scale:
-    """Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers."""
+    Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers.
+    """
     if machine.gpu is None:
         width = 16 if num_videos >= _WIDE_VIDEOS else 8
-        return _Scale(width, 256, 64, 4, 64, 16, "no GPU: minutes on a few cores")
-    memory = f"{machine.gpu_memory:.0f} GiB of GPU memory"
-    if machine.gpu_memory >= 20:
-        return _Scale(64, 1024, 256, 8, 224, 32, memory)
+        scale = dict(width=width, hidden=256, embedding=64, frames=4, size=64, batch=16)
+        return scale, "no GPU: minutes on a few cores"
     if machine.gpu_memory >= 10:
-        return _Scale(64, 1024, 256, 8, 112, 32, memory)
-    return _Scale(32, 512, 128, 8, 112, 16, memory)
+        size = 224 if machine.gpu_memory >= 20 else 112
+        scale = dict(width=64, hidden=1024, embedding=256, frames=8, size=size, batch=32)
+    else:
+        scale = dict(width=32, hidden=512, embedding=128, frames=8, size=112, batch=16)
+    return scale, f"{machine.gpu_memory:.0f} GiB of GPU memory"
 
 
 def choose(
@@ -133,9 +111,10 @@ def choose(
         given: Settings that the user chose, by name; the others are chosen to suit them.
 
     Raises:
-        ValueError: there is one video only.
+        ValueError: there is one video only, or a given number is not positive or too large.
     """
-    if facts.num_videos < 2:
+    count = facts.num_videos
+    if count < 2:
         raise ValueError(
             f"there is one video only in {facts.folder}: a network learns from the differences "
             f"between videos. {_CUT}"
@@ -144,116 +123,86 @@ def choose(
     for name in _NUMBERS & values.keys():
         if isinstance(values[name], str | bool) or not values[name] > 0:
             raise ValueError(f"{name} must be a positive number, got {values[name]!r}")
-    choices: dict[str, Choice] = {}
-    # In order: later choices follow the values of earlier ones.
-    for choice in _choices(facts, machine, values):
-        choices[choice.name] = choice
-    extra = {name: Choice(name, values[name], "given") for name in values if name not in choices}
-    return {**choices, **extra}
+    chosen: dict[str, Choice] = {}
 
+    def add(name: str, value: Any, reason: str) -> Any:
+        """What is given wins; later choices follow the value."""
+        own = name in values
+        chosen[name] = Choice(name, values[name], "given") if own else Choice(name, value, reason)
+        return chosen[name].value
 
-def _choices(facts: FolderFacts, machine: Machine, given: Mapping[str, Any]) -> Iterator[Choice]:
-    def known(choice: Choice) -> Choice:
-        if choice.name in given:
-            return Choice(choice.name, given[choice.name], "given")
-        return choice
-
-    scale = _scale(machine, facts.num_videos)
-    yield known(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
-    hidden = "of projector and predictor, as wide as the network asks"
-    yield known(Choice("hidden", scale.hidden, hidden))
-    yield known(Choice("embedding", scale.embedding, "size of an embedding, likewise"))
-    duration = known(_clip_duration(facts, scale, given.get("frames", scale.frames)))
-    yield duration
-    yield known(_frames(facts, duration.value, scale))
-    yield known(_size(facts, scale))
-    batch = known(_batch(facts, scale))
-    if batch.value > facts.num_videos:
+    scale, reason = _scale(machine, count)
+    frames, size, batch = scale["frames"], scale["size"], scale["batch"]
+    add("width", scale["width"], f"channels of the stem; {reason}")
+    add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
+    add("embedding", scale["embedding"], "size of an embedding, likewise")
+    duration = add("clip_duration", *_clip_duration(facts, frames, values.get("frames", frames)))
+    # No frame twice in a clip.
+    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))
+    if available < frames:
+        add("frames", available, f"a clip of {duration:g} s has no more")
+    else:
+        add("frames", frames, reason)
+    if facts.short_side >= size:
+        add("size", size, f"short side {facts.short_side}; {reason}")
+    else:  # a multiple of 32, the stride of the network
+        side = max(32, facts.short_side // 32 * 32)
+        add("size", side, f"the short side of the videos is {facts.short_side} pixels")
+    if count >= 2 * batch:
+        batch = add("batch", batch, reason)
+    else:
+        batch = 2 ** int(math.log2(max(2, count // 2)))
+        batch = add("batch", batch, f"there are {count} videos only")
+    if batch > count:
         raise ValueError(
-            f"batch must be at most the {facts.num_videos} videos, got {batch.value}: clips of one "
-            "video in a batch are taken for different videos"
+            f"batch must be at most the {count} videos, got {batch}: clips of one video in a batch "
+            "are taken for different videos"
         )
-    yield batch
-    yield known(_queue(facts, machine, batch.value))
-    yield known(_samples(facts, batch.value))
-    yield known(_workers(machine))
-    yield known(_precision(machine))
+    most, fitting = 256 if machine.gpu is None else 4096, max((count - 1) // batch * batch, batch)
+    if fitting <= most:
+        reason = f"fewer keys than the {count} videos: no video is its own negative"
+        add("queue", fitting, reason)
+    else:
+        add("queue", max(1, most // batch) * batch, "fewer keys than videos")
+    passes = math.ceil(20 * batch / count)
+    clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
+    add("epoch_samples", passes * count, clips if passes > 1 else "every video once")
+    for row in _workers_and_precision(machine):
+        add(*row)
+    extra = {name: Choice(name, values[name], "given") for name in values if name not in chosen}
+    return {**chosen, **extra}
 
 
-def _clip_duration(facts: FolderFacts, scale: _Scale, frames: int) -> Choice:
+def _workers_and_precision(machine: Machine) -> Iterator[tuple[str, Any, str]]:
+    cores = machine.cores
+    if machine.gpu is None:
+        yield "workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes"
+        yield "precision", "float32", "mixed precision is slower on a CPU"
+        return
+    workers = min(_MAX_WORKERS, max(1, cores - 1))
+    yield "workers", workers, f"{cores} cores, one for the training process"
+    if machine.bfloat16:
+        yield "precision", "bfloat16", "the GPU has it, and it needs no loss scaling"
+    else:
+        yield "precision", "float16", "the GPU has no bfloat16"
+
+
+def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> tuple[float, str]:
     """The paper's 8 frames span 2.56 s; more frames of a clip do not lengthen it there."""
-    wanted = 0.32 * scale.frames
-    reason = "frames 0.32 s apart, as in the paper" if frames == scale.frames else "as in the paper"
+    wanted = 0.32 * usual
+    reason = "frames 0.32 s apart, as in the paper" if frames == usual else "as in the paper"
     if frames > wanted * facts.fps:
         wanted = frames / facts.fps
         reason = f"{frames} different frames at {facts.fps:.2g} frames/s"
     if facts.duration < wanted:
         wanted = max(0.8 * facts.duration, 0.1)
         reason = f"four fifths of a video of {facts.duration:.1f} s"
-    return Choice("clip_duration", round(wanted, 2), reason)
-
-
-def _frames(facts: FolderFacts, clip_duration: float, scale: _Scale) -> Choice:
-    """No frame twice in a clip."""
-    available = max(1, int(min(clip_duration, facts.duration) * facts.fps + 0.01))
-    if available < scale.frames:
-        return Choice("frames", available, f"a clip of {clip_duration:g} s has no more")
-    return Choice("frames", scale.frames, scale.reason)
-
-
-def _size(facts: FolderFacts, scale: _Scale) -> Choice:
-    """A multiple of 32, the stride of the network."""
-    if facts.short_side >= scale.size:
-        return Choice("size", scale.size, f"short side {facts.short_side}; {scale.reason}")
-    value = max(32, facts.short_side // 32 * 32)
-    return Choice("size", value, f"the short side of the videos is {facts.short_side} pixels")
-
-
-def _batch(facts: FolderFacts, scale: _Scale) -> Choice:
-    if facts.num_videos >= 2 * scale.batch:
-        return Choice("batch", scale.batch, scale.reason)
-    value = max(2, 2 ** int(math.log2(max(2, facts.num_videos // 2))))
-    return Choice("batch", value, f"there are {facts.num_videos} videos only")
-
-
-def _queue(facts: FolderFacts, machine: Machine, batch: int) -> Choice:
-    most = _MAX_QUEUE["cpu" if machine.gpu is None else "gpu"]
-    fitting = max((facts.num_videos - 1) // batch * batch, batch)
-    if fitting <= most:
-        reason = f"fewer keys than the {facts.num_videos} videos: no video is its own negative"
-        return Choice("queue", fitting, reason)
-    return Choice("queue", max(1, most // batch) * batch, "fewer keys than videos")
-
-
-def _samples(facts: FolderFacts, batch: int) -> Choice:
-    """Least samples of an epoch: 20 steps, so that few videos are passed over several times."""
-    least = 20 * batch
-    if facts.num_videos >= least:
-        return Choice("epoch_samples", facts.num_videos, "every video once")
-    passes = math.ceil(least / facts.num_videos)
-    reason = f"{passes} clips of every video, so that an epoch has 20 steps or more"
-    return Choice("epoch_samples", passes * facts.num_videos, reason)
+    return round(wanted, 2), reason
 
 
 def samples_of_epoch(num_videos: int, least: int) -> int:
     """Samples of an epoch of ``least`` or more: whole passes, as ``ResumableSampler`` makes."""
     return num_videos * max(1, math.ceil(least / num_videos))
-
-
-def _workers(machine: Machine) -> Choice:
-    if machine.gpu is None:
-        value = max(1, machine.cores // 4)
-        return Choice("workers", value, f"a quarter of {machine.cores} cores, the rest computes")
-    value = min(_MAX_WORKERS, max(1, machine.cores - 1))
-    return Choice("workers", value, f"{machine.cores} cores, one for the training process")
-
-
-def _precision(machine: Machine) -> Choice:
-    if machine.gpu is None:
-        return Choice("precision", "float32", "mixed precision is slower on a CPU")
-    if machine.bfloat16:
-        return Choice("precision", "bfloat16", "the GPU has it, and it needs no loss scaling")
-    return Choice("precision", "float16", "the GPU has no bfloat16")
 
 
 def least_steps(machine: Machine, width: int) -> int:
@@ -314,20 +263,16 @@ def choose_momentum(steps: int) -> Choice:
     At 2000 steps 0.9 and 0.97 were compared on three kinds of videos (docs/results.md); the other
     limits are not measured.
     """
-    for most, value in ((5000, 0.9), (20_000, 0.97), (math.inf, 0.99)):
-        if steps <= most:
-            return Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
-    raise AssertionError("the last limit is infinite")
+    value = 0.9 if steps <= 5000 else 0.97 if steps <= 20_000 else 0.99
+    return Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
     """Sentences about what is unusual and what to do.
 
-    Args:
-        facts: Of the videos.
-        size: Pixels that a frame is reduced to.
-        loading: Time of making a batch of views, in that of the network's step.
-        differences: Probability that a clip shows RGB differences.
+    ``size`` is that of a frame of a view, pixels; ``loading`` the time of making a batch of views
+    in that of the network's step; ``differences`` the probability that a clip shows RGB
+    differences.
     """
     if facts.num_videos < _FEW_VIDEOS:
         yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import isfinite
 from pathlib import Path
@@ -20,7 +20,7 @@ from sce_video.evaluation.functional.statistics import (
     paired_p_value,
     seeds_test,
 )
-from sce_video.evaluation.scores import Outcomes, load_outcomes, outcomes_path
+from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, outcomes_path
 from sce_video.pages.compare import Chance, Difference, SeedMean, render_comparison
 from sce_video.pages.run_record import RunRecord
 from sce_video.runs.folder import different_settings, flattened, read_run
@@ -33,45 +33,43 @@ _LOGGED = ("loss", "h_rank", "h_std")
 _NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "error"})
 
 
-@dataclass(frozen=True)
-class SeedGroup:
-    """Runs of the same settings and different seeds, or a single run."""
-
-    name: str
-    records: tuple[RunRecord, ...]
-
-
 def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
     """Means over seeds, and a test of each two groups for each metric of each file.
 
     Means are those of the files with results, the last online evaluation and the last logged step.
-
     Of groups of seeds the test is about other seeds and other videos, of single runs about other
-    videos alone. What is missing or does not match is a note.
-
-    Args:
-        records: With different names.
+    videos alone. What is missing or does not match is a note. The records have different names.
     """
     groups = seed_groups(records)
     files = sorted({file for record in records for file in record.results})
     notes: list[str] = []
     differences: list[Difference] = []
     for file in files:
-        known = [group for group in groups if all(file in r.results for r in group.records)]
-        outcomes = {group.name: _outcomes(group, file, notes) for group in known}
-        for first, second in combinations(known, 2):
-            pair = outcomes[first.name], outcomes[second.name]
-            if pair[0] is None or pair[1] is None:
+        outcomes = {
+            name: _outcomes(name, members, file, notes)
+            for name, members in groups.items()
+            if all(file in record.results for record in members)
+        }
+        families: dict[str, list[Difference]] = {}
+        for pair in combinations(outcomes.items(), 2):
+            (first, left), (second, right) = pair
+            if left is None or right is None:
                 continue
             try:
-                differences += _tests(file, (first.name, second.name), (pair[0], pair[1]))
+                for one in _tests(file, (first, second), (left, right)):
+                    families.setdefault(one.metric, []).append(one)
             except ValueError as error:
-                notes.append(f"{first.name} and {second.name} are not compared: {error}.")
-    return Chance(_seed_means(groups, files), _corrected(differences), notes)
+                notes.append(f"{first} and {second} are not compared: {error}.")
+        for family in families.values():  # all pairs of one metric of one file
+            adjusted = holm([one.p_value for one in family])
+            differences += [
+                replace(one, adjusted=p) for one, p in zip(family, adjusted, strict=True)
+            ]
+    return Chance(_seed_means(groups, files), differences, notes)
 
 
-def seed_groups(records: Sequence[RunRecord]) -> list[SeedGroup]:
-    """The runs by their settings but the seed; runs of one seed are not put together."""
+def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """The runs by their settings but the seed, by name; runs of one seed are not put together."""
     found: dict[tuple, list[RunRecord]] = {}
     for record in records:
         settings = flattened(record.config)
@@ -79,58 +77,55 @@ def seed_groups(records: Sequence[RunRecord]) -> list[SeedGroup]:
         settings.pop(_SEED, None)
         key = tuple(sorted(settings.items())) if settings else (record.name,)
         found.setdefault(key, []).append(record)
-    groups = []
+    groups = {}
     for members in found.values():
         seeds = {flattened(record.config).get(_SEED, "") for record in members}
         if len(members) > 1 and len(seeds) == len(members) and "" not in seeds:
-            name = " + ".join(record.name for record in members)
-            groups.append(SeedGroup(name, tuple(members)))
+            groups[" + ".join(record.name for record in members)] = members
         else:
-            groups += [SeedGroup(record.name, (record,)) for record in members]
+            groups |= {record.name: [record] for record in members}
     return groups
 
 
-def _seed_means(groups: Sequence[SeedGroup], files: Sequence[str]) -> list[SeedMean]:
+def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> list[SeedMean]:
+    """Of all files with results, then of what all runs of a group have logged at one iteration."""
     means = []
-    for group in (group for group in groups if len(group.records) > 1):
-        for file in files:
-            found = [record.results.get(file, {}) for record in group.records]
-            for name in found[0]:
-                if all(name in metrics for metrics in found):
-                    values = [metrics[name] for metrics in found]
-                    means.append(_seed_mean(group, file, name, values))
-        means += _logged_means(group)
-    return means
-
-
-def _seed_mean(group: SeedGroup, file: str, name: str, values: Sequence[float]) -> SeedMean:
-    return SeedMean(group.name, file, name, fmean(values), stdev(values), len(values))
-
-
-def _logged_means(group: SeedGroup) -> list[SeedMean]:
-    """Of the last online evaluation and the last logged step, where all are of one iteration."""
-    evaluations = [(record.evaluations or [{}])[-1] for record in group.records]
-    steps = [record.last for record in group.records]
-    names = [name for name in evaluations[0] if name not in _NOT_METRICS]
-    means = []
-    for file, rows, wanted in ((EVALUATIONS, evaluations, names), (METRICS, steps, _LOGGED)):
-        if len({row.get("iter") for row in rows}) > 1:
+    for group, records in groups.items():
+        if len(records) == 1:
             continue
-        for name in wanted:
-            values = [row.get(name) for row in rows]
-            numbers = [float(v) for v in values if isinstance(v, int | float) and isfinite(v)]
-            if len(numbers) == len(rows):
-                means.append(_seed_mean(group, file, name, numbers))
+        tables = [(file, [r.results.get(file, {}) for r in records]) for file in files]
+        wanted = {file: list(rows[0]) for file, rows in tables}
+        for file, rows in (
+            (EVALUATIONS, [(record.evaluations or [{}])[-1] for record in records]),
+            (METRICS, [record.last for record in records]),
+        ):
+            if len({row.get("iter") for row in rows}) == 1:
+                tables.append((file, rows))
+                names = [name for name in rows[0] if name not in _NOT_METRICS]
+                wanted[file] = names if file == EVALUATIONS else list(_LOGGED)
+        for file, rows in tables:
+            for name in wanted[file]:
+                values = [row.get(name) for row in rows]
+                numbers = [float(v) for v in values if isinstance(v, int | float) and isfinite(v)]
+                if len(numbers) == len(rows):
+                    average, spread = fmean(numbers), stdev(numbers)
+                    means.append(SeedMean(group, file, name, average, spread, len(numbers)))
     return means
 
 
-def _outcomes(group: SeedGroup, file: str, notes: list[str]) -> list[Outcomes] | None:
+def _outcomes(
+    group: str, records: Sequence[RunRecord], file: str, notes: list[str]
+) -> list[Outcomes] | None:
     """The outcomes of each run of a group, sorted; None with a note if they cannot be had."""
     parts = []
-    for record in group.records:
+    for record in records:
         path = outcomes_path(Path(record.folder, file))
         try:
-            parts.append(_sorted(load_outcomes(path)))
+            found = load_outcomes(path)
+            order = np.lexsort((found.labels, np.array(found.paths)))
+            paths = [found.paths[i] for i in order]
+            labels, values = found.labels[order], found.values[order]
+            parts.append(replace(found, paths=paths, labels=labels, values=values))
         except FileNotFoundError:
             notes.append(
                 f"{record.name} has no outcomes of single videos beside {file} ({Path(path).name}),"
@@ -144,28 +139,14 @@ def _outcomes(group: SeedGroup, file: str, notes: list[str]) -> list[Outcomes] |
         for part in parts[1:]:
             check_same_videos(parts[0], part)
     except ValueError as error:
-        notes.append(f"The seeds {group.name} are not compared as one: {error}.")
+        notes.append(f"The seeds {group} are not compared as one: {error}.")
         return None
     return parts
 
 
-def _sorted(outcomes: Outcomes) -> Outcomes:
-    """The samples in the order of their paths and labels."""
-    order = np.lexsort((outcomes.labels, np.array(outcomes.paths)))
-    return replace(
-        outcomes,
-        paths=[outcomes.paths[i] for i in order],
-        labels=outcomes.labels[order],
-        values=outcomes.values[order],
-    )
-
-
 def check_same_videos(first: Outcomes, second: Outcomes) -> None:
-    """Raise ValueError saying how many samples differ unless both have the same, equally labelled.
-
-    Args:
-        first: Sorted outcomes.
-        second: Sorted outcomes.
+    """Raise ValueError saying how many samples differ unless both (sorted) have the same, equally
+    labelled.
     """
     if first.paths == second.paths and np.array_equal(first.labels, second.labels):
         return
@@ -214,18 +195,6 @@ def _tests(
     return found
 
 
-def _corrected(differences: Sequence[Difference]) -> list[Difference]:
-    """The tests with Holm's correction over the pairs of each metric of each file."""
-    families: dict[tuple[str, str], list[Difference]] = {}
-    for one in differences:
-        families.setdefault((one.file, one.metric), []).append(one)
-    return [
-        replace(one, adjusted=adjusted)
-        for family in families.values()
-        for one, adjusted in zip(family, holm([d.p_value for d in family]), strict=True)
-    ]
-
-
 def write_comparison(runs: Sequence[str | Path], out: str | Path) -> Chance:
     """Write the page of two or more runs.
 
@@ -243,25 +212,17 @@ def write_comparison(runs: Sequence[str | Path], out: str | Path) -> Chance:
     folders = [Path(run).resolve() for run in runs]
     if len(folders) < 2:
         raise ValueError("give two runs or more; sce-video report RUN shows a single one")
-    double = next(
-        (run for run, path in zip(runs, folders, strict=True) if folders.count(path) > 1), 0
-    )
-    if double:
-        raise ValueError(f"{double} is given twice")
+    for run, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise ValueError(f"{run} is given twice")
+    names = [folder.name for folder in folders]
+    if len(set(names)) < len(names):  # the path below the folder that they share
+        shared = os.path.commonpath(folders)
+        names = [str(folder.relative_to(shared)) for folder in folders]
     records = [
-        replace(read_run(folder), name=name)
-        for folder, name in zip(folders, distinct_names(folders), strict=True)
+        replace(read_run(folder), name=name) for folder, name in zip(folders, names, strict=True)
     ]
     settings = different_settings([record.config for record in records])
     chance = chance_of_differences(records)
     write_text(out, render_comparison(records, settings, chance))
     return chance
-
-
-def distinct_names(folders: Sequence[Path]) -> list[str]:
-    """The name of each folder, or the path below the folder they share where names repeat."""
-    names = [folder.name for folder in folders]
-    if len(set(names)) == len(names):
-        return names
-    shared = os.path.commonpath(folders)
-    return [str(folder.relative_to(shared)) for folder in folders]

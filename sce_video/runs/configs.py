@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,23 +15,17 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from sce_video.datasets import dataset_settings
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
 from sce_video.engine.hooks.checkpoint import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
-from sce_video.engine.training_record import BEST
-from sce_video.engine.work_dir import folder_of_run
-from sce_video.evaluation import PROTOCOLS
-from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.model import checkpoint_of
-from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
-from sce_video.utils.run_files import is_model, newest_checkpoint
-from sce_video.utils.storage import absolute, exists, is_url, join, list_files, split
+from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
 #: The weights of a classifier, of the first one of a grid.
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
@@ -42,11 +35,7 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
     """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` where they are None.
 
     ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the checkpoint's
-    classifier, or, without a checkpoint, that of the training data.
-
-    Args:
-        cfg: The config; other models than classifiers are left as they are.
-        checkpoint: A file whose classifier will be loaded.
+    classifier, or, without a checkpoint, that of the training data. Other models stay as they are.
 
     Raises:
         ValueError: the training data has no labels, one class only or more classes than videos, or
@@ -58,15 +47,12 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
     if head.get("in_channels", 0) is None:
         with torch.device("meta"):  # no memory for weights
             head.in_channels = MODELS.build(cfg.model.backbone).out_channels
-    if head.get("num_classes", 0) is None:
-        if checkpoint is not None:
-            # The stored classifier decides, not the data: a test set may lack classes.
-            head.num_classes = _outputs(checkpoint)
-        else:
-            head.num_classes = _count_classes(cfg.train_dataloader.dataset)
-
-
-def _outputs(checkpoint: str) -> int:
+    if head.get("num_classes", 0) is not None:
+        return
+    if checkpoint is None:
+        head.num_classes = _count_classes(cfg.train_dataloader.dataset)
+        return
+    # The stored classifier decides, not the data: a test set may lack classes.
     content = load_checkpoint_file(checkpoint)
     weights = content.get("state_dict", content)
     weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
@@ -75,7 +61,7 @@ def _outputs(checkpoint: str) -> int:
             f"{checkpoint} has no classifier (no {_WEIGHTS[0]}): train one from it first, python "
             f"tools/train.py CONFIG --pretrained {checkpoint}"
         )
-    return len(weight)
+    head.num_classes = len(weight)
 
 
 def _count_classes(settings: dict[str, Any]) -> int:
@@ -138,14 +124,8 @@ def checkpoints_to_test(path: str) -> list[str]:
 _TRAINING_HOOKS = {"alarms", "bad_files", "chance_level", "log_reduction", "progress"}
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
-    "train_dataloader",
-    "train_cfg",
-    "optim_wrapper",
-    "param_scheduler",
-    "custom_hooks",
-    "val_dataloader",
-    "val_cfg",
-    "val_evaluator",
+    *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
+    *("val_dataloader", "val_cfg", "val_evaluator"),
 )
 #: Data set of a table, and its settings beside the data.
 _TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
@@ -197,12 +177,10 @@ def training_config(
     cfg = load_config(config, cfg_options)
     source = config.filename if isinstance(config, Config) else config
     work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that
-    # was named.
-    resume = _checkpoint_or("auto", _after_restart(resume, work_dir))
-    resumed, content = _resumed_checkpoint(resume, work_dir, mirror or mirror_of(cfg))
+    resume, resumed, content = _resumed(resume, work_dir, mirror or mirror_of(cfg))
     pretrained = pretrained or cfg.get("pretrained")
-    pretrained = _checkpoint_or(RANDOM, pretrained)
+    if pretrained not in (None, RANDOM):
+        pretrained = checkpoint_of(pretrained)
     if resumed is not None:
         cfg = adopted_config(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
@@ -214,20 +192,7 @@ def training_config(
     cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
-    wrapper = cfg.get("optim_wrapper") or {}
-    half = wrapper.get("dtype") != "float32"
-    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and half
-    if amp is None and mixed and not torch.cuda.is_available():
-        amp = "float32"
-        print_log(
-            f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
-            "(--amp float16 or bfloat16 enforces it)",
-            logger="current",
-            level=logging.WARNING,
-        )
-    if amp:
-        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
-        cfg.optim_wrapper.dtype = amp
+    _set_precision(cfg, amp)
     if seed is not None:
         cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
     if pretrained is not None:
@@ -251,36 +216,43 @@ def training_config(
     return cfg
 
 
-def _checkpoint_or(word: str, given: str | None) -> str | None:
-    """None and the word are themselves, anything else is a run or a checkpoint."""
-    return given if given in (None, word) else checkpoint_of(given)
+def _set_precision(cfg: Config, amp: str | None) -> None:
+    """Mixed precision if it is asked for, and none without a GPU unless it is."""
+    wrapper = cfg.get("optim_wrapper") or {}
+    usual = wrapper.get("dtype")
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and usual != "float32"
+    if amp is None and mixed and not torch.cuda.is_available():
+        amp = "float32"
+        text = f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
+        print_log(f"{text}bfloat16 enforces it)", logger="current", level=logging.WARNING)
+    if amp:
+        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
+        cfg.optim_wrapper.dtype = amp
 
 
-def _after_restart(resume: str | None, work_dir: str) -> str | None:
-    """What to resume from: in a restart what an earlier start of the same launch has trained."""
-    if not is_restart(work_dir) or (resume is not None and not find_checkpoints(work_dir)):
-        return resume
-    print_log(f"restarted: continuing the training in {work_dir}", logger="current")
-    return "auto"
-
-
-def _resumed_checkpoint(
+def _resumed(
     resume: str | None, work_dir: str, mirror: str | None
-) -> tuple[str | Path | None, dict]:
-    """The checkpoint that ``resume`` names, or the newest readable one, and its content.
+) -> tuple[str | None, str | Path | None, dict[str, Any]]:
+    """``resume`` after a restart, the checkpoint that it means, if there is one, and its content.
 
     Raises:
         FileNotFoundError: no such checkpoint.
         ValueError: the checkpoint that is named is damaged.
     """
-    if resume is not None and resume != "auto":
-        return resume, load_checkpoint_file(resume)
+    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that
+    # was named.
+    if is_restart(work_dir) and (resume is None or find_checkpoints(work_dir)):
+        print_log(f"restarted: continuing the training in {work_dir}", logger="current")
+        resume = "auto"
+    if resume not in (None, "auto"):
+        resume = checkpoint_of(resume)
+        return resume, resume, load_checkpoint_file(resume)
     if mirror is not None and resume:
         restore_run(mirror, work_dir)
     for path in find_checkpoints(work_dir) if resume else ():
         with suppress(ValueError):  # a damaged file; the runner says so
-            return path, load_checkpoint_file(path)
-    return None, {}
+            return resume, path, load_checkpoint_file(path)
+    return resume, None, {}
 
 
 def _check_file(checkpoint: str, random: str) -> None:
@@ -293,14 +265,6 @@ def _checked_output(out: str | Path) -> str:
     if is_url(out):
         list_files(split(str(out))[0])
     return absolute(out)
-
-
-def _leave_out_training(cfg: Config) -> None:
-    """Drop what testing does not use; hooks that only train are not even built."""
-    for name in _TRAINING_ONLY:
-        cfg[name] = None
-    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
-        del cfg.default_hooks[name]
 
 
 def testing_config(
@@ -325,9 +289,7 @@ def testing_config(
         out: JSON file of results; by default ``results.json`` in the work dir, or ``best.json``
             for a checkpoint that a validation metric selected.
         dump: A .npz file for per-video scores (of a classifier) or features.
-        backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
-        launcher: "none", "pytorch" or "slurm".
+        backend: As ``cfg_options`` and ``launcher``, see :func:`training_config`.
 
     Raises:
         FileNotFoundError: no such config.
@@ -355,11 +317,12 @@ def testing_config(
         raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
     cfg.launcher = launcher
     cfg.resume = False
-    cfg.load_from = None
-    if checkpoint != RANDOM:
-        cfg.load_from = absolute(checkpoint)
+    cfg.load_from = None if checkpoint == RANDOM else absolute(checkpoint)
     complete_classifier(cfg, cfg.load_from)
-    _leave_out_training(cfg)
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
+        del cfg.default_hooks[name]
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:
@@ -370,50 +333,6 @@ def testing_config(
             cfg.test_cfg.out = BEST_RESULTS
     if dump is not None:
         cfg.test_cfg.dump = _checked_output(dump)
-    return cfg
-
-
-def evaluation_config(
-    run: str | Path,
-    test: str | Path,
-    gallery: str | Path | None = None,
-    group_pattern: str | None = None,
-    protocols: Sequence[str] | None = None,
-    pairs: str | None = None,
-    factors: str | None = None,
-    random: bool = False,
-    out: str | Path | None = None,
-) -> Config:
-    """The checked config of :func:`~sce_video.evaluate`, which has the arguments."""
-    changes: dict[str, Any] = {}
-    for loader, folder in (("test_dataloader", test), ("test_cfg.gallery_dataloader", gallery)):
-        # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
-        settings = {} if folder is None else dataset_settings(folder)
-        changes |= {f"{loader}.dataset.{name}": value for name, value in settings.items()}
-    if gallery is None:
-        changes["test_cfg.gallery_dataloader"] = None
-        changes["test_cfg.group_pattern"] = group_pattern
-    if is_model(run):  # its run is in a cache, which is no folder for results
-        checkpoint = run_of_model(run)
-        folder = Path("work_dirs", Path(checkpoint).name)
-    else:
-        checkpoint = os.fspath(run)
-        folder = folder_of_run(checkpoint)
-    checkpoint = newest_checkpoint(checkpoint)
-    cfg = testing_config(
-        stored_test(checkpoint),
-        RANDOM if random else checkpoint,
-        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
-        out=out or join(folder, "results_random.json" if random else RESULTS),
-        cfg_options=changes,
-    )
-    if protocols is not None:
-        of_time = {"pairs": pairs, "factors": factors}
-        of_time = {name: value for name, value in of_time.items() if value is not None}
-        cfg.test_evaluator = [
-            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
-            for name in protocols
-        ]
     return cfg
 
 
@@ -435,17 +354,13 @@ def extraction_config(
     Args:
         config: Config of a pretraining, a linear evaluation, a finetuning or a retrieval; its
             backbone, normalisation and test pipeline are used. Or a config, as in
-            :func:`testing_config`.
+            :func:`testing_config`, which has the arguments that are not here.
         checkpoint: A file with that backbone, or "random".
         out: The .npz file.
         part: "test", "bank" (the gallery of a retrieval recipe) or "train" (the training list with
             the test pipeline).
         data_root: Another folder or table than the config's, for your own videos; without
-            ``ann_file`` all videos in it.
-        ann_file: Another annotation list.
-        backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
-        launcher: "none", "pytorch" or "slurm".
+            ``ann_file``, another list, all videos in it.
         processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.
 

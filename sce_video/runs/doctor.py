@@ -7,6 +7,7 @@ reads the values of this machine.
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import re
 import resource
@@ -35,12 +36,18 @@ from sce_video.runs.pretrain import PlannedPretraining, planned_pretraining
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _GIB = 2**30
-#: A loader worker hands its batches over in shared memory: a batch of 32 x 2 views of 8x224x224 is
-#: 73 MiB, and several are under way for each worker.
-_SHARED_MEMORY = (1 * _GIB, 8 * _GIB)
-_DISK = (1 * _GIB, 10 * _GIB)
-#: Loader workers, sockets and log files of a training need some hundreds.
-_OPEN_FILES = (256, 4096)
+#: Least and enough of an amount, its unit, and what mends too little.
+_AMOUNTS: dict[str, tuple[float, float, str, str]] = {
+    # A loader worker hands its batches over in shared memory: a batch of 32 x 2 views of 8x224x224
+    # is 73 MiB, and several are under way for each worker.
+    "shared memory": (
+        *(1, 8, "GiB free"),
+        "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers",
+    ),
+    # Loader workers, sockets and log files of a training need some hundreds.
+    "open files": (256, 4096, "allowed", "ulimit -n 65536"),
+    "disk": (1, 10, "GiB free", "free some, or give another folder with --out"),
+}
 _SECONDS_PER_BACKEND = 5.0
 
 
@@ -48,10 +55,8 @@ _SECONDS_PER_BACKEND = 5.0
 class Finding:
     """What was found of one property.
 
-    Attributes:
-        level: ``ok``, ``warning`` (slow, or may fail later) or ``failure`` (will fail).
-        what: The fact.
-        advice: What mends it; empty if nothing has to be.
+    ``level`` is ``ok``, ``warning`` (slow, or may fail later) or ``failure`` (will fail), and
+    ``advice`` says what mends it.
     """
 
     level: str
@@ -85,12 +90,7 @@ def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
 
 
 def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
-    """torch 2.9 computes 3-D convolutions in bf16 slowly or wrongly with cuDNN below 9.15.
-
-    Args:
-        version: Of torch.
-        cudnn: As ``torch.backends.cudnn.version()``: 91500 is 9.15.0.
-    """
+    """torch 2.9 computes 3-D convolutions in bf16 slowly or wrongly with cuDNN before 9.15."""
     if cudnn is None or version is None:
         return None
     what = f"cuDNN {cudnn // 10000}.{cudnn // 100 % 100}"
@@ -99,30 +99,18 @@ def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
     return Finding(OK, what)
 
 
-def check_nccl(gpus: int, available: bool, version: tuple[int, ...] | None) -> Finding | None:
-    """NCCL, through which several GPUs exchange gradients.
+def check_nccl(gpus: int, version: tuple[int, ...] | None) -> Finding | None:
+    """NCCL, through which several GPUs exchange gradients; None without GPUs.
 
-    Args:
-        gpus: Number of GPUs; without any there is nothing to check.
-        available: Whether this torch was built with NCCL.
-        version: Of NCCL, as ``torch.cuda.nccl.version()``.
+    The version is None where torch was built without it.
     """
     if gpus == 0:
         return None
-    if available:
-        return Finding(OK, f"NCCL {'.'.join(map(str, version or ()))}")
+    if version is not None:
+        return Finding(OK, f"NCCL {'.'.join(map(str, version))}")
     advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
     level = FAILURE if gpus > 1 else WARNING
     return Finding(level, f"this torch has no NCCL, and there are {gpus} GPUs", advice)
-
-
-def _libavcodec(distribution: str) -> str:
-    """``, libavcodec 58`` of the FFmpeg inside a wheel; empty if the wheel holds none."""
-    for file in importlib.metadata.files(distribution) or ():
-        found = re.match(r"libavcodec\S*\.so\.(\d+)", file.name)
-        if found:
-            return f", libavcodec {found[1]}"
-    return ""
 
 
 def _video_decoders() -> list[str]:
@@ -133,93 +121,62 @@ def _video_decoders() -> list[str]:
 def check_decoders() -> Iterator[Finding]:
     """Every registered decoder; PyAV must be there, the others are faster for some files."""
     for name in _video_decoders():
+        reader = READERS.module_dict[name]
         if name == "av":
             codec = ".".join(map(str, av.library_versions["libavcodec"]))
             ffmpeg = f"FFmpeg {av.ffmpeg_version_info}"
-            yield Finding(OK, f"decoder av: PyAV {av.__version__}, {ffmpeg}, libavcodec {codec}")
+            what = f"PyAV {av.__version__}, {ffmpeg}, libavcodec {codec}"
         elif backend_importable(name):
-            library = READERS.module_dict[name].library
-            version = f"{library} {installed_version(library)}{_libavcodec(library)}"
-            yield Finding(OK, f"decoder {name}: {version}")
+            # The FFmpeg inside the wheel, if it holds one.
+            files = importlib.metadata.files(reader.library) or ()
+            found = (re.match(r"libavcodec\S*\.so\.(\d+)", file.name) for file in files)
+            codec = next((f", libavcodec {match[1]}" for match in found if match), "")
+            what = f"{reader.library} {installed_version(reader.library)}{codec}"
         else:
-            hint = READERS.module_dict[name].import_hint
-            yield Finding(
-                OK, f"decoder {name}: not here, and not needed" + f" ({hint})" * bool(hint)
-            )
+            hint = reader.import_hint
+            what = "not here, and not needed" + f" ({hint})" * bool(hint)
+        yield Finding(OK, f"decoder {name}: {what}")
 
 
 def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Finding:
-    """The GPUs that torch sees.
-
-    Args:
-        names: Of the GPUs.
-        built_for_cuda: Whether torch is a CUDA build.
-        device_files: Whether the system has NVIDIA devices.
-    """
+    """The GPUs that torch sees, beside the devices of the system."""
     if names:
         return Finding(OK, f"GPU: {', '.join(names)}")
-    if device_files and not built_for_cuda:
-        return Finding(
-            FAILURE,
-            "there is an NVIDIA GPU, and this torch is a CPU build",
-            "install the CUDA build of torch (see pytorch.org, 'Start locally')",
-        )
-    if device_files:
-        return Finding(
-            FAILURE,
-            "there is an NVIDIA GPU that torch cannot use",
-            "nvidia-smi must list it, with a driver as new as torch's CUDA",
-        )
-    return Finding(
-        WARNING, "no GPU", "small networks only: sce-video pretrain chooses one that fits"
-    )
+    if not device_files:
+        advice = "small networks only: sce-video pretrain chooses one that fits"
+        return Finding(WARNING, "no GPU", advice)
+    if not built_for_cuda:
+        advice = "install the CUDA build of torch (see pytorch.org, 'Start locally')"
+        return Finding(FAILURE, "there is an NVIDIA GPU, and this torch is a CPU build", advice)
+    advice = "nvidia-smi must list it, with a driver as new as torch's CUDA"
+    return Finding(FAILURE, "there is an NVIDIA GPU that torch cannot use", advice)
 
 
-def _check_amount(
-    what: str, amount: float, limits: tuple[float, float], shown: str, advice: str
-) -> Finding:
-    least, enough = limits
-    level = FAILURE if amount < least else WARNING if amount < enough else OK
-    return Finding(level, f"{what}: {shown}", "" if level == OK else advice)
-
-
-def check_shared_memory(free: int) -> Finding:
-    """Free bytes of /dev/shm, through which loader workers hand over their batches."""
-    advice = "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers"
-    return _check_amount(
-        "shared memory", free, _SHARED_MEMORY, f"{free / _GIB:.1f} GiB free", advice
-    )
-
-
-def check_open_files(limit: int) -> Finding:
-    """The limit of open files of a process."""
-    return _check_amount("open files", limit, _OPEN_FILES, f"{limit} allowed", "ulimit -n 65536")
-
-
-def check_disk(folder: Path, free: int) -> Finding:
-    """Free bytes where checkpoints will be written."""
-    advice = "free some, or give another folder with --out"
-    return _check_amount(f"disk of {folder}", free, _DISK, f"{free / _GIB:.1f} GiB free", advice)
+def check_amount(name: str, amount: float, of: str = "") -> Finding:
+    """Free shared memory, free disk of a folder (bytes), or the limit of open files."""
+    least, enough, unit, advice = _AMOUNTS[name]
+    shown = f"{amount:.0f}" if unit == "allowed" else f"{amount / _GIB:.1f}"
+    value = amount if unit == "allowed" else amount / _GIB
+    level = FAILURE if value < least else WARNING if value < enough else OK
+    return Finding(level, f"{name}{of}: {shown} {unit}", "" if level == OK else advice)
 
 
 def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
     """A folder or a table of videos: can they be read, and from random positions?"""
     yield Finding(OK, facts.describe())
-    table = is_table(facts.folder)
+    folder = facts.folder
+    advice, copy = f"sce-video verify {folder} lists all such files", f"repack {folder} REPACKED"
+    if is_table(folder):
+        advice = f"import its file again: sce-video import FILES {folder}"
+        copy = f"repack FILES REPACKED, then sce-video import REPACKED {folder}"
     for path, reason in facts.unreadable:
-        advice = f"sce-video verify {facts.folder} lists all such files"
-        if table:
-            advice = "import its file again: sce-video import FILES " + facts.folder
         yield Finding(WARNING, f"{path}: {reason}", advice)
-    copy = f"sce-video repack {facts.folder} REPACKED"
-    if table:
-        copy = f"sce-video repack FILES REPACKED, then sce-video import REPACKED {facts.folder}"
     if facts.key_distance > 60 and facts.short_side > 128:
         yield Finding(
             WARNING,
             f"a key frame every {facts.key_distance:.0f} frames: a random clip costs the decoding "
             f"of about {facts.key_distance / 2:.0f} frames before it",
-            copy,
+            f"sce-video {copy}",
         )
     if facts.repeats > MANY_REPEATS:
         yield Finding(
@@ -230,11 +187,9 @@ def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
             "still",
         )
     if facts.short_side > 480:
-        yield Finding(
-            WARNING,
-            f"frames of {facts.width} x {facts.height} are decoded to be shrunk to 224 or less",
-            copy.replace("REPACKED", "REPACKED --short-side 320", 1),
-        )
+        what = f"frames of {facts.width} x {facts.height} are decoded to be shrunk to 224 or less"
+        smaller = copy.replace("REPACKED", "REPACKED --short-side 320", 1)
+        yield Finding(WARNING, what, f"sce-video {smaller}")
 
 
 def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, float]:
@@ -271,7 +226,8 @@ def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, flo
 def check_loading(planned: PlannedPretraining) -> Finding:
     """Whether the cores can feed the device at the settings that pretraining would choose."""
     timing, cores = planned.timing, planned.machine.cores
-    needed = timing.workers()
+    # Workers that make a batch in the time of a step.
+    needed = max(1, math.ceil(timing.loading(workers=1)))
     what = (
         f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, the views of a video "
         f"{1000 * timing.sample:.0f} ms of a core: {needed} loader workers feed the device"
@@ -286,12 +242,7 @@ def check_loading(planned: PlannedPretraining) -> Finding:
 
 
 def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
-    """All findings of this machine.
-
-    Args:
-        folder: Where the runs will be written.
-        videos: Folder or table of videos, or None.
-    """
+    """All findings of this machine, its disk at ``folder``, and a folder or table of videos."""
     yield check_python()
     yield from check_packages()
     yield from check_decoders()
@@ -299,14 +250,14 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
     names = [torch.cuda.get_device_name(device) for device in devices]
     yield check_gpu(names, torch.version.cuda is not None, Path("/dev/nvidia0").exists())
     has_nccl = torch.distributed.is_nccl_available()
-    nccl = check_nccl(len(names), has_nccl, torch.cuda.nccl.version() if has_nccl else None)
+    nccl = check_nccl(len(names), torch.cuda.nccl.version() if has_nccl else None)
     cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
     yield from filter(None, (nccl, cudnn))
-    yield check_shared_memory(shutil.disk_usage("/dev/shm").free)
-    yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free)
+    yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     # The folder of the runs may not exist yet; its disk is that of the nearest one that does.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
-    yield check_disk(folder, shutil.disk_usage(existing).free)
+    yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}")
     if videos is not None:
         facts = examine_folder(videos)
         yield from check_video_files(facts)

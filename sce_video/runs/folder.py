@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,12 @@ from sce_video.pages.curves import (
 from sce_video.pages.run import plan_of
 from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS
-from sce_video.reporting.result_files import Result, collect_results
+from sce_video.reporting.result_files import collect_results
 from sce_video.utils.json_files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
-_PARTS = ("projector", "predictor")
-_HEADS = "MLP"
 
 
 def chance_level(config: dict[str, Any]) -> float | None:
@@ -44,13 +42,13 @@ def chance_level(config: dict[str, Any]) -> float | None:
     if not isinstance(model, dict) or not isinstance(model.get("type"), str):
         return None
     kind = MODELS.get(model["type"])
-    if kind is None or not isinstance(kind, type) or not issubclass(kind, SelfSupervisedModel):
+    if not isinstance(kind, type) or not issubclass(kind, SelfSupervisedModel):
         return None
     if not kind.__module__.startswith("sce_video."):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]
-    if any(head.get("type", _HEADS) not in (_HEADS, "ResNet2d") for head in heads):
+    if any(head.get("type", "MLP") not in ("MLP", "ResNet2d") for head in heads):
         return None
     with contextlib.suppress(Exception):  # a wrong argument can raise any error in a constructor
         return MODELS.build(settings).chance_level()
@@ -69,38 +67,28 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
 
     ``train_dataloader.dataset.pipeline.RandomClips.num_frames`` is such a name.
     """
+
+    def leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+        items: Iterable[tuple[Any, Any]] = ()
+        if isinstance(node, dict):
+            items = node.items()
+        elif isinstance(node, list | tuple) and any(isinstance(item, dict) for item in node):
+            types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in node]
+            # By position where the type is missing or not unique.
+            names = [k if k and types.count(k) == 1 else str(i) for i, k in enumerate(types)]
+            items = zip(names, node, strict=True)
+        elif isinstance(node, tuple):
+            node = list(node)
+        if not items:
+            yield path, node
+        for key, value in items:
+            yield from leaves(value, (*path, str(key)))
+
     return {
         ".".join(path): repr(value) if isinstance(value, str) and not value else str(value)
-        for path, value in _leaves(config, ())
+        for path, value in leaves(config, ())
         if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_")
     }
-
-
-def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from _leaves(value, (*path, str(key)))
-    elif isinstance(node, list | tuple) and any(isinstance(item, dict) for item in node):
-        for name, item in zip(_names(node), node, strict=True):
-            yield from _leaves(item, (*path, name))
-    else:
-        yield path, list(node) if isinstance(node, tuple) else node
-
-
-def _names(items: Sequence[Any]) -> list[str]:
-    """The type of each item, or its position where that is not unique."""
-    types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in items]
-    unique = [kind and types.count(kind) == 1 for kind in types]
-    return [
-        kind if one else str(i) for i, (kind, one) in enumerate(zip(types, unique, strict=True))
-    ]
-
-
-def setting_differences(
-    before: dict[str, Any], after: dict[str, Any]
-) -> list[tuple[str, str, str]]:
-    """(name, value before, value after) of the settings that differ, by name."""
-    return [(name, a, b) for name, (a, b) in different_settings([before, after]).items()]
 
 
 def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
@@ -128,11 +116,27 @@ def read_run(folder: str | Path) -> RunRecord:
     notes: list[str] = []
     config_file, text, config = _config(path, notes)
     recipe = _recipe(config_file, config)
+    changes: dict[str, list[str]] = {}
+    if config and recipe in recipe_names():
+        changes = different_settings([load_config(recipe).to_dict(), config])
     found = find_checkpoints(path)
-    results = _results(path)
+    # The files with results in the folder itself, not in folders below it.
+    files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
+    results = {Path(r.name).name: r for r in collect_results(files).results}
     no_validation = bool(config) and not config.get("val_dataloader")
     compared = read_validations(path, [], kind="random")
-    history = _without_damaged(read_history, path, HISTORY, notes)
+
+    def rows(read: Callable[[Path, list[str]], list[dict]], name: str) -> list[dict[str, Any]]:
+        """The rows of a file; damaged lines are counted in a note."""
+        damaged: list[str] = []
+        read_rows = read(path, damaged)
+        if damaged:
+            count = f"{len(damaged)} line{'s' * (len(damaged) != 1)}"
+            first = f"the first: {damaged[0]}."
+            notes.append(f"{count} of the {name} are damaged and left out; {first}")
+        return read_rows
+
+    history = rows(read_history, HISTORY)
     return RunRecord(
         name=path.resolve().name,
         folder=str(path.resolve()),
@@ -140,18 +144,16 @@ def read_run(folder: str | Path) -> RunRecord:
         config=config,
         config_text=text,
         recipe=recipe,
-        changes=_changes(recipe, config),
-        scalars=_scalars(path, notes),
-        evaluations=_without_damaged(
-            read_online_evaluations, path, "online_evaluation.jsonl", notes
-        ),
+        changes=[(name, a, b) for name, (a, b) in changes.items()],
+        scalars=rows(lambda path, damaged: _read_scalars(path, damaged, notes), "log"),
+        evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
         # Damaged lines are counted with the scalars, and most pretrainings have no validation:
         # their log is read once.
         validations=[] if no_validation else read_validations(path, []),
         compared=next(filter(is_comparison, reversed(compared)), {}),  # the newest whole one
-        alarms=_without_damaged(read_alarms, path, ALARMS, notes),
+        alarms=rows(read_alarms, ALARMS),
         history=history,
-        bad_files=_without_damaged(_read_bad_files, path, _BAD_FILES, notes),
+        bad_files=rows(_read_bad_files, _BAD_FILES),
         results={name: result.metrics for name, result in results.items()},
         intervals={name: result.intervals for name, result in results.items()},
         data=_data(history, found, notes),
@@ -184,34 +186,15 @@ def _recipe(config_file: str, config: dict[str, Any]) -> str:
     return next(planned, stem if stem != Path(CONFIG).stem and stem in recipe_names() else "")
 
 
-def _changes(recipe: str, config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    if not recipe or recipe not in recipe_names() or not config:
-        return []
-    return setting_differences(load_config(recipe).to_dict(), config)
-
-
-def _scalars(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    damaged: list[str] = []
+def _read_scalars(path: Path, damaged: list[str], notes: list[str]) -> list[dict[str, Any]]:
+    when = "make the page again later."
     try:
         rows = read_scalars(path, damaged)
     except FileNotFoundError:
-        notes.append(
-            "No step has been logged yet, so there are no curves: make the page again later."
-        )
+        notes.append(f"No step has been logged yet, so there are no curves: {when}")
         return []
     if not rows:
-        notes.append("The log holds no training step yet: make the page again later.")
-    _note_damaged(damaged, "log", notes)
-    return rows
-
-
-def _without_damaged(
-    read: Callable[[Path, list[str]], list[dict[str, Any]]], path: Path, name: str, notes: list[str]
-) -> list[dict[str, Any]]:
-    """The rows of a file; damaged lines are counted in a note."""
-    damaged: list[str] = []
-    rows = read(path, damaged)
-    _note_damaged(damaged, name, notes)
+        notes.append(f"The log holds no training step yet: {when}")
     return rows
 
 
@@ -220,36 +203,16 @@ def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
     return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
 
 
-def _note_damaged(damaged: list[str], name: str, notes: list[str]) -> None:
-    if damaged:
-        count = f"{len(damaged)} line{'s' * (len(damaged) != 1)}"
-        notes.append(f"{count} of the {name} are damaged and left out; the first: {damaged[0]}.")
-
-
-def _results(path: Path) -> dict[str, Result]:
-    """The files with results in the folder itself, not in folders below it."""
-    files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
-    return {Path(r.name).name: r for r in collect_results(files).results}
-
-
 def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) -> dict[str, Any]:
-    """Facts of the training set: of the history, else of the newest readable checkpoint."""
+    """Facts of the training set: of the history, else of the newest checkpoint."""
     for row in reversed(history):
         if isinstance(row.get("data"), dict):
             return row["data"]
-    for data in _recorded_data(found[:1], notes):
-        return data
-    return {}
-
-
-def _recorded_data(found: list[Path], notes: list[str]) -> Iterator[dict[str, Any]]:
-    for path in found:
-        try:
-            meta = load_checkpoint_file(path).get("meta")
-        except (OSError, ValueError) as error:
-            notes.append(f"{error}.")
-            continue
-        training = meta.get("training") if isinstance(meta, dict) else None
-        data = training.get("data") if isinstance(training, dict) else None
-        if isinstance(data, dict) and is_plain(data):
-            yield data
+    try:
+        meta = load_checkpoint_file(found[0]).get("meta") if found else None
+    except (OSError, ValueError) as error:
+        notes.append(f"{error}.")
+        return {}
+    training = meta.get("training") if isinstance(meta, dict) else None
+    data = training.get("data") if isinstance(training, dict) else None
+    return data if isinstance(data, dict) and is_plain(data) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,8 +38,7 @@ class FolderFacts:
         num_examined: Files or rows that were opened.
         unreadable: (path, reason) of those that could not be read.
         duration: Seconds.
-        height: Pixels as displayed.
-        width: Pixels as displayed.
+        height: Pixels as displayed, as ``width``.
         fps: Frames per second.
         key_distance: Frames from one key frame to the next; decoding a random clip begins at one.
         codec: The most frequent one.
@@ -87,20 +87,17 @@ def examine_folder(folder: str) -> FolderFacts:
     chosen = np.unique(np.linspace(0, len(listed) - 1, EXAMINED).round().astype(int))
     paths = [os.path.join(folder, listed.path(int(index))) for index in chosen]
     found = _examine_rows(folder, chosen) if is_table(folder) else map(_examine, paths)
-    rows, codecs, unreadable, readable = [], [], [], []
-    for path, facts in zip(paths, found, strict=True):
-        if isinstance(facts, str):
-            unreadable.append((path, facts))
-            continue
-        rows.append(facts[0])
-        codecs.append(facts[1])
-        readable.append(path)
-    if not rows:
+    pairs = list(zip(paths, found, strict=True))
+    unreadable = [(path, facts) for path, facts in pairs if isinstance(facts, str)]
+    readable = {path: facts for path, facts in pairs if not isinstance(facts, str)}
+    if not readable:
         raise ValueError(
             f"none of {len(chosen)} examined videos in {folder!r} can be read; "
             f"{unreadable[0][0]}: {unreadable[0][1]}"
         )
-    duration, height, width, fps, distance = np.median(rows, axis=0).tolist()
+    numbers = np.median([facts for facts, _ in readable.values()], axis=0).tolist()
+    duration, height, width, fps, distance = numbers
+    codecs = [codec for _, codec in readable.values()]
     return FolderFacts(
         folder=folder if is_remote(folder) else os.path.abspath(folder),
         num_videos=len(listed),
@@ -113,15 +110,15 @@ def examine_folder(folder: str) -> FolderFacts:
         fps=fps,
         key_distance=distance,
         codec=max(set(codecs), key=codecs.count),
-        repeats=0.0 if is_remote(folder) else repeated_share(readable),
+        repeats=0.0 if is_remote(folder) else _repeated_share(list(readable)),
     )
 
 
-def repeated_share(paths: Sequence[str]) -> float:
+def _repeated_share(paths: Sequence[str]) -> float:
     """Share of adjacent frames that are equal (:func:`~.lazy_view.is_repeat`), of some videos.
 
-    As in footage whose frame rate was raised, and where nothing moves. RGB differences of them
-    would be uniform.
+    As in footage whose frame rate was raised, and where nothing moves: RGB differences would be
+    uniform.
     """
     chosen = np.unique(np.linspace(0, len(paths) - 1, _COMPARED).round().astype(int))
     equal = compared = 0
@@ -144,19 +141,13 @@ _Facts = tuple[tuple[float, ...], str] | str
 
 
 def _examine(path: str) -> _Facts:
-    """Facts of a file."""
     try:
-        reader = AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)
+        with closing(AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)) as reader:
+            _, codec, _, distance = reader.facts
+            rate = len(reader.timestamps) / max(reader.duration, 1e-6)
+            return (reader.duration, reader.height, reader.width, rate, distance), codec
     except VideoDecodeError as error:
         return str(error)
-    try:
-        _, codec, _, distance = reader.facts
-        rate = len(reader.timestamps) / max(reader.duration, 1e-6)
-        return (reader.duration, reader.height, reader.width, rate, distance), codec
-    except VideoDecodeError as error:
-        return str(error)
-    finally:
-        reader.close()
 
 
 def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:

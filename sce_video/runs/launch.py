@@ -9,29 +9,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from mmengine.config import Config
 from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.logging import MMLogger
 
+from sce_video.datasets import dataset_settings
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.hooks.checkpoint import claim_mirror, mirror_of
 from sce_video.engine.restarts import is_restart, requeued_job
-from sce_video.engine.runner import VideoRunner
+from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
-from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
+from sce_video.engine.work_dir import OverwriteHook, check_unused, folder_of_run, locked_folder
+from sce_video.evaluation import PROTOCOLS
+from sce_video.inference.encoders.run import run_of_model
+from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS
-from sce_video.runs.configs import (
-    evaluation_config,
-    extraction_config,
-    testing_config,
-    training_config,
-)
+from sce_video.runs.configs import RESULTS, extraction_config, testing_config, training_config
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
+from sce_video.utils.run_files import is_model, newest_checkpoint
+from sce_video.utils.storage import is_url, join
 
 __all__ = [
     "end_training",
@@ -52,10 +54,7 @@ def fit_queue(cfg: Config) -> str | None:
     A key is a negative for every clip of its own video but the one beside it in the batch. A queue
     longer than the data set holds a key of every video, most of them several, and on small data
     sets the loss then stays near chance level and the representation does not get better than a
-    random one (docs/results.md).
-
-    Args:
-        cfg: Config of a training; with several processes each calls this.
+    random one (docs/results.md). With several processes each calls this.
 
     Returns:
         What was changed, for the log; None if nothing was.
@@ -89,16 +88,13 @@ def longest_queue(videos: int, batch: int) -> int:
 
 @contextmanager
 def cores_for_workers(num_workers: int) -> Iterator[None]:
-    """Leave the loader workers their cores while torch computes on a CPU.
+    """Leave the loader workers of this process their cores while torch computes on a CPU.
 
     torch takes a thread per core, and these wait for each other in a busy loop: where a thread
     shares its core with a loader worker, all others wait for it. On two cores with one worker a
     step takes 1.75 times as long with two threads as with one (docs/performance.md).
 
     Nothing is changed with a GPU, nor where ``OMP_NUM_THREADS`` states the number.
-
-    Args:
-        num_workers: Loader workers of this process.
     """
     if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
         yield
@@ -116,12 +112,12 @@ def _known_warnings_ignored() -> Iterator[None]:
     """Ignore what libraries warn of and is meant: more loader workers than cores, a thread for each
     process, and the statistics of batch normalisation of each process.
     """
+    known = (
+        *("This DataLoader will create", "`broadcast_buffers` is deprecated"),
+        "Setting (OMP|MKL)_NUM_THREADS",
+    )
     with warnings.catch_warnings():
-        for message in (
-            "This DataLoader will create",
-            "`broadcast_buffers` is deprecated",
-            "Setting (OMP|MKL)_NUM_THREADS",
-        ):
+        for message in known:
             warnings.filterwarnings("ignore", message=message)
         yield
 
@@ -133,10 +129,8 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
     The work folder is locked meanwhile. A run that does not resume needs a folder without one,
     unless the training in it is that of an earlier start of the same launch.
 
-    Args:
-        cfg: The config.
-        overwrite: Remove an earlier training from the work folder before the first step, but not
-            what an earlier start of this launch has trained.
+    ``overwrite`` removes that before the first step, but not what an earlier start of this launch
+    has trained.
 
     Raises:
         ValueError: the folder holds an earlier training or another one is running in it; raised on
@@ -151,12 +145,17 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
         run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite or restarted))
         # Needs the number of processes, and must come before the network is built.
         fitted = fit_queue(cfg)
-        _avoid_shared_log(cfg)
-        runner = VideoRunner.from_cfg(cfg)
-        _log_adopted(runner)
+        runner = _runner(cfg)
         if fitted:
             runner.logger.info(fitted)
-        _check_channels(runner.model)
+        model = unwrap_model(runner.model)
+        out = getattr(getattr(model, "backbone", None), "out_channels", None)
+        expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
+        if isinstance(out, int) and isinstance(expected, int) and out != expected:
+            raise ValueError(
+                f"the backbone has {out} output channels, the classifier expects {expected}: set "
+                f"model.cls_head.in_channels={out}"
+            )
         if overwrite:
             runner.register_hook(OverwriteHook())
         with cores_for_workers(cfg.train_dataloader.get("num_workers", 0)):
@@ -174,8 +173,8 @@ def end_training(runner: VideoRunner) -> int:
     return 0 if stopped_by is None or requeued_job(runner) else 128 + stopped_by
 
 
-def _avoid_shared_log(cfg: Config) -> None:
-    """Give a run its own name, the same on all ranks.
+def _runner(cfg: Config) -> VideoRunner:
+    """The runner under a name of its own, the same on all ranks, which logs what was adopted.
 
     mmengine shares logs and counters between runs of one name, and its names count seconds.
     """
@@ -190,6 +189,14 @@ def _avoid_shared_log(cfg: Config) -> None:
         name = run_on_main_rank(own_name)
         if name is not None:
             cfg.experiment_name = name
+    runner = VideoRunner.from_cfg(cfg)
+    adopted = cfg.get("adopted")
+    if adopted:
+        settings = ", ".join(adopted["settings"])
+        runner.logger.info(
+            f"settings taken from {adopted['checkpoint']}: {settings} (--cfg-options change them)"
+        )
+    return runner
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
@@ -208,27 +215,6 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
         claim_mirror(mirror, new=not used and not cfg.get("resume"))
 
 
-def _log_adopted(runner: VideoRunner) -> None:
-    adopted = runner.cfg.get("adopted")
-    if adopted:
-        settings = ", ".join(adopted["settings"])
-        runner.logger.info(
-            f"settings taken from {adopted['checkpoint']}: {settings} (--cfg-options change them)"
-        )
-
-
-def _check_channels(model: torch.nn.Module) -> None:
-    """Raise ValueError if classifier and backbone have different numbers of channels."""
-    model = unwrap_model(model)
-    out = getattr(getattr(model, "backbone", None), "out_channels", None)
-    expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
-    if isinstance(out, int) and isinstance(expected, int) and out != expected:
-        raise ValueError(
-            f"the backbone has {out} output channels, the classifier expects {expected}: set "
-            f"model.cls_head.in_channels={out}"
-        )
-
-
 @_known_warnings_ignored()
 def test(cfg: Config) -> dict[str, float]:
     """Test with a config of :func:`testing_config`.
@@ -236,9 +222,7 @@ def test(cfg: Config) -> dict[str, float]:
     Raises:
         ValueError: the checkpoint lacks weights of the tested network.
     """
-    _avoid_shared_log(cfg)
-    runner = VideoRunner.from_cfg(cfg)
-    _log_adopted(runner)
+    runner = _runner(cfg)
     if cfg.load_from is not None:
         checkpoint = load_checkpoint_file(cfg.load_from)
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
@@ -289,11 +273,37 @@ def evaluate(
         FileNotFoundError: no such checkpoint.
         ValueError: no such folder, no labels, or a config that is no plain data.
     """
-    return test(
-        evaluation_config(
-            *(run, test_videos, gallery, group_pattern, protocols, pairs, factors, random, out)
-        )
+    changes: dict[str, Any] = {}
+    parts = {"test_dataloader": test_videos, "test_cfg.gallery_dataloader": gallery}
+    for loader, folder in parts.items():
+        # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
+        settings = {} if folder is None else dataset_settings(folder)
+        changes |= {f"{loader}.dataset.{name}": value for name, value in settings.items()}
+    if gallery is None:
+        changes["test_cfg.gallery_dataloader"] = None
+        changes["test_cfg.group_pattern"] = group_pattern
+    if is_model(run):  # its run is in a cache, which is no folder for results
+        checkpoint = run_of_model(run)
+        folder = Path("work_dirs", Path(checkpoint).name)
+    else:
+        checkpoint = os.fspath(run)
+        folder = folder_of_run(checkpoint)
+    checkpoint = newest_checkpoint(checkpoint)
+    cfg = testing_config(
+        stored_test(checkpoint),
+        RANDOM if random else checkpoint,
+        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
+        out=out or join(folder, "results_random.json" if random else RESULTS),
+        cfg_options=changes,
     )
+    if protocols is not None:
+        given = {"pairs": pairs, "factors": factors}
+        of_time = {name: value for name, value in given.items() if value is not None}
+        cfg.test_evaluator = [
+            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+            for name in protocols
+        ]
+    return test(cfg)
 
 
 def warn_of_slow_amp(amp: str | None) -> str | None:
@@ -306,9 +316,7 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:
     """Start the process group before the first runner does; gloo where there is no GPU.
 
-    Args:
-        launcher: "none", "pytorch" or "slurm".
-        env_cfg: Its ``dist_cfg`` (backend, timeout, ...) counts on GPUs, as in mmengine's runner.
+    On GPUs the ``dist_cfg`` of ``env_cfg`` counts (backend, timeout, ...), as in mmengine's runner.
     """
     if launcher == "none" or is_distributed():
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,14 +30,13 @@ from sce_video.evaluation.random_weights import (
     verdict,
 )
 from sce_video.evaluation.rows import Rows
-from sce_video.inference.embed import EmbedOptions, iterate_embeddings
-from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
-from sce_video.inference.model_settings import ModelSettings
+from sce_video.inference.embed import EmbedOptions, iterate_embeddings, rows_of_files
+from sce_video.inference.model import build_model, load_model, with_random_weights
 from sce_video.pages.curves import read_history
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
 from sce_video.pages.neighbour_rows import neighbour_rows
-from sce_video.pages.parts import Part, random_weights_part
+from sce_video.pages.parts import random_weights_part
 from sce_video.pages.run import render_run_page
 from sce_video.pages.run_record import FAILED, RunRecord
 from sce_video.pages.views import view_sheet
@@ -86,10 +85,7 @@ def run_features(
     They are kept in the run folder with the checkpoint's hash, and computed again for another one,
     for other data, or where some could not be read.
 
-    Args:
-        folder: The run.
-        dataset_config: Its training set.
-        videos: How many, at equal steps through the set.
+    ``videos`` says how many of the run's training set, at equal steps through it.
 
     Returns:
         None where nothing could be embedded; the sentences say why.
@@ -100,44 +96,62 @@ def run_features(
     data = [str(dataset_config.get(name)) for name in ("data_root", "ann_file")]
     key = {"sha256": file_sha256(checkpoints[0]), "videos": videos, "data": data}
     cache = Path(folder, PAGE_FEATURES)
-    rows = _cached(cache, key)
-    if rows is None:
-        dataset = DATASETS.build({**dataset_config, "pipeline": []})
-        kind = getattr(dataset, "kind", type(dataset).__name__)
-        if kind != "video":
-            return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
-        rows, note = _embed(str(checkpoints[0]), dataset, videos)
-        if len(rows):
-            save_features(cache, rows, {"checkpoint": key})
-        return (rows if len(rows) else None), [*note, *describe_failures(rows)]
-    return rows, describe_failures(rows)
+    with contextlib.suppress(OSError, ValueError):  # none, or damaged: computed again
+        rows, provenance = load_features(cache)
+        if provenance.get("checkpoint") == key and not rows.failures:  # those may be back
+            return rows, []
+    dataset = DATASETS.build({**dataset_config, "pipeline": []})
+    kind = getattr(dataset, "kind", type(dataset).__name__)
+    if kind != "video":
+        return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
+    rows, notes = _embed(str(checkpoints[0]), dataset, videos)
+    if rows.failures:
+        path, reason = rows.failures[0]
+        first = f"{path}: {reason}" if reason else path
+        advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
+        total = len(rows) + len(rows.failures)
+        bad = f"{len(rows.failures)} of {total} videos could not be read; the first: {first}"
+        notes.append(f"{bad}{advice}.")
+    if not len(rows):
+        return None, notes
+    save_features(cache, rows, {"checkpoint": key})
+    return rows, notes
 
 
-@dataclass(frozen=True)
-class _ClipsOfNetworks:
-    """Several networks as one, for embedding: a video is decoded once for all of them.
+def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]:
+    """Rows of the videos that were embedded in time, in the order of the set, and a sentence."""
+    count = min(videos, len(dataset))
+    # In mixed order, so that those done after the time limit are of all folders.
+    order = np.random.default_rng(0).permutation(_evenly(dataset, videos)).tolist()
+    paths = [str(dataset.path(index)) for index in order]
+    end, found, failures = time.monotonic() + _SECONDS, {}, []
+    progress = Progress(count, "embedding for the page:", unit="videos", quiet=True)
+    for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
+        if result.feature is None:
+            failures.append((paths[result.index], result.reason))
+        else:
+            found[order[result.index]] = result.feature
+        progress.advance(result.feature is None)
+        if time.monotonic() > end:
+            break
+    progress.finish()
+    done, indices = len(found) + len(failures), sorted(found)
+    late = [f"{done} of {count} videos were embedded within {_SECONDS:.0f} s."] * (done < count)
+    values = [found[index] for index in indices] or [np.empty(0, dtype=np.float32)]
+    rows = Rows(
+        values=torch.from_numpy(np.stack(values))[: len(found)],
+        labels=torch.tensor([int(dataset.labels[i]) for i in indices], dtype=torch.int64),
+        indices=torch.tensor(indices, dtype=torch.int64),
+        paths=[str(dataset.path(i)) for i in indices],
+        failures=failures,
+        num_views=_OPTIONS.num_clips,
+    )
+    return rows, late
 
-    Its row has the feature of each clip by each network.
-    """
 
-    networks: Sequence[VideoModel]
-
-    @property
-    def settings(self) -> ModelSettings:
-        return self.networks[0].settings
-
-    @property
-    def checkpoint(self) -> str:
-        return self.networks[0].checkpoint
-
-    @property
-    def row_size(self) -> int:
-        return sum(network.row_size for network in self.networks)
-
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        clips = [{**sample, "positions": clip[None]} for clip in sample["positions"]]
-        rows = [network.row(clip, max_views) for network in self.networks for clip in clips]
-        return np.concatenate(rows)
+def _evenly(dataset: Any, videos: int) -> np.ndarray:
+    """Indices of up to so many videos, at equal steps through the set."""
+    return np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
 
 
 def compare_with_random(
@@ -148,14 +162,8 @@ def compare_with_random(
     Two clips of each of up to ``videos`` videos, at equal steps through the set. Files that cannot
     be read are left out.
 
-    Args:
-        checkpoint: Of the run.
-        dataset: Its training set.
-        videos: How many.
-        start: Checkpoint that the training started from.
-
-    Returns:
-        See :func:`~sce_video.evaluation.random_weights.compare_features`.
+    ``start`` is the checkpoint that the training started from. Returns what
+    :func:`~sce_video.evaluation.random_weights.compare_features` does.
 
     Raises:
         ValueError: a checkpoint cannot be read, or fewer than two videos can.
@@ -164,108 +172,31 @@ def compare_with_random(
     networks = {"trained": trained, "random": with_random_weights(trained)}
     if start is not None:
         networks["start"] = build_model(trained.settings, start, trained.device)
-    chosen = np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+    chosen = _evenly(dataset, videos)
+
+    def row(sample: dict[str, Any], max_views: int) -> np.ndarray:
+        """The feature of each clip by each network."""
+        clips = [{**sample, "positions": clip[None]} for clip in sample["positions"]]
+        parts = [network.row(clip, max_views) for network in networks.values() for clip in clips]
+        return np.concatenate(parts)
+
     # Decoding takes longest: every video is read once, for all networks.
-    both, rows, kept = _ClipsOfNetworks([*networks.values()]), [], []
-    for result in iterate_embeddings(both, [dataset.path(i) for i in chosen.tolist()], _OPTIONS):
-        if result.feature is not None:
-            rows.append(result.feature)
-            kept.append(int(chosen[result.index]))
+    all_of_them: Any = SimpleNamespace(
+        settings=trained.settings,
+        checkpoint=trained.checkpoint,
+        row_size=len(networks) * trained.row_size,
+        row=row,
+    )
+    rows = rows_of_files(all_of_them, [dataset.path(i) for i in chosen.tolist()], _OPTIONS)
     if len(rows) < 2:
         raise ValueError(f"{len(rows)} of {len(chosen)} videos could be read")
-    matrix = torch.from_numpy(np.stack(rows))
+    matrix = torch.from_numpy(rows.values)
     matrix = matrix.reshape(len(rows), len(networks), -1, trained.row_size)
     features = {name: matrix[:, number] for number, name in enumerate(networks)}
-    return compare_features(features, torch.from_numpy(dataset.labels[kept]))
-
-
-def describe_failures(rows: Rows) -> list[str]:
-    """A sentence that names videos which could not be read; none if all could."""
-    if not rows.failures:
-        return []
-    path, reason = rows.failures[0]
-    total = len(rows) + len(rows.failures)
-    first = f"{path}: {reason}" if reason else path
-    advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
-    return [
-        f"{len(rows.failures)} of {total} videos could not be read; the first: {first}{advice}."
-    ]
-
-
-def _cached(path: Path, key: dict[str, Any]) -> Rows | None:
-    try:
-        rows, provenance = load_features(path)
-    except (OSError, ValueError):  # none, or damaged: computed again
-        return None
-    # Files that could not be read may be back.
-    return rows if provenance.get("checkpoint") == key and not rows.failures else None
-
-
-def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]:
-    count = min(videos, len(dataset))
-    chosen = np.linspace(0, len(dataset) - 1, count).round().astype(int)
-    # In mixed order, so that those done after the time limit are of all folders.
-    order = np.random.default_rng(0).permutation(chosen).tolist()
-    paths = [dataset.path(index) for index in order]
-    end, values, kept, failures = time.monotonic() + _SECONDS, [], [], []
-    progress = Progress(count, "embedding for the page:", unit="videos", quiet=True)
-    for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
-        if result.feature is None:
-            failures.append((paths[result.index], result.reason))
-        else:
-            values.append(result.feature)
-            kept.append(result.index)
-        progress.advance(result.feature is None)
-        if time.monotonic() > end:
-            break
-    progress.finish()
-    done, notes = len(values) + len(failures), []
-    if done < count:
-        notes = [f"{done} of {count} videos were embedded within {_SECONDS:.0f} s."]
-    # Back in the order of the set, as of a run without a time limit.
-    pairs = sorted(zip((order[i] for i in kept), values, strict=True), key=lambda pair: pair[0])
-    return _rows(dataset, [i for i, _ in pairs], [v for _, v in pairs], failures), notes
-
-
-def _rows(
-    dataset: Any,
-    indices: Sequence[int],
-    values: Sequence[np.ndarray],
-    failures: list[tuple[str, str]],
-) -> Rows:
-    matrix = np.stack(values) if values else np.empty((0, 1), dtype=np.float32)
-    return Rows(
-        values=torch.from_numpy(matrix),
-        labels=torch.tensor([int(dataset.labels[i]) for i in indices], dtype=torch.int64),
-        indices=torch.tensor(indices, dtype=torch.int64),
-        paths=[str(dataset.path(i)) for i in indices],
-        failures=failures,
-        num_views=_OPTIONS.num_clips,
-    )
-
-
-def class_names(rows: Rows) -> list[str]:
-    """Names of the labels 0, 1, ... of videos that lie in a folder of each class; else empty."""
-    folders: dict[int, set[str]] = {}
-    for label, path in zip(rows.labels.tolist(), rows.paths, strict=True):
-        folders.setdefault(label, set()).add(Path(path).parent.name)
-    if not folders or min(folders) < 0 or any(len(names) > 1 for names in folders.values()):
-        return []
-    return [min(folders.get(label, {""})) for label in range(max(folders) + 1)]
-
-
-def with_existing_paths(rows: Rows, root: str) -> Rows:
-    """The rows with paths below ``root`` where a path is relative and exists there only."""
-    below = [Path(root, path) for path in rows.paths]
-    paths = [
-        str(inside) if not Path(path).exists() and inside.exists() else path
-        for path, inside in zip(rows.paths, below, strict=True)
-    ]
-    return replace(rows, paths=paths)
+    return compare_features(features, torch.from_numpy(dataset.labels[chosen[rows.indices]]))
 
 
 MAX_BYTES = 8_000_000
-_VIDEOS = 64
 #: Points of the map whose clips are on the page.
 _MAP_CLIPS = 80
 #: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
@@ -284,7 +215,7 @@ class PageOptions:
             training has ended; 0 for no comparison.
     """
 
-    videos: int = _VIDEOS
+    videos: int = 64
     features: Path | None = None
     compared: int = 0
 
@@ -318,16 +249,36 @@ def write_run_page(
     notes: list[str] = []
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     rows = _features(record, views, options, notes)
+    names = record.data.get("classes") or ([] if rows is None else _class_names(rows))
     path = Path(folder, PAGE)
-    reader, html = ClipReader(), ""
+    reader, html = ClipReader() if options.videos else None, ""
     # The images are made smaller until the page fits, not left out.
     for budget in _BUDGETS:
-        parts = _parts(record, views, rows, reader if options.videos else None, budget)
+        parts = [random_weights_part(record.compared)] if record.compared else []
+        if reader is not None and views:
+            cfg = Config(views, filename=record.config_file)
+            parts.append(view_sheet(cfg, max_bytes=budget))
+        if rows is not None:
+            drawn: dict[str, Any] = {"max_bytes": budget, "reader": reader}
+            if reader is not None:
+                parts.append(neighbour_rows(rows, names, **drawn))
+            clips = _MAP_CLIPS if reader is not None else 0
+            parts.append(feature_map_part(rows, names, max_clips=clips, **drawn))
         html = render_run_page(record, parts, notes)
         if len(html) <= MAX_BYTES:
             break
     write_text(path, html)
     return path
+
+
+def _class_names(rows: Rows) -> list[str]:
+    """Names of the labels 0, 1, ... of videos that lie in a folder of each class; else empty."""
+    folders: dict[int, set[str]] = {}
+    for label, path in zip(rows.labels.tolist(), rows.paths, strict=True):
+        folders.setdefault(label, set()).add(Path(path).parent.name)
+    if not folders or min(folders) < 0 or any(len(names) > 1 for names in folders.values()):
+        return []
+    return [min(folders.get(label, {""})) for label in range(max(folders) + 1)]
 
 
 def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
@@ -351,9 +302,13 @@ def _features(
     """The features to draw; None without any, with the reason among the notes."""
     dataset = _training_set(views)
     if options.features is not None:
-        given, said = given_features(options.features, record.folder)
+        rows, said = given_features(options.features, record.folder)
         notes += said
-        return with_existing_paths(given, str(dataset.get("data_root") or ""))
+        # A relative path may be one below the folder of the videos.
+        below = [Path(str(dataset.get("data_root") or ""), path) for path in rows.paths]
+        pairs = zip(rows.paths, below, strict=True)
+        found = [str(b) if not Path(p).exists() and b.exists() else p for p, b in pairs]
+        return replace(rows, paths=found)
     if not options.videos:
         return None
     if not dataset:
@@ -361,44 +316,18 @@ def _features(
             notes.append("The config names no training videos, so none were embedded.")
         return None
     try:
-        rows, said = run_features(record.folder, dataset, options.videos)
+        drawn, said = run_features(record.folder, dataset, options.videos)
     except Exception as error:  # a network or data set of one's own can raise anything
         notes.append(f"No video was embedded: {_reason(error)}.")
         return None
     notes += said
-    return rows
+    return drawn
 
 
 def _training_set(config: dict[str, Any]) -> dict[str, Any]:
     loader = config.get("train_dataloader")
     dataset = loader.get("dataset") if isinstance(loader, dict) else None
     return dataset if isinstance(dataset, dict) else {}
-
-
-def _parts(
-    record: RunRecord,
-    views: dict[str, Any],
-    rows: Rows | None,
-    reader: ClipReader | None,
-    budget: int,
-) -> list[Part]:
-    """Comparison with random weights, view sheet, neighbours and map.
-
-    Without a reader of videos only the first, and the map without clips.
-    """
-    parts = [random_weights_part(record.compared)] if record.compared else []
-    if reader is not None and views:
-        cfg = Config(views, filename=record.config_file)
-        parts.append(view_sheet(cfg, max_bytes=budget))
-    if rows is not None:
-        names = record.data.get("classes") or class_names(rows)
-        if reader is not None:
-            parts.append(neighbour_rows(rows, names, max_bytes=budget, reader=reader))
-        clips = _MAP_CLIPS if reader is not None else 0
-        parts.append(
-            feature_map_part(rows, names, max_clips=clips, max_bytes=budget, reader=reader)
-        )
-    return parts
 
 
 def _reason(error: Exception) -> str:
@@ -420,9 +349,12 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     try:
         runner = train(cfg, overwrite)
     except Exception:
-        # A start that was refused leaves the page of the earlier training alone.
-        if options is not None and is_main_process() and _has_failed_since(begun, cfg.work_dir):
-            _write_or_warn(cfg.work_dir, PageOptions(videos=0))
+        if options is not None and is_main_process():
+            with contextlib.suppress(OSError, ValueError):
+                end = next(iter(read_history(cfg.work_dir)[-1:]), {})
+                # A start that was refused leaves the page of the earlier training alone.
+                if end.get("status") == FAILED and end.get("time", 0.0) >= begun:
+                    _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
     if options is not None and is_main_process():
         stopped = getattr(runner.train_loop, "stopped_by", None) is not None
@@ -455,14 +387,6 @@ def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
             "tells the videos apart; the documentation says more: logs and alarms, no_better"
         )
         report_alarm(runner, Alarm("no_better", text, row["gain_random"], LEAST_GAIN), runner.iter)
-
-
-def _has_failed_since(begun: float, folder: str) -> bool:
-    """Whether a training began in the folder and failed; not a start that was refused."""
-    with contextlib.suppress(OSError, ValueError):
-        end = next(iter(read_history(folder)[-1:]), {})
-        return end.get("status") == FAILED and end.get("time", 0.0) >= begun
-    return False
 
 
 def _write_or_warn(folder: str, options: PageOptions) -> None:

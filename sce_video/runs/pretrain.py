@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -81,33 +80,17 @@ class Timing:
         """Seconds in which one core reads a video and several networks embed its two clips."""
         return self.sample + networks * self.step / self.batch
 
-    def workers(self) -> int:
-        """Loader workers that make a batch in the time of a step."""
-        return max(1, math.ceil(self.batch * self.sample / self.step))
-
 
 def measure(cfg: Config) -> Timing:
-    """Time a few steps and a few videos.
-
-    The first step is not counted: it allocates memory and tunes cuDNN.
-
-    Args:
-        cfg: Config of the training; its data set, model and loader are used.
-    """
+    """Time a few steps, and a few videos, of the data set, model and loader of a training."""
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     sample, seconds = _decode(dataset)
-    batch = cfg.train_dataloader.batch_size
-    with cores_for_workers(cfg.train_dataloader.num_workers):
-        step = _step_seconds(cfg, [tuple(view.shape) for view in sample["inputs"]], batch)
-    return Timing(
-        step=step,
-        sample=seconds,
-        batch=batch,
-        samples=samples_of_epoch(
-            len(dataset), cfg.train_dataloader.sampler.get("min_samples") or 0
-        ),
-        on_gpu=torch.cuda.is_available(),
-    )
+    loader = cfg.train_dataloader
+    with cores_for_workers(loader.num_workers):
+        shapes = [tuple(view.shape) for view in sample["inputs"]]
+        step = _step_seconds(cfg, shapes, loader.batch_size)
+    samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
+    return Timing(step, seconds, loader.batch_size, samples, torch.cuda.is_available())
 
 
 def _decode(dataset: VideoDataset) -> tuple[dict, float]:
@@ -115,19 +98,18 @@ def _decode(dataset: VideoDataset) -> tuple[dict, float]:
 
     Where a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
     """
-    sample, taken = {}, []
+    requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
     if getattr(dataset, "reads_ahead", False):
-        dataset[SampleRequest(0, 0)]  # opens the table
-        requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
+        dataset[requests[0]]  # opens the table
         begin = time.monotonic()
         samples = dataset.__getitems__(requests)
         return samples[-1], (time.monotonic() - begin) / len(samples)
-    start = time.monotonic()
-    for index in range(min(_DECODED, len(dataset))):
+    sample, taken = {}, []
+    for request in requests:
         begin = time.monotonic()
-        sample = dataset[SampleRequest(index, index)]
+        sample = dataset[request]
         taken.append(time.monotonic() - begin)
-        if time.monotonic() - start > _MAX_SECONDS:
+        if sum(taken) > _MAX_SECONDS:
             break
     return sample, median(taken)
 
@@ -143,16 +125,16 @@ def _step_seconds(cfg: Config, shapes: list[tuple[int, ...]], batch: int) -> flo
     taken = []
     for _ in range(1 + _STEPS):
         begin = time.monotonic()
-        data = {"inputs": views}
         mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
         with mixed:
-            losses = model(**model.data_preprocessor(data, training=True), mode="loss")
+            data = model.data_preprocessor({"inputs": views}, training=True)
+            losses = model(**data, mode="loss")
         losses["loss"].backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
         taken.append(time.monotonic() - begin)
         model.discard_step()
-    return median(taken[1:])
+    return median(taken[1:])  # the first step allocates memory and tunes cuDNN
 
 
 #: The recipe with the paper's views, for networks and clips of the paper's size.
@@ -173,13 +155,8 @@ _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 class PlannedPretraining:
     """A pretraining that has not begun.
 
-    Attributes:
-        config: All settings.
-        facts: Of the videos.
-        machine: That trains.
-        choices: Every chosen or given setting with the reason, in the order to show.
-        timing: Measured steps and videos.
-        other_seconds: Of a command with a budget, before and after the training.
+    ``choices`` are all chosen or given settings with the reason, in the order to show;
+    ``other_seconds`` those of a command with a budget, before and after the training.
     """
 
     config: Config
@@ -201,14 +178,6 @@ class PlannedPretraining:
         seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
         return (seconds + self.other_seconds) / 3600
 
-    def notes(self) -> list[str]:
-        """What is unusual about the videos, and what to do."""
-        size = next(choice.value for choice in self.choices if choice.name == "size")
-        loading = self.timing.loading(self.config.train_dataloader.num_workers)
-        steps = self.config.train_dataloader.dataset.pipeline
-        differences = max(step.get("diff_prob", 0.0) for step in steps)
-        return list(notes(self.facts, size, loading, differences))
-
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
         width = max(len(choice.name) for choice in self.choices)
@@ -217,16 +186,17 @@ class PlannedPretraining:
         duration = f"{minutes} minute{'s' * (minutes > 1)}"
         if self.hours >= 1:
             duration = f"{self.hours:.1f} hours"
-        return [
-            self.facts.describe(),
-            self.machine.describe(),
-            *(
-                f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
-                for choice in self.choices
-            ),
-            f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)",
-            *(f"note: {note}" for note in self.notes()),
+        rows = [
+            f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
+            for choice in self.choices
         ]
+        length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
+        size = next(choice.value for choice in self.choices if choice.name == "size")
+        loader = self.config.train_dataloader
+        loading = self.timing.loading(loader.num_workers)
+        differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
+        remarks = [f"note: {note}" for note in notes(self.facts, size, loading, differences)]
+        return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
 
 def planned_pretraining(
@@ -237,38 +207,25 @@ def planned_pretraining(
     hours: float | None = None,
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    machine: Machine | None = None,
     begun: float | None = None,
 ) -> PlannedPretraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
-    Args:
-        videos: Folder or table of videos.
-        out: Folder of the run.
-        method: One of :func:`methods`.
-        hours: Budget of the command, from which the number of epochs follows.
-        precision: Of the training; one of ``PRECISIONS``.
-        settings: Given settings, by the names that the recipe declares.
-        machine: None for this one.
-        begun: Value of ``time.monotonic()`` when the command began, which counts for ``hours``;
-            None for now.
-
-    Raises:
-        ValueError: an unknown method, setting or precision, nothing to train on, or ``hours``
-            together with ``epochs``.
+    Arguments and errors as of :func:`pretrain`, but ``settings`` by the names that the recipe
+    declares, and ``begun``: the value of ``time.monotonic()`` when the command began, which counts
+    for ``hours``; None for now.
     """
     start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
-    machine = machine or this_machine()
-    facts = examine_folder(str(videos))
+    machine, facts = this_machine(), examine_folder(str(videos))
     chosen = choose(facts, machine, {**given, "precision": precision})
-    if chosen["precision"].value not in PRECISIONS:
-        raise ValueError(
-            f"precision must be one of {', '.join(PRECISIONS)}, got {chosen['precision'].value!r}"
-        )
+    for what, value, known in (
+        ("precision", chosen["precision"].value, PRECISIONS),
+        ("method", method, methods()),
+    ):
+        if value not in known:
+            raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
-    if method not in methods():
-        raise ValueError(f"method must be one of {', '.join(methods())}, got {method!r}")
     recipe = methods()[method]
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
@@ -276,25 +233,31 @@ def planned_pretraining(
     names = available_settings(base)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    first = _config(base, recipe, facts, out, chosen, names)
+    first = _config(base, facts, out, chosen)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
     now = time.monotonic()
     # Wall-clock over processor time: how much other programs slow this one down.
     slowness = (now - start) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
-    spent = now - (start if begun is None else begun)
-    budget = None if hours is None else (hours, spent + after)
-    length = _length(chosen, facts.num_videos, machine, seconds, budget, given)
-    chosen |= {choice.name: choice for choice in length if choice.name in names}
-    config = _config(base, recipe, facts, out, chosen, names)
+    other = 0.0 if hours is None else now - (start if begun is None else begun) + after
+    # Epochs, and the warm-up and momentum that suit so many.
+    samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
+    steps = max(1, samples // chosen["batch"].value)
+    least = least_steps(machine, chosen["width"].value)
+    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
+    length = (epochs, choose_warmup(epochs.value), choose_momentum(epochs.value * steps))
+    chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
+    config = _config(base, facts, out, chosen)
     config.run_page.compared = compared
     if hours is not None:
-        hook = dict(type="BudgetHook", hours=hours, spent=round(spent, 2), reserved=round(after, 2))
+        reserved = round(after, 2)
+        hook = dict(
+            type="BudgetHook", hours=hours, spent=round(other - after, 2), reserved=reserved
+        )
         config.default_hooks.budget = hook
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
-    other = 0.0 if budget is None else budget[1]
     planned = PlannedPretraining(config, facts, machine, shown, timing, other)
     config.plan = planned.lines()
     return planned
@@ -316,38 +279,11 @@ def _comparison(
     return compared, page + compared * each + drawn * timing.features(networks=1)
 
 
-def _length(
-    chosen: Mapping[str, Choice],
-    num_videos: int,
-    machine: Machine,
-    seconds: float,
-    budget: tuple[float, float] | None,
-    given: Mapping[str, Any],
-) -> Iterator[Choice]:
-    """Epochs, and the warm-up and momentum that suit so many, unless they are given.
-
-    ``budget``: hours of the command, and seconds of it before and after the training.
-    """
-    samples = samples_of_epoch(num_videos, chosen["epoch_samples"].value)
-    steps = max(1, samples // chosen["batch"].value)
-    least = least_steps(machine, chosen["width"].value)
-    hours, other = budget or (None, 0.0)
-    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
-    yield epochs
-    if "warmup" not in given:
-        yield choose_warmup(epochs.value)
-    if "momentum" not in given:
-        yield choose_momentum(epochs.value * steps)
-
-
 def _config(
-    base: Config,
-    recipe: str,
-    facts: FolderFacts,
-    out: str | Path,
-    chosen: Mapping[str, Choice],
-    names: Mapping[str, Any],
+    base: Config, facts: FolderFacts, out: str | Path, chosen: Mapping[str, Choice]
 ) -> Config:
+    """The recipe with the chosen settings that it declares, on the videos."""
+    names = available_settings(base)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     options = options_of_settings(base, values)
     for name, value in dataset_settings(facts.folder).items():
@@ -358,7 +294,7 @@ def _config(
     if chosen["precision"].value != "float32":
         options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
         options["optim_wrapper.dtype"] = chosen["precision"].value
-    config = load_config(recipe, options)
+    config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
     config.fit_queue = False  # the queue has been fitted
@@ -387,11 +323,8 @@ def planned_config(
     It may have been changed since, also by a stranger: numbers and switches are taken as they are,
     and of the texts, which name classes and files, those of its recipe, and the videos.
 
-    Args:
-        path: The file.
-        mirror: Folder of a store that it may name.
-        track: Trackers that it may name.
-        videos: Table in a store that it may name.
+    So may it name the folder of a store for a ``mirror``, the trackers ``track``, and a table of
+    ``videos`` in a store, which are given again.
 
     Raises:
         FileNotFoundError: no such file.
@@ -432,12 +365,7 @@ def _texts(node: Any, urls: bool = False) -> Iterator[str]:
 
 
 def count_seconds(cfg: Config, begun: float) -> Config:
-    """The config with what the command has taken so far, where it has a budget.
-
-    Args:
-        cfg: Of a training that starts now.
-        begun: Value of ``time.monotonic()`` when the command began.
-    """
+    """The config with what the command, which began at ``time.monotonic()``, took of a budget."""
     budget = cfg.default_hooks.get("budget")
     if budget is not None:
         budget.spent = round(time.monotonic() - begun, 2)

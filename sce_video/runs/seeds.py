@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,9 @@ _MAX_SEED = 2**32 - 1  # numpy's
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """Runs of several seeds.
+    """Folders of the runs of several seeds; 0 if all have ended, or 128 + n for signal n.
 
-    Attributes:
-        folders: Of all runs.
-        status: 0 if all have ended, 128 + n if signal n stopped one of them.
-        chance: Means and standard deviations over the seeds; without any unless two runs or more
-            have ended.
+    ``chance`` has means and standard deviations over two seeds or more that have ended.
     """
 
     folders: list[Path]
@@ -56,29 +52,13 @@ def found_seeds(out: str | Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def check_run_seeds(seeds: Sequence[int], settings: Collection[str] = ()) -> None:
-    """Raise ValueError for repeated or impossible seeds, or ``seed`` among the settings."""
-    check_seeds(seeds, "--seeds")
-    wrong = next((seed for seed in seeds if not 0 <= seed <= _MAX_SEED), None)
-    if wrong is not None:
-        raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong}")
-    if "seed" in settings:
-        raise ValueError("give seed or seeds, not both")
-
-
-def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> list[Path]:
-    """Write a config with each seed to the folder of its run; returns the files.
-
-    It was planned once, so the seed is all that differs.
-    """
-    paths = []
+def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> None:
+    """Write a config with each seed to the folder of its run: the seed is all that differs."""
     for seed in seeds:
         own = copy.deepcopy(config)
         own.merge_from_dict({"randomness.seed": seed})
         own.work_dir = str(seed_folder(out, seed).resolve())
-        paths.append(seed_folder(out, seed) / CONFIG)
-        write_text(paths[-1], own.pretty_text)
-    return paths
+        write_text(seed_folder(out, seed) / CONFIG, own.pretty_text)
 
 
 def resumed_seeds(
@@ -123,8 +103,8 @@ def train_seeds(
         seeds: In the order of the trainings.
         resume: Keep finished runs, resume stopped ones, start the others.
         overwrite: Remove earlier trainings of these seeds.
-        track: Trackers, see :func:`~sce_video.runs.launch.training_config`.
-        mirror: Folder of an object store, for a folder of each seed.
+        track: As ``mirror``, see :func:`~sce_video.runs.launch.training_config`; each seed has a
+            folder in the mirror.
         videos: Table in a store that the configs may name.
         say: Takes lines for the user.
 
@@ -170,11 +150,12 @@ def pretrain_seeds(
 ) -> SeedRuns:
     """:func:`~sce_video.pretrain` with several seeds, to ``out/seed0``, ``out/seed1``, ...
 
-    The settings are chosen once, so that the runs differ in their seed only.
+    The settings are chosen once, so that the runs differ in their seed only, and hours are the
+    budget of each run. ``out/compare.html`` shows them beside each other.
 
     Args:
-        videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
-        out: Folder of the folders of the runs, and of ``compare.html``.
+        videos: Folder or table of videos, as of :func:`~sce_video.pretrain`; so are the others.
+        out: Folder of the folders of the runs.
         seeds: Different numbers.
         method: One of :func:`methods`.
         hours: Budget of each run.
@@ -185,7 +166,12 @@ def pretrain_seeds(
     Raises:
         ValueError: repeated seeds, or as :func:`~sce_video.pretrain`.
     """
-    check_run_seeds(seeds, settings or ())
+    check_seeds(seeds, "--seeds")
+    wrong = next((seed for seed in seeds if not 0 <= seed <= _MAX_SEED), None)
+    if wrong is not None:
+        raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong}")
+    if "seed" in (settings or ()):
+        raise ValueError("give seed or seeds, not both")
     for seed in () if overwrite else seeds:
         check_unused(seed_folder(out, seed))  # before the planning, which takes minutes
     planned = planned_pretraining(

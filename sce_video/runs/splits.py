@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.dist import barrier
 
-from sce_video.engine.training_record import BEST
+from sce_video.engine.checkpoint import BEST
 from sce_video.runs import launch
 from sce_video.runs.configs import BEST_RESULTS, RESULTS
 from sce_video.utils.distributed import run_on_main_rank
@@ -25,15 +25,7 @@ from sce_video.utils.metric_names import is_trivial
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"
 #: Settings that may differ between a run and its resumption.
-_FREE = (
-    "work_dir",
-    "launcher",
-    "resume",
-    "load_from",
-    "experiment_name",
-    "log_level",
-    "visualizer",
-)
+_FREE = frozenset("work_dir launcher resume load_from experiment_name log_level visualizer".split())
 
 
 def for_split(cfg: Config, split: int | str) -> Config:
@@ -42,12 +34,9 @@ def for_split(cfg: Config, split: int | str) -> Config:
     In every ``ann_file`` the ``split<N>`` of the config's own split is renamed:
     ``data/ucf101/train_split1.txt`` becomes ``data/ucf101/train_split2.txt``.
 
-    Args:
-        cfg: A config with ``split``, the split that its lists belong to.
-        split: The other split.
-
     Raises:
-        ValueError: the config has no ``split``, or no list has it in its name.
+        ValueError: the config has no ``split``, the split that its lists belong to, or no list has
+            it in its name.
     """
     own = cfg.get("split")
     if own is None:
@@ -58,28 +47,26 @@ def for_split(cfg: Config, split: int | str) -> Config:
     cfg = copy.deepcopy(cfg)
     # split1 but not split10
     pattern = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])")
-    if not _rename_lists(cfg._cfg_dict, pattern, f"split{split}"):
+
+    def rename(node: Any) -> int:
+        """Rename in every list below; returns how many have the pattern."""
+        if isinstance(node, list | tuple):
+            return sum(map(rename, node))
+        count = 0
+        for key, value in node.items() if isinstance(node, dict) else ():
+            if key == "ann_file" and isinstance(value, str):
+                node[key], found = pattern.subn(f"split{split}", value)
+                count += found
+            else:
+                count += rename(value)
+        return count
+
+    if not rename(cfg._cfg_dict):
         raise ValueError(
             f"{cfg.filename}: no ann_file has 'split{own}' in its name, so it has no split {split}"
         )
     cfg.split = int(split) if str(split).isdecimal() else str(split)
     return cfg
-
-
-def _rename_lists(node: Any, pattern: re.Pattern[str], name: str) -> int:
-    """Replace the pattern by ``name`` in every ``ann_file`` below; return how many have it."""
-    if isinstance(node, list | tuple):
-        return sum(_rename_lists(item, pattern, name) for item in node)
-    if not isinstance(node, dict):
-        return 0
-    count = 0
-    for key, value in node.items():
-        if key == "ann_file" and isinstance(value, str):
-            node[key], found = pattern.subn(name, value)
-            count += found
-        else:
-            count += _rename_lists(value, pattern, name)
-    return count
 
 
 class StoppedError(Exception):
@@ -120,28 +107,28 @@ def run_splits(
     root = Path(training.work_dir)
     configs = {str(split): for_split(training, split) for split in splits}
     for split, cfg in configs.items():
-        _check_lists(cfg)
+        for name in ("train_dataloader", "test_dataloader"):  # before hours of training
+            dataset = cfg[name]["dataset"]
+            candidates = [Path(dataset.ann_file), Path(dataset.data_root) / dataset.ann_file]
+            if not any(path.is_file() for path in candidates):
+                raise ValueError(f"split {cfg.split} has no list {dataset.ann_file} ({name})")
         _claim(root / f"split{split}", cfg)
     for split, cfg in configs.items():
         folder = root / f"split{split}"
         if not run_on_main_rank((folder / RESULTS).is_file):
             _run_split(cfg, testing, folder)
     # From the files, not from memory: splits of earlier starts count, too.
-    summary = summarise(_read_results(root, configs, RESULTS))
-    best = _read_results(root, configs, BEST_RESULTS)
-    if len(best) == len(configs):
-        summary["best"] = summarise(best, BEST_RESULTS)
+    found: dict[str, dict[str, dict]] = {RESULTS: {}, BEST_RESULTS: {}}
+    for name, results in found.items():
+        for split in configs:
+            path = root / f"split{split}" / name
+            if path.is_file():
+                results[split] = json.loads(path.read_text(encoding="utf-8"))
+    summary = summarise(found[RESULTS])
+    if len(found[BEST_RESULTS]) == len(configs):
+        summary["best"] = summarise(found[BEST_RESULTS], BEST_RESULTS)
     run_on_main_rank(lambda: write_json(root / SUMMARY, summary))
     return summary
-
-
-def _read_results(root: Path, splits: Iterable[str], name: str) -> dict[str, dict]:
-    paths = {split: root / f"split{split}" / name for split in splits}
-    return {
-        split: json.loads(path.read_text(encoding="utf-8"))
-        for split, path in paths.items()
-        if path.is_file()
-    }
 
 
 def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path) -> None:
@@ -163,15 +150,6 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
         test.test_cfg.out = out
         launch.test(test)
         barrier()
-
-
-def _check_lists(cfg: Config) -> None:
-    """Raise ValueError if a list of the split is missing, before hours of training."""
-    for name in ("train_dataloader", "test_dataloader"):
-        dataset = cfg[name]["dataset"]
-        candidates = [Path(dataset.ann_file), Path(dataset.data_root) / dataset.ann_file]
-        if not any(path.is_file() for path in candidates):
-            raise ValueError(f"split {cfg.split} has no list {dataset.ann_file} ({name})")
 
 
 def _claim(folder: Path, cfg: Config) -> None:
@@ -203,18 +181,10 @@ def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
         results: Content of the file ``name`` by split.
         name: Name of the file of results in each ``split<N>`` folder.
     """
-    names = list(next(iter(results.values()))["metrics"])
-    values = {n: [r["metrics"][n] for r in results.values()] for n in names}
-    protocol = dict(next(iter(results.values()))["protocol"])
-    protocol["split"] = list(results)
-    protocol["videos"] = [r["protocol"]["videos"] for r in results.values()]
-    protocol["failures"] = sum(r["protocol"]["failures"] for r in results.values())
-    protocol["checkpoint"] = [r["protocol"]["checkpoint"] for r in results.values()]
-    protocol["benchmark_problems"] = {
-        entry: why
-        for r in results.values()
-        for entry, why in r["protocol"].get("benchmark_problems", {}).items()
-    }
+    first = next(iter(results.values()))
+    values = {n: [r["metrics"][n] for r in results.values()] for n in first["metrics"]}
+    protocols = [r["protocol"] for r in results.values()]
+    problems = [p.get("benchmark_problems", {}) for p in protocols]
     return {
         "kind": "splits",
         "splits": {
@@ -227,31 +197,36 @@ def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
         },
         "mean": {n: float(np.mean(v)) for n, v in values.items()},
         "std": {n: float(np.std(v)) for n, v in values.items()},
-        "protocol": protocol,
+        "protocol": {
+            **first["protocol"],
+            "split": list(results),
+            "videos": [p["videos"] for p in protocols],
+            "failures": sum(p["failures"] for p in protocols),
+            "checkpoint": [p["checkpoint"] for p in protocols],
+            "benchmark_problems": {entry: why for p in problems for entry, why in p.items()},
+        },
     }
 
 
 def format_splits(summary: dict[str, Any]) -> str:
     """A table with a row per split and their mean, in percent; the best epochs below."""
-    columns = [("top1", "top-1"), ("top5", "top-5"), ("mean_class_accuracy", "mean class")]
-    columns.append(("one_view_top1", "1 view top-1"))
+    titles = {"top1": "top-1", "top5": "top-5", "mean_class_accuracy": "mean class"}
+    titles["one_view_top1"] = "1 view top-1"
     classes = summary["protocol"].get("num_classes")
     known = summary["mean"]  # without one-view metrics where a video has one view
-    columns = [(k, title) for k, title in columns if k in known and not is_trivial(k, classes)]
-    lines = [f"{'':<10}" + "".join(f"{title:>14}" for _, title in columns)]
-    lines += _format_rows(summary, [key for key, _ in columns])
+    columns = [key for key in titles if key in known and not is_trivial(key, classes)]
+
+    def lines(part: dict[str, Any]) -> list[str]:
+        rows = [(f"split {split}", entry["metrics"]) for split, entry in part["splits"].items()]
+        return [
+            f"{name:<10}" + "".join(f"{100 * metrics[key]:>14.2f}" for key in columns)
+            for name, metrics in [*rows, ("mean", part["mean"])]
+        ]
+
+    text = [f"{'':<10}" + "".join(f"{titles[key]:>14}" for key in columns), *lines(summary)]
     if "best" in summary:
-        lines.append(
+        text.append(
             "the epoch that is best on the validation list (the test split, in the recipes):"
         )
-        lines += _format_rows(summary["best"], [key for key, _ in columns])
-    return "\n".join(lines)
-
-
-def _format_rows(summary: dict[str, Any], keys: Sequence[str]) -> list[str]:
-    rows = [(f"split {split}", entry["metrics"]) for split, entry in summary["splits"].items()]
-    rows.append(("mean", summary["mean"]))
-    return [
-        f"{name:<10}" + "".join(f"{100 * metrics[key]:>14.2f}" for key in keys)
-        for name, metrics in rows
-    ]
+        text += lines(summary["best"])
+    return "\n".join(text)

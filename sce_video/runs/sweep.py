@@ -27,7 +27,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,14 @@ from sce_video.engine.config.load import load_config
 #: Tools that an evaluation runs, by its ``training``.
 TRAININGS = ("none", "one", "splits")
 _TOP = ("title", "source", "pretrain", "points", "columns", "seeds", "notes")
-#: Types of the entries of points and columns.
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("name", "metric", "config", "training", "checkpoint", "note"), str),
-    **dict.fromkeys(("options", "published"), dict),
-    "columns": list,
+#: Types of the entries of points and columns, in words.
+_TYPES: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(
+        ("name", "metric", "config", "training", "checkpoint", "note"), (str, "a text")
+    ),
+    **dict.fromkeys(("options", "published"), (dict, "a dict")),
+    "columns": (list, "a list"),
 }
-_KINDS: dict[type, str] = {dict: "a dict", list: "a list", str: "a text"}
 
 Options = dict[str, Any]
 
@@ -82,16 +83,9 @@ class Point:
 class Sweep:
     """A table to be made.
 
-    Attributes:
-        name: Of the file, without its ending.
-        title: For the table.
-        source: Where the published numbers come from.
-        config: Recipe of the pretraining, unless a point has its own.
-        options: Changes of it for all points.
-        points: Rows.
-        columns: Columns.
-        seeds: Every point is pretrained and evaluated with each.
-        notes: What differs from the protocol of the published numbers.
+    ``config`` is the recipe of the pretraining, unless a point has its own, and ``options`` change
+    it for all points; ``source`` says where the published numbers come from, ``notes`` what differs
+    from their protocol. Every point is pretrained and evaluated with each of the ``seeds``.
     """
 
     name: str
@@ -123,7 +117,12 @@ def read_sweep(path: str | Path) -> Sweep:
     _check_keys(content, _TOP, f"{path}")
     pretrain = content.get("pretrain", {})
     _check_keys(pretrain, ("config", "options"), f"{path}, pretrain")
-    _check_types(pretrain, f"{path}, pretrain")
+    lists = {}
+    for key, kind, what in (("seeds", int, "whole numbers"), ("notes", str, "texts")):
+        values = content.get(key, [0] if kind is int else [])
+        if not isinstance(values, list | tuple) or any(type(value) is not kind for value in values):
+            raise ValueError(f"{path}: {key} must be a list of {what}, got {values!r:.80}")
+        lists[key] = tuple(values)
     sweep = Sweep(
         name=Path(path).stem,
         title=str(content.get("title", Path(path).stem)),
@@ -132,70 +131,53 @@ def read_sweep(path: str | Path) -> Sweep:
         options=pretrain.get("options", {}),
         points=_entries(content, "points", Point, path),
         columns=_entries(content, "columns", Column, path),
-        seeds=_list(content, "seeds", int, (0,), path),
-        notes=_list(content, "notes", str, (), path),
+        **lists,
     )
-    _check(sweep, path)
+    _check(sweep, f"{path}")
     return sweep
 
 
 def _check_keys(content: Any, known: Sequence[str], where: str) -> None:
+    """Raise ValueError for an unknown key, or a value of another type than its key has."""
     if not isinstance(content, dict):
         raise ValueError(f"{where}: must be a dict, got {content!r:.80}")
     unknown = sorted(set(content) - set(known))
     if unknown:
         raise ValueError(f"{where}: unknown {unknown[0]!r}; known: {', '.join(known)}")
+    for name, value in content.items() if known is not _TOP else ():
+        kind, words = _TYPES[name]
+        none = value is None and name in ("config", "checkpoint")
+        if not none and (not isinstance(value, kind) or value == ""):
+            raise ValueError(f"{where}: {name} must be {words}, got {value!r:.80}")
 
 
-def _check_types(entry: dict[str, Any], where: str) -> None:
-    for name, value in entry.items():
-        if value is None and name in ("config", "checkpoint"):
-            continue
-        if not isinstance(value, _TYPES[name]) or value == "":
-            kind = _KINDS[_TYPES[name]]
-            raise ValueError(f"{where}: {name} must be {kind}, got {value!r:.80}")
-
-
-def _list(content: dict, key: str, kind: type, default: tuple, path: Any) -> tuple:
-    values = content.get(key, default)
-    if not isinstance(values, list | tuple) or any(type(value) is not kind for value in values):
-        what = "whole numbers" if kind is int else "texts"
-        raise ValueError(f"{path}: {key} must be a list of {what}, got {values!r:.80}")
-    return tuple(values)
-
-
-def _entries(content: dict, key: str, kind: type, path: Any) -> tuple:
+def _entries(content: dict, key: str, kind: type, path: str | Path) -> tuple:
     """Points or columns, made of dicts whose keys are the fields of the class."""
     entries = content.get(key)
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"{path}: {key} must be a list of dicts, got {entries!r:.80}")
     needed = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
-    found = []
     for number, entry in enumerate(entries):
         where = f"{path}, {key}[{number}]"
         _check_keys(entry, [f.name for f in fields(kind)], where)
-        _check_types(entry, where)
-        missing = [name for name in needed if name not in entry]
-        if missing:
+        if missing := [name for name in needed if name not in entry]:
             raise ValueError(f"{where}: needs a {missing[0]}")
-        found.append(kind(**entry))
-    names = [entry.name for entry in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{path}: two of {key} have the name {name!r}")
-    return tuple(found)
+    names = [entry["name"] for entry in entries]
+    if double := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{path}: two of {key} have the name {double[0]!r}")
+    return tuple(kind(**entry) for entry in entries)
 
 
-def _check(sweep: Sweep, path: Any) -> None:
-    check_seeds(sweep.seeds, f"{path}")
+def _check(sweep: Sweep, path: str) -> None:
+    """Raise ValueError where entries do not suit each other."""
+    check_seeds(sweep.seeds, path)
     names = {column.name for column in sweep.columns}
     for point in sweep.points:
         where = f"{path}: point {point.name!r}"
         if not (point.config or sweep.config):
             raise ValueError(f"{where} has no config, and pretrain has none")
-        for name in point.columns:
-            if name not in names:
-                raise ValueError(f"{where} has columns={point.columns!r}, {name!r} is none")
+        if wrong := [name for name in point.columns if name not in names]:
+            raise ValueError(f"{where} has columns={point.columns!r}, {wrong[0]!r} is none")
         for name, value in point.published.items():
             if name not in (point.columns or names):
                 raise ValueError(f"{where} has a published {name!r}, which is no column")
@@ -245,40 +227,50 @@ class SweepCell:
     step: Step
 
 
-@dataclass(frozen=True)
-class Extra:
-    """Changes of every pretraining and every evaluation, from the command line."""
-
-    pretrain: tuple[str, ...] = ()
-    evaluate: tuple[str, ...] = ()
-
-
 def plan(
-    sweeps: Sequence[Sweep], out: str | Path, extra: Extra | None = None, root: str | Path = "."
+    sweeps: Sequence[Sweep],
+    out: str | Path,
+    pretrain_options: Sequence[str] = (),
+    evaluate_options: Sequence[str] = (),
+    root: str | Path = ".",
 ) -> list[SweepCell]:
     """All numbers of the sweeps with the steps that measure them; equal steps are one object.
 
     Args:
         sweeps: Tables to be made.
         out: Output folder, which the commands name.
-        extra: Options for all pretrainings or all evaluations.
+        pretrain_options: Changes of all pretrainings, ``KEY=VALUE`` each.
+        evaluate_options: Changes of all evaluations.
         root: Folder of configs that are not found from the current one.
 
     Raises:
         FileNotFoundError: a config is missing.
         ValueError: unknown keys or values that a command line cannot express.
     """
-    planner = _Planner(Path(out), extra or Extra())
+    planner = _Planner(Path(out))
     cells = []
-    for sweep in (_found(sweep, Path(root)) for sweep in sweeps):
+
+    def found(config: str | None) -> str:
+        return str(config if Path(str(config)).is_file() else Path(root, str(config)))
+
+    for sweep in sweeps:
         for point in sweep.points:
+            given = option_texts({**sweep.options, **point.options})
             for seed in sweep.seeds:
-                arguments = planner.arguments(sweep, point, seed)
-                pretrained = None if point.checkpoint else planner.pretraining(*arguments)
+                config = found(point.config or sweep.config)
+                options = [*given, *pretrain_options, f"randomness.seed={seed}"]
+                origin: Step | str = point.checkpoint or planner.pretraining(config, options)
                 for column in filter(point.has, sweep.columns):
-                    origin = pretrained or str(point.checkpoint)
-                    step = planner.evaluation(column, seed, origin, arguments)
+                    own = [*option_texts(column.options), *evaluate_options]
+                    own.append(f"randomness.seed={seed}")
                     # Columns of one evaluation share the step and read other metrics from it.
+                    step = planner.evaluation(
+                        config if column.config is None else found(column.config),
+                        [*options, *own] if column.config is None else own,
+                        column.training,
+                        origin,
+                        seed,
+                    )
                     names = sweep.name, point.name, column.name
                     cells.append(SweepCell(*names, seed, column.metric, step))
     return cells
@@ -296,96 +288,65 @@ def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
     return list(found.values())
 
 
-def _found(sweep: Sweep, root: Path) -> Sweep:
-    """The sweep with the paths of its configs."""
-
-    def path(config: str | None) -> str | None:
-        return config if config is None or Path(config).is_file() else str(root / config)
-
-    return replace(
-        sweep,
-        config=path(sweep.config),
-        points=tuple(replace(point, config=path(point.config)) for point in sweep.points),
-        columns=tuple(replace(column, config=path(column.config)) for column in sweep.columns),
-    )
-
-
 class _Planner:
-    """Makes the steps of points and columns, each once."""
+    """Makes steps, each once, and reads every config with its options once."""
 
-    def __init__(self, out: Path, extra: Extra) -> None:
+    def __init__(self, out: Path) -> None:
         self.out = out
-        self.extra = extra
         self._steps: dict[str, Step] = {}
         self._configs: dict[tuple[str, ...], Config] = {}
 
-    def arguments(self, sweep: Sweep, point: Point, seed: int) -> tuple[str, list[str]]:
-        """Config and options of a point's pretraining."""
-        options = option_texts({**sweep.options, **point.options})
-        seeded = f"randomness.seed={seed}"
-        return str(point.config or sweep.config), [*options, *self.extra.pretrain, seeded]
-
     def pretraining(self, config: str, options: list[str]) -> Step:
         """The step that trains with a config."""
-        cfg = self._load(config, options)
-        if cfg.get("train_cfg") is None:
+        epochs, name = self._read(config, options)
+        if epochs is None:
             raise ValueError(f"{config} has no train_cfg: it cannot be pretrained")
-        folder = f"pretrain/{Path(config).stem}-{_digest(cfg, options)}"
+        folder = f"pretrain/{name}"
         command = ("tools/train.py", config, "--work-dir", str(self.out / folder), "--resume")
-        result = f"epoch_{cfg.train_cfg.max_epochs}.pth"
-        return self._once(Step(folder, ((*command, "--cfg-options", *options),), result))
+        run = (*command, "--cfg-options", *options)
+        return self._steps.setdefault(folder, Step(folder, (run,), f"epoch_{epochs}.pth"))
 
     def evaluation(
-        self, column: Column, seed: int, origin: Step | str, arguments: tuple[str, list[str]]
+        self, config: str, options: list[str], training: str, origin: Step | str, seed: int
     ) -> Step:
         """The step that evaluates a pretraining, or a checkpoint or ``random`` weights."""
-        own = [*option_texts(column.options), *self.extra.evaluate, f"randomness.seed={seed}"]
-        config, options = arguments if column.config is None else (column.config, [])
-        options = [*options, *own]
         before = origin if isinstance(origin, Step) else None
         checkpoint = str(self.out / before.folder / before.result) if before else str(origin)
-        cfg = self._load(config, options)
         known = before.folder if before else f"{checkpoint} {seed}"
-        digest = _digest(cfg, options, known, column.training)
-        folder = f"evaluate/{Path(config).stem}-{digest}"
-        changes = ("--cfg-options", *options)
+        epochs, name = self._read(config, options, known, training)
+        folder = f"evaluate/{name}"
         work_dir = str(self.out / folder)
-        start = ("--pretrained", checkpoint, "--work-dir", work_dir)
-        if column.training == "splits":
-            run = ("tools/finetune_splits.py", config, *start, *changes)
-            return self._once(Step(folder, (run,), "splits.json", before))
+        start = (config, "--pretrained", checkpoint, "--work-dir", work_dir)
+        changes = ("--cfg-options", *options)
         commands: tuple[tuple[str, ...], ...] = ()
-        if column.training == "one":
-            commands = (("tools/train.py", config, *start, "--resume", *changes),)
-            checkpoint = f"{work_dir}/epoch_{cfg.train_cfg.max_epochs}.pth"
-        results = ("--out", f"{work_dir}/results.json")
-        test = ("tools/test.py", config, checkpoint, "--work-dir", work_dir, *results, *changes)
-        return self._once(Step(folder, (*commands, test), "results.json", before))
+        result = "results.json"
+        if training == "splits":
+            commands, result = (("tools/finetune_splits.py", *start, *changes),), "splits.json"
+        else:
+            if training == "one":
+                commands = (("tools/train.py", *start, "--resume", *changes),)
+                checkpoint = f"{work_dir}/epoch_{epochs}.pth"
+            paths = ("--work-dir", work_dir, "--out", f"{work_dir}/results.json")
+            commands = (*commands, ("tools/test.py", config, checkpoint, *paths, *changes))
+        return self._steps.setdefault(folder, Step(folder, commands, result, before))
 
-    def _once(self, step: Step) -> Step:
-        return self._steps.setdefault(step.folder, step)
+    def _read(self, config: str, options: list[str], *others: str) -> tuple[int | None, str]:
+        """Epochs of a config with options, and a name: ten digits stand for the settings.
 
-    def _load(self, config: str, options: list[str]) -> Config:
-        """A config, read once for all points that evaluate with it."""
+        The names of the options count, too: an option wins over what a checkpoint or a rule would
+        set.
+        """
         key = (config, *options)
-        if key not in self._configs:
-            self._configs[key] = load_config(config, options)
-        return self._configs[key]
+        cfg = self._configs[key] = self._configs.get(key) or load_config(config, options)
+        keys = sorted(option.partition("=")[0] for option in options)
 
+        def named(value: Any) -> str:
+            # A class or function of the config, without its address in this process.
+            return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
-def _digest(cfg: Config, options: Sequence[str], *others: str) -> str:
-    """Ten hexadecimal digits of the resolved settings, and of what they are applied to.
-
-    The names of the options count, too: an option wins over what a checkpoint or a rule would set.
-    """
-    keys = sorted(option.partition("=")[0] for option in options)
-
-    def named(value: Any) -> str:
-        # A class or function of the config, without its address in this process.
-        return re.sub(r" at 0x[0-9a-f]+", "", str(value))
-
-    text = json.dumps([cfg._cfg_dict.to_dict(), [keys, *others]], sort_keys=True, default=named)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+        text = json.dumps([cfg._cfg_dict.to_dict(), [keys, *others]], sort_keys=True, default=named)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return (cfg.get("train_cfg") or {}).get("max_epochs"), f"{Path(config).stem}-{digest}"
 
 
 def option_texts(options: Mapping[str, Any]) -> list[str]:
@@ -422,8 +383,7 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({','.join(map(_text, value))})"
-    if isinstance(value, list):
-        return f"[{','.join(map(_text, value))}]"
+    if isinstance(value, list | tuple):
+        ends = "()" if isinstance(value, tuple) else "[]"
+        return f"{ends[0]}{','.join(map(_text, value))}{ends[1]}"
     return str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -13,20 +14,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from sce_video.reporting.result_files import Result, collect_results
 from sce_video.reporting.sweep_table import (
-    Measured,
     SweepTable,
     as_data,
-    collect_cells,
     draw_sweep,
+    measured_cell,
     render_sweep,
 )
 from sce_video.runs.sweep import Step, Sweep, SweepCell
@@ -41,41 +40,7 @@ _LOCK_SECONDS = 1.0  # between two looks whether to stop
 _ERROR = re.compile(r"\w(Error|Exception): \S|\w: error: ")
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What a sweep may use of this machine.
-
-    Attributes:
-        jobs: Chains that run side by side.
-        nproc: Processes of each training and test, one for each GPU; 1 starts no launcher.
-    """
-
-    jobs: int = 1
-    nproc: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("jobs", "nproc"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
-
-    def environment(self, slot: int) -> dict[str, str]:
-        """Environment of the commands of one of the jobs: its share of cores and GPUs."""
-        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
-        cores = len(os.sched_getaffinity(0)) // (self.jobs * self.nproc)
-        if self.jobs * self.nproc > 1:
-            environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
-            import torch
-
-            count = torch.cuda.device_count()
-            names = visible.split(",") if visible else [str(i) for i in range(count)]
-            first = slot * self.nproc
-            mine = [names[(first + i) % len(names)] for i in range(self.nproc)] if names else []
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(mine))
-        return environment
-
-
+@dataclass
 class SweepRunner:
     """Runs chains of steps, in a pool of threads that wait for the commands.
 
@@ -86,26 +51,43 @@ class SweepRunner:
     Args:
         root: Folder of ``tools/``.
         out: Output folder.
-        resources: Of this machine.
+        jobs: Chains that run side by side.
+        nproc: Processes of each training and test, one for each GPU; 1 starts no launcher.
         report: Called with a line for every step that begins or ends.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        out: str | Path,
-        resources: Resources,
-        report: Callable[[str], None] = print,
-    ) -> None:
-        self.root = Path(root)
-        self.out = Path(out)
-        self.resources = resources
-        self.report = report
-        self.stopped_by = 0
-        """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
+    root: Path
+    out: Path
+    jobs: int = 1
+    nproc: int = 1
+    report: Callable[[str], None] = print
+    stopped_by: int = field(default=0, init=False)
+    """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
+
+    def __post_init__(self) -> None:
+        for name in ("jobs", "nproc"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
         self._stopping = threading.Event()
         self._running: set[subprocess.Popen] = set()
         self._mutex = threading.Lock()
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """Environment of the commands of one of the jobs: its share of cores and GPUs."""
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        if self.jobs * self.nproc > 1:
+            cores = len(os.sched_getaffinity(0)) // (self.jobs * self.nproc)
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
+        if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
+            import torch
+
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            count = torch.cuda.device_count()
+            names = visible.split(",") if visible else [str(i) for i in range(count)]
+            first = slot * self.nproc
+            mine = [names[(first + i) % len(names)] for i in range(self.nproc)] if names else []
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(mine))
+        return environment
 
     def run(self, chains: Sequence[Sequence[Step]]) -> list[Step]:
         """Run all steps that are not finished; returns those that failed or were left out.
@@ -114,18 +96,15 @@ class SweepRunner:
             KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
                 checkpoint. A second signal kills them.
         """
-        slots: SimpleQueue[int] = SimpleQueue()
-        for slot in range(self.resources.jobs):
-            slots.put(slot)
+        worker, slots = threading.local(), itertools.count()
+        # Every thread has its share of cores and GPUs.
+        pool = ThreadPoolExecutor(
+            self.jobs, initializer=lambda: setattr(worker, "slot", next(slots))
+        )
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
-            slot = slots.get()
-            try:
-                return self._run_chain(chain, self.resources.environment(slot))
-            finally:
-                slots.put(slot)
+            return self._run_chain(chain, self.environment(worker.slot))
 
-        pool = ThreadPoolExecutor(self.resources.jobs)
         futures: list[Future[list[Step]]] = []
         numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         before = {
@@ -171,38 +150,34 @@ class SweepRunner:
             raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
+        """The steps that failed, or were left out."""
         left: list[Step] = []
         for step in chain:
-            if self._stopping.is_set() or step.before in left:
-                left.append(step)
-            elif not self._run_locked(step, environment):
+            waiting = False
+            folder = self.out / step.folder
+            while not self._stopping.is_set() and step.before not in left:
+                folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    with FileLock(folder / LOCK, timeout=_LOCK_SECONDS):
+                        # Another run may have finished it while this one waited for the lock.
+                        if not is_done(self.out, step) and not self._run_step(step, environment):
+                            left.append(step)
+                        break
+                except Timeout:
+                    if not waiting:
+                        self.report(f"wait    {step.folder}: another run is at it")
+                    waiting = True
+            else:
                 left.append(step)
         return left
 
-    def _run_locked(self, step: Step, environment: dict[str, str]) -> bool:
-        """Run a step, after another run of the same step has ended."""
+    def _run_step(self, step: Step, environment: dict[str, str]) -> bool:
+        """Run the commands of a step; whether it is finished."""
         folder = self.out / step.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / LOCK)
-        waiting = False
-        while not self._stopping.is_set():
-            try:
-                with lock.acquire(timeout=_LOCK_SECONDS):
-                    # Another run may have finished it while this one waited for the lock.
-                    return is_done(self.out, step) or self._run_step(step, folder, environment)
-            except Timeout:
-                if not waiting:
-                    self.report(f"wait    {step.folder}: another run is at it")
-                waiting = True
-        return False
-
-    def _run_step(self, step: Step, folder: Path, environment: dict[str, str]) -> bool:
-        """Whether the step is finished."""
         (folder / FAILED).unlink(missing_ok=True)
-        start = time.monotonic()
+        start, log, why = time.monotonic(), folder / LOG, ""
         for command in step.commands:
             self.report(f"start   {step.folder}: {command[0]}")
-            log = folder / LOG
             # An earlier attempt wrote to the same log: its error is not this one.
             begin = log.stat().st_size if log.is_file() else 0
             status = self._call(command, log, environment)
@@ -211,9 +186,13 @@ class SweepRunner:
                 return False
             if status != 0:
                 why = f"{_error_line(log, begin)} (status {status})"
-                return self._failed(step, command, why)
-        if not (folder / step.result).is_file():
-            return self._failed(step, step.commands[-1], f"has written no {step.result}")
+                break
+        if not why and not (folder / step.result).is_file():
+            why = f"has written no {step.result}"
+        if why:
+            write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
+            self.report(f"FAILED  {step.folder}: {why}, {log}")
+            return False
         seconds = round(time.monotonic() - start, 1)
         commands = [shlex.join(("python", *command)) for command in step.commands]
         write_json(folder / DONE, {"commands": commands, "seconds": seconds})
@@ -221,14 +200,22 @@ class SweepRunner:
         return True
 
     def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
-        tool, *arguments = command
-        full = [sys.executable, *self._launcher(), str(self.root / tool), *arguments]
-        if self.resources.nproc > 1:
-            full += ["--launcher", "pytorch"]
+        """Run a tool, through torchrun with several processes; its exit status."""
+        full = [str(self.root / command[0]), *command[1:]]
+        if self.nproc > 1:
+            options = [f"--nproc_per_node={self.nproc}"]
+            if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
+                options.append(f"--shutdown_timeout={seconds}")
+            launcher = ["-m", "torch.distributed.run", "--standalone", *options]
+            full = [*launcher, *full, "--launcher", "pytorch"]
         with open(log, "ab") as file:
             # A session of its own: Ctrl-C reaches this process alone, which asks the others to end.
             process = subprocess.Popen(
-                full, stdout=file, stderr=file, env=environment, start_new_session=True
+                [sys.executable, *full],
+                stdout=file,
+                stderr=file,
+                env=environment,
+                start_new_session=True,
             )
             with self._mutex:
                 self._running.add(process)
@@ -239,20 +226,6 @@ class SweepRunner:
             finally:
                 with self._mutex:
                     self._running.discard(process)
-
-    def _launcher(self) -> list[str]:
-        if self.resources.nproc == 1:
-            return []
-        options = [f"--nproc_per_node={self.resources.nproc}"]
-        if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
-            options.append(f"--shutdown_timeout={seconds}")
-        return ["-m", "torch.distributed.run", "--standalone", *options]
-
-    def _failed(self, step: Step, command: tuple[str, ...], why: str) -> bool:
-        folder = self.out / step.folder
-        write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
-        self.report(f"FAILED  {step.folder}: {why}, {folder / LOG}")
-        return False
 
 
 def _error_line(log: Path, begin: int) -> str:
@@ -285,23 +258,17 @@ def step_state(out: str | Path, step: Step) -> str:
     folder = Path(out) / step.folder
     if is_done(out, step):
         return "done"
-    if _is_locked(folder / LOCK):
-        return "running"
+    if (folder / LOCK).is_file():
+        try:
+            with FileLock(folder / LOCK, timeout=0):
+                pass
+        except Timeout:
+            return "running"
+        except OSError:  # in a folder of someone else
+            pass
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
     return "interrupted" if (folder / LOG).is_file() else "not run"
-
-
-def _is_locked(lock: Path) -> bool:
-    if not lock.is_file():
-        return False
-    try:
-        with FileLock(lock, timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # in a folder of someone else
-        return False
 
 
 def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
@@ -311,7 +278,17 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
     """
     texts = []
     for sweep in sweeps:
-        table = table_of(sweep, cells, out)
+        rows = []
+        for point in sweep.points:
+            wanted = [c for c in cells if (c.sweep, c.point) == (sweep.name, point.name)]
+            row = {}
+            for column in (column.name for column in sweep.columns):
+                steps = [(c.metric, _result(out, c.step)) for c in wanted if c.column == column]
+                published = point.published.get(column) if steps else None
+                row[column] = measured_cell(steps, published)
+            rows.append((point.name, point.note, row))
+        names = tuple(column.name for column in sweep.columns)
+        table = SweepTable(sweep.title, sweep.source, names, tuple(rows), sweep.notes)
         texts.append(render_sweep(table))
         write_text(out / f"{sweep.name}.md", texts[-1])
         write_json(out / f"{sweep.name}.json", as_data(table))
@@ -319,33 +296,11 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
     return texts
 
 
-def table_of(sweep: Sweep, cells: Sequence[SweepCell], out: Path) -> SweepTable:
-    """What has been measured of a sweep.
-
-    Args:
-        sweep: The table to be made.
-        cells: Of this and other sweeps, see :func:`~sce_video.runs.sweep.plan`.
-        out: Output folder.
-    """
-    wanted: dict[tuple[str, str], list[tuple[str, Step]]] = {}
-    for cell in cells:
-        if cell.sweep == sweep.name:
-            wanted.setdefault((cell.point, cell.column), []).append((cell.metric, cell.step))
-
-    def read(step: Step) -> Result | str:
-        state = step_state(out, step)
-        if state == "done":
-            found = collect_results([out / step.folder / step.result])
-            return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
-        before = "" if step.before is None else step_state(out, step.before)
-        return before if before.startswith("failed") else state
-
-    published = {(p.name, column): v for p in sweep.points for column, v in p.published.items()}
-    measured, remarks = collect_cells(wanted, published, read)
-    columns = tuple(column.name for column in sweep.columns)
-    nothing = Measured(())  # where a point has not all columns
-    rows = tuple(
-        (point.name, point.note, {c: measured.get((point.name, c), nothing) for c in columns})
-        for point in sweep.points
-    )
-    return SweepTable(sweep.title, sweep.source, columns, rows, remarks, sweep.notes)
+def _result(out: Path, step: Step) -> Result | str:
+    """The result of an evaluation, or why there is none."""
+    state = step_state(out, step)
+    if state == "done":
+        found = collect_results([out / step.folder / step.result])
+        return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
+    before = "" if step.before is None else step_state(out, step.before)
+    return before if before.startswith("failed") else state

@@ -42,13 +42,9 @@ _ASSERTING = ("mmengine", "mmcv", "mmaction")
 def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Callable:
     """Decorator of a tool's ``main(argv) -> exit status``: errors become one line and a status.
 
-    The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands), as
-    argparse writes it, on stderr, for errors that a user
-    can mend (:func:`explain`); all others keep their traceback.
-
-    Args:
-        main: Takes the arguments, None for those of the process.
-        interrupted: What to print after Ctrl-C; says how to continue.
+    The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
+    stderr, for errors that a user can mend (:func:`explain`); all others keep their traceback.
+    ``interrupted`` is printed after Ctrl-C; it says how to continue.
     """
 
     def decorate(function: Main) -> Main:
@@ -86,8 +82,7 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
 def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
     """Let SIGTERM and SIGHUP (a closed terminal) end the block as Ctrl-C does; notes which came.
 
-    The second one ends the process at once. Where they are ignored, as SIGHUP under ``nohup``, or
-    handled already, nothing changes.
+    Where they are ignored, as SIGHUP under ``nohup``, or handled already, nothing changes.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -114,8 +109,7 @@ def explain(error: BaseException) -> str | None:
     """The message to show for an error that a user can mend; None where the traceback matters.
 
     The type decides: wrong values, files that are missing or cannot be read or written, a full
-    disk, and every :class:`~sce_video.utils.errors.UserError`. The training loop raises what
-    happens inside a step as another type (:class:`~sce_video.engine.TrainingStepError`).
+    disk, and every :class:`~sce_video.utils.errors.UserError`.
     """
     if isinstance(error, OSError) and not isinstance(error, UserError):
         mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None

@@ -81,10 +81,7 @@ def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
     """Call a function on rank 0; all ranks return its result or raise its exception.
 
-    All ranks must call this.
-
-    Args:
-        function: Takes no arguments; its result and its exceptions must be picklable.
+    All ranks must call this. Result and exceptions must be picklable.
     """
     answer: list[Any] = [None, None]
     if is_main_process():
@@ -107,10 +104,7 @@ def all_or_none(what: str) -> Iterator[None]:
     """Context that raises on all ranks if its block fails on one of them.
 
     All ranks must enter it, and collective operations within the block may still block: use it
-    around work that each rank does alone.
-
-    Args:
-        what: Name of the work in the message: "extracting features".
+    around work that each rank does alone. ``what`` names it: "extracting features".
 
     Raises:
         OtherRankError: another rank failed; this rank did not.
@@ -131,11 +125,8 @@ def all_or_none(what: str) -> Iterator[None]:
 def leave_process_group(status: int = 0) -> None:
     """Wait for all ranks and leave the process group at the end of a distributed program.
 
-    With gloo this exits the process: gloo's threads occasionally abort a process that ends in the
-    usual way, which a launcher would report as a failure of the training.
-
-    Args:
-        status: Exit status, used with gloo.
+    With gloo this exits the process with ``status``: gloo's threads occasionally abort a process
+    that ends in the usual way, which a launcher would report as a failure of the training.
     """
     if not is_distributed():
         return

@@ -12,16 +12,11 @@ class MissingPackageError(UserError, ImportError):
 
 
 def message_from_worker(text: str, kind: type[BaseException]) -> str:
-    """The message of an exception that a loader worker has raised.
+    """The message of an exception that a loader worker has raised; any other text unchanged.
 
     A ``DataLoader`` raises a worker's exception again as ``kind(text)``, where the text is the
     worker's traceback, which ends with "package.Kind: message". The constructors of our errors call
     this, so that their messages are the same with and without workers.
-
-    Args:
-        text: The single argument of the constructor: such a traceback, or a plain message, which is
-            returned unchanged.
-        kind: Class of the exception.
     """
     if not text.startswith(f"Caught {kind.__name__} "):
         return text
@@ -29,14 +24,7 @@ def message_from_worker(text: str, kind: type[BaseException]) -> str:
 
 
 class NamedWarning(str):
-    """A warning as text, with the name of the alarm and the numbers that it compares.
-
-    Args:
-        text: The sentence.
-        alarm: Name of the alarm (docs/logging.md).
-        value: The number that raised it.
-        threshold: What it was compared with.
-    """
+    """A warning as text, with its alarm (docs/logging.md), and the numbers that it compares."""
 
     alarm: str
     value: float

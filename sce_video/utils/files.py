@@ -30,10 +30,7 @@ _UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.part", re.S
 
 
 class WriteError(UserError, OSError):
-    """A file cannot be written: full disk, file-size limit, read-only folder; says which and why.
-
-    What was there before is unchanged.
-    """
+    """A file cannot be written; says which and why. What was there before is unchanged."""
 
 
 def write_error(path: str | Path, error: OSError) -> WriteError:
@@ -60,8 +57,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     and the message names it.
 
     Raises:
-        WriteError: from an OSError in the block, or of the folder, the flush, the rename or the
-            upload.
+        WriteError: from an OSError in the block, or of the folder, the rename or the upload.
     """
     if is_url(path):
         with _atomic_object(str(path)) as temporary:
@@ -116,7 +112,7 @@ def _atomic_object(url: str) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-    except UserError:  # its message names what is wrong, which may be what is read
+    except UserError:
         raise
     except OSError as error:
         raise write_error(url, error) from error
@@ -147,11 +143,7 @@ def write_json(path: str | Path, content: dict[str, Any]) -> None:
 
 
 def append_text(path: str | Path, text: str) -> None:
-    """Append to a text file that no other process appends to; it is created if needed.
-
-    Raises:
-        WriteError: nothing was appended.
-    """
+    """Append to a text file that no other process appends to, made if needed; all or WriteError."""
     left = memoryview(text.encode("utf-8"))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -185,12 +177,8 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
     """A plain path unchanged; of a URL, the path of a local copy with the same name.
 
     A copy is kept until the object changes; the folder may be removed at any time. Processes of one
-    machine download an object once.
-
-    Args:
-        path: A path or a URL.
-        newest: Ask the store for the current version; by default a process keeps to the version
-            that it read first, without asking.
+    machine download an object once. ``newest`` asks the store for the current version; by default a
+    process keeps to the version that it read first, without asking.
 
     Raises:
         FileNotFoundError: no such object.

@@ -10,18 +10,11 @@ from sce_video.utils.printable import printable_utf8, printable_values
 
 
 def render_template(package: str, name: str, values: dict[str, Any]) -> str:
-    """The page of a template in ``<package>/templates``; every value in it is escaped.
+    r"""The page of a template in ``<package>/templates``; every value in it is escaped.
 
     Control and bidirectional characters are written as in Python, since a name may hold them:
-    ``\\u202e`` turns what stands after it around. Line breaks and tabs are kept.
-
-    Args:
-        package: Python package whose data files hold the template.
-        name: File name of the template.
-        values: Variables of the template. A variable that is not given is an error.
-
-    Raises:
-        jinja2.TemplateError: the template is missing or broken, or uses an unknown variable.
+    ``\\u202e`` turns what stands after it around. Line breaks and tabs are kept. A variable of the
+    template that ``values`` lacks is a jinja2.TemplateError.
     """
     import jinja2  # imported here, since only the pages need it
 

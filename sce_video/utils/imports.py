@@ -14,10 +14,6 @@ def import_submodules(package_name: str, path: Iterable[str]) -> None:
     """Import the modules of a package in alphabetical order, so that their classes are registered.
 
     Called by the package's own ``__init__``: ``import_submodules(__name__, __path__)``.
-
-    Args:
-        package_name: Full name of the package.
-        path: Its ``__path__``.
     """
     for module in pkgutil.iter_modules(path, prefix=f"{package_name}."):
         importlib.import_module(module.name)
@@ -27,12 +23,8 @@ def lazy_names(package: str, file: str) -> Callable[[str], Any]:
     """The ``__getattr__`` of a package that imports each name when it is asked for.
 
     So a light module of a package (options, paths) needs none of the heavy ones that the package
-    lists. What the package's ``__init__`` imports under ``if TYPE_CHECKING:`` says where each name
+    lists. What its ``__init__`` (``file``) imports under ``if TYPE_CHECKING:`` says where each name
     is, for type checkers and for this function.
-
-    Args:
-        package: Full name of the package.
-        file: Of its ``__init__``.
     """
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))

@@ -12,15 +12,7 @@ _MAX_DEPTH = 50
 
 
 def parse_json(text: str, where: str) -> Any:
-    """The JSON data in a text.
-
-    Args:
-        text: The text.
-        where: File, and line if there are several, for the message.
-
-    Raises:
-        ValueError: it is not JSON, or nested more than 50 deep.
-    """
+    """The JSON data in a text; ValueError, with ``where``, for another or nested over 50 deep."""
     try:
         value = json.loads(text)
         _check_depth(value, 0)
@@ -53,15 +45,8 @@ def read_json_lines(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(file and line number for messages, object) of the lines of a file that are not blank.
 
-    A last line without line break that is no JSON is left out: its writer was killed.
-
-    Args:
-        path: The file.
-        damaged: Gets the message of every damaged line, which is then left out and not raised.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: see :func:`parse_json`; or a line is no object.
+    A last line without line break that is no JSON is left out: its writer was killed. A damaged
+    line is a ValueError, unless ``damaged`` is given, to which its message is added.
     """
     lines = _read(path, "strict" if damaged is None else "surrogateescape").split("\n")
     for number, line in enumerate(lines, 1):

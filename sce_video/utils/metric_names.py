@@ -16,9 +16,7 @@ NOT_FRACTIONS = frozenset({"feature_std", "effective_rank", "loss", "h_std", "h_
 def is_trivial(name: str, num_classes: Any) -> bool:
     """Whether a metric is ``top<k>`` accuracy of k classes or fewer, which is always 1.
 
-    Args:
-        name: For example ``top5`` or ``one_view_top5``.
-        num_classes: Number of classes; with anything but an integer no metric is trivial.
+    With anything but an integer as ``num_classes`` no metric is.
     """
     found = re.search(r"top(\d+)$", name)
     return found is not None and type(num_classes) is int and 1 < num_classes <= int(found[1])

@@ -5,9 +5,7 @@ stand-in of this module. A stand-in *records* plain arguments (shapes, number ty
 builds no numpy object while the file is read: ``numpy.ndarray`` over bytes with an object dtype
 would let the file forge Python objects, and numpy's ``__setstate__`` trusts its arguments.
 :func:`convert` turns the records into arrays afterwards and checks every dtype, shape and length.
-
-Used by :func:`load_plain_pickle` and, with torch's restricted unpickler, by
-:func:`sce_video.engine.checkpoint.load_checkpoint_file`.
+Torch files are read with the same stand-ins (:mod:`sce_video.engine.checkpoint`).
 """
 
 from __future__ import annotations
@@ -43,11 +41,7 @@ class DtypeRecord:
         self._order = _text(state[1])
 
     def dtype(self) -> np.dtype:
-        """The dtype, of numbers only.
-
-        Raises:
-            pickle.UnpicklingError: an object, record or date dtype, or no valid dtype.
-        """
+        """The dtype; UnpicklingError unless it is a valid one of numbers."""
         if not isinstance(self._spec, str) or not 0 < len(self._spec) <= 4:
             raise pickle.UnpicklingError("an array of something else than numbers")
         try:
@@ -62,8 +56,7 @@ class DtypeRecord:
 class ArrayRecord:
     """Stand-in for an array: the recorded bytes, dtype, shape and order.
 
-    As ``numpy.ndarray`` it accepts no arguments: pickled arrays only pass the class to
-    ``_reconstruct`` and do not call it.
+    As ``numpy.ndarray`` it accepts no arguments: pickled arrays pass the class to ``_reconstruct``.
     """
 
     def __init__(self) -> None:
@@ -112,14 +105,6 @@ class ArrayRecord:
         )
 
 
-def _reconstruct(*_: object) -> ArrayRecord:
-    return ArrayRecord()
-
-
-def _frombuffer(raw: object, dtype: object, shape: object, order: object) -> ArrayRecord:
-    return ArrayRecord.of(raw, dtype, shape, order)
-
-
 def _scalar(dtype: object, raw: object) -> float | int | bool:
     return ArrayRecord.of(raw, dtype, (1,), "C").array()[0].item()
 
@@ -146,9 +131,9 @@ NUMPY_STAND_INS: dict[str, Callable[..., Any]] = {
         f"numpy.{core}.{name}": stand_in
         for core in ("core", "_core")
         for name, stand_in in (
-            ("multiarray._reconstruct", _reconstruct),
+            ("multiarray._reconstruct", lambda *_: ArrayRecord()),
             ("multiarray.scalar", _scalar),
-            ("numeric._frombuffer", _frombuffer),
+            ("numeric._frombuffer", ArrayRecord.of),
         )
     },
 }
@@ -174,33 +159,28 @@ class _PlainUnpickler(pickle._Unpickler):
             raise pickle.UnpicklingError(f"it names {full_name}")
         return _NAMES[full_name]
 
-    def load_build(self) -> None:
-        """Set the state of a record, and of nothing else: a function has attributes as well."""
+    def load_build(self) -> None:  # a function has attributes as well
         if not isinstance(self.stack[-2], DtypeRecord | ArrayRecord):  # type: ignore[attr-defined]
             raise pickle.UnpicklingError("a state of something else than an array")
         super().load_build()  # type: ignore[misc]
 
+    # Keys must be quick to hash, which nested tuples need not be.
     def load_setitem(self) -> None:
-        """Set an item of a dict, with a key that is quick to hash (nested tuples need not be)."""
         _check_keys(self.stack[-2:-1])  # type: ignore[attr-defined]
         super().load_setitem()  # type: ignore[misc]
 
     def load_setitems(self) -> None:
-        """As :meth:`load_setitem`, for the items since the mark."""
         _check_keys(self.stack[::2])  # type: ignore[attr-defined]
         super().load_setitems()  # type: ignore[misc]
 
     def load_dict(self) -> None:
-        """As :meth:`load_setitem`, for a new dict of the items since the mark."""
         _check_keys(self.stack[::2])  # type: ignore[attr-defined]
         super().load_dict()  # type: ignore[misc]
 
-    def load_set(self) -> None:
-        """Refuse a set before its items are hashed."""
+    def load_set(self) -> None:  # before its items are hashed
         raise pickle.UnpicklingError("it holds a set")
 
-    def load_bytearray8(self) -> None:
-        """Read before allocating."""
+    def load_bytearray8(self) -> None:  # reads before it allocates
         self.load_binbytes8()  # type: ignore[attr-defined]
         self.stack.append(bytearray(self.stack.pop()))  # type: ignore[attr-defined]
 
@@ -225,23 +205,18 @@ def load_plain_pickle(path: Path) -> Any:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the file holds other data, or is no pickle; the message names the file and the
-            reason.
+        ValueError: the file holds other data, or is no pickle.
     """
     with open(path, "rb") as file:
         try:
             return convert(_PlainUnpickler(file, encoding="latin1").load(), _check_plain)
         except Exception as error:  # a damaged pickle can raise anything
+            reason = str(error)[:200] or type(error).__name__
+            reason = "it is truncated" if isinstance(error, EOFError) else reason
             raise ValueError(
-                f"{path} is no pickle of plain data: {_reason(error)}. Only dicts, lists, text, "
+                f"{path} is no pickle of plain data: {reason}. Only dicts, lists, text, "
                 "numbers and numpy arrays of numbers are read; no code is run"
             ) from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, EOFError):
-        return "it is truncated"
-    return str(error)[:200] or type(error).__name__
 
 
 def _check_plain(value: Any) -> Any:
@@ -251,14 +226,10 @@ def _check_plain(value: Any) -> Any:
 
 
 def convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """Replace the records in dicts, lists and tuples by arrays.
+    """Replace the records in dicts, lists and tuples by arrays, with ``leaf`` of every other value.
 
     Dicts and lists are changed in place: shared objects stay shared, and a small file that refers
     to one list a million times is not expanded.
-
-    Args:
-        value: The result of an unpickler.
-        leaf: Applied to every value that is neither a container nor a record; may raise.
 
     Raises:
         pickle.UnpicklingError: a record that is no valid array of numbers, or is a dict key.

@@ -13,14 +13,10 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
-    r"""The text without characters that a terminal would act on or cannot show.
+    r"""The text without characters that a terminal would act on or the stream (stdout) cannot show.
 
     Control characters (escape sequences, line breaks inside a name) are written as in Python,
     ``\x1b``; characters that the stream cannot encode become question marks.
-
-    Args:
-        text: One line.
-        stream: Where it is printed; stdout by default.
     """
     encoding = (stream or sys.stdout).encoding or "utf-8"
     return _escape_controls(text).encode(encoding, "replace").decode(encoding)
@@ -47,10 +43,7 @@ def printable_values(value: Any) -> Any:
 
 @contextmanager
 def printable_stdout() -> Iterator[None]:
-    """Everything that is printed inside is printable: the names in any message, and log lines.
-
-    Line breaks, tabs and colours are kept.
-    """
+    """Everything that is printed inside is printable; line breaks, tabs and colours are kept."""
     with redirect_stdout(cast(TextIO, _PrintableStream(sys.stdout))):
         yield
 
@@ -62,7 +55,6 @@ class _PrintableStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text as :func:`printable`, but for line breaks, tabs and colours."""
         parts = re.split(r"([\n\t])", text)
         parts = [part for whole in parts for part in _COLOUR.split(whole)]
         self._stream.write(
@@ -78,13 +70,10 @@ class _PrintableStream:
 
 
 def _escape_controls(text: str) -> str:
-    """Only the characters that stand for bytes of file names are left of the surrogates."""
     if text.isprintable():
         return text
     return "".join(
-        c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else _escaped(c) for c in text
+        # Of the surrogates those that stand for bytes of file names are left.
+        c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else ascii(c)[1:-1]
+        for c in text
     )
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

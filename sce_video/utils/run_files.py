@@ -66,11 +66,7 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
 
 
 def stored_checkpoints(url: str) -> list[StoredFile]:
-    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first.
-
-    Raises:
-        ObjectStoreError: no such bucket, or the store cannot be read.
-    """
+    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
     matches = [(file, _CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
     # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
     found = [(file.time, int(match[2]), file) for file, match in matches if match]
@@ -110,12 +106,7 @@ def newest_checkpoint(path: str | Path) -> str:
 
 
 def check_run_folder(folder: str | Path) -> None:
-    """Raise unless a folder holds a training.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ValueError: it holds none.
-    """
+    """Raise FileNotFoundError or ValueError unless a folder holds a training."""
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     if not is_run_folder(folder):
@@ -130,7 +121,6 @@ def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
 
     Raises:
         WriteError: nothing was appended.
-        ValueError: a value inside a list or dict is not finite.
     """
     finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v
               for k, v in row.items()}  # fmt: skip
@@ -149,9 +139,6 @@ def keep_rows_until(
         iteration: The last one that stays.
         accumulated: Iterations of an optimiser step when the rows were written, and now. Where they
             differ the rows get the numbers that the same steps have now.
-
-    Raises:
-        OSError: the file cannot be read or written.
     """
     path = Path(path)
     if not path.exists():

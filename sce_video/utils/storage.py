@@ -2,8 +2,7 @@
 
 Credentials, region and endpoint are found as by the clients of the stores: environment variables
 (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...), profiles, the role of the machine. An object
-appears whole or not at all: a put is one request, and the parts of a large one become the object by
-the last request; they are removed if the upload fails.
+appears whole or not at all: the parts of a large one become it by the last request.
 """
 
 from __future__ import annotations
@@ -58,15 +57,12 @@ class StoredFile:
 
 
 def is_url(path: Any) -> bool:
-    """Whether a path is in an object store: text that starts with ``s3://`` or ``gs://``.
-
-    Names such as ``C:\\list.txt`` or ``list:1.txt`` are files.
-    """
+    """Whether a path is in an object store: text that starts with ``s3://`` or ``gs://``."""
     return isinstance(path, str) and path.startswith(tuple(f"{name}://" for name in _PACKAGES))
 
 
 def trusted_stores(given: str | Path | None = None) -> set[str]:
-    """What the user has named, here or in :data:`STORES`: other files cause no requests to it."""
+    """Addresses that the user has named, here or in :data:`STORES`: no other may be asked."""
     return {str(given).rstrip("/"), *os.environ.get(STORES, "").split()}
 
 
@@ -94,11 +90,7 @@ def split(url: str) -> tuple[str, str]:
 
 
 def exists(path: str | Path) -> bool:
-    """Whether there is such a file or object.
-
-    Raises:
-        ObjectStoreError: the store cannot be asked.
-    """
+    """Whether there is such a file or object; ObjectStoreError if the store cannot be asked."""
     if not is_url(path):
         return os.path.isfile(path)
     try:
@@ -109,12 +101,7 @@ def exists(path: str | Path) -> bool:
 
 
 def size(path: str | Path) -> int:
-    """Bytes of a file or an object.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ObjectStoreError: the store cannot be asked.
-    """
+    """Bytes of a file or an object; FileNotFoundError or ObjectStoreError as of :func:`find`."""
     return find(str(path)).size if is_url(path) else os.path.getsize(path)
 
 
@@ -130,7 +117,8 @@ def find(url: str) -> StoredFile:
         try:
             info = files.info(url)
         except FileNotFoundError as error:
-            _check_bucket(error, "read", url)
+            if _response(error)[0] == "NoSuchBucket":
+                raise ObjectStoreError(f"{url} cannot be read: {_text(error)}") from error
             raise FileNotFoundError(f"there is no {url}") from error
     if info["type"] == "directory":
         names = ", ".join(file.name for file in list_files(url)[:5]) or "none"
@@ -149,7 +137,8 @@ def list_files(url: str) -> list[StoredFile]:
         try:
             found = files.ls(url.rstrip("/"), detail=True, refresh=True)
         except FileNotFoundError as error:
-            _check_bucket(error, "read", url)
+            if _response(error)[0] == "NoSuchBucket":
+                raise ObjectStoreError(f"{url} cannot be read: {_text(error)}") from error
             return []
     key = files._strip_protocol(url).rstrip("/")
     here = [info for info in found if info["type"] == "file" and info["name"].rstrip("/") != key]
@@ -218,11 +207,7 @@ async def _remove_parts(files: Any, url: str) -> None:
 
 
 def remove(url: str) -> None:
-    """Remove an object, if there is one.
-
-    Raises:
-        ObjectStoreError: the store cannot be written.
-    """
+    """Remove an object, if there is one; ObjectStoreError if the store cannot be written."""
     with _explained("removed", url):
         try:
             _filesystem(url).rm_file(url)
@@ -282,12 +267,6 @@ def _explained(done: str, url: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ObjectStoreError(f"{url} cannot be {done}: {_reason(error)}") from error
-
-
-def _check_bucket(error: FileNotFoundError, done: str, url: str) -> None:
-    """Raise ObjectStoreError where the bucket is missing, and not only an object."""
-    if _response(error)[0] == "NoSuchBucket":
-        raise ObjectStoreError(f"{url} cannot be {done}: {_text(error)}") from error
 
 
 def _response(error: BaseException) -> tuple[str, int]:

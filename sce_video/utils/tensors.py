@@ -1,9 +1,7 @@
 """Memory of large CPU tensors, used again as soon as nothing refers to them any more.
 
 The system hands out new memory page by page, cleared, and malloc gives blocks of more than 32 MB
-back to it at once. For a batch of views that takes as long as resizing the frames that are written
-to it. So the memory of a tensor is kept and used again, once all tensors and arrays that show a
-part of it are gone.
+back to it at once: for a batch of views that takes as long as resizing its frames.
 """
 
 from __future__ import annotations
@@ -25,11 +23,7 @@ MAKER, RECEIVER = 0, 1
 
 
 class ReusedMemory:
-    """The memory of tensors of a process; safe to use from several threads.
-
-    Args:
-        new: Makes memory of some bytes, (size,) uint8.
-    """
+    """The memory of tensors of a process, made by ``new``; safe to use from several threads."""
 
     def __init__(self, new: Callable[[int], Tensor]) -> None:
         self._new = new
@@ -79,10 +73,7 @@ def flags(block: Tensor) -> np.ndarray:
 def shown(
     block: Tensor, user: int, offset: int, shape: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
-    """A part of a block as a tensor; the user's flag is cleared when no view of it is left.
-
-    The storage of the tensor holds an array, and an array tells when it ends.
-    """
+    """A part of a block as a tensor; the user's flag is cleared when no view of it is left."""
     end = offset + math.prod(shape) * dtype.itemsize
     array = block.numpy()[offset:end]
 
@@ -105,10 +96,8 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 class HostValue:
     """A logged value whose computation would make the host wait for the device.
 
-    It takes the place of a scalar tensor among the values that a method logs. Reading it waits for
+    It stands for a scalar, the result of ``compute`` of a tensor on the CPU. Reading it waits for
     the device, so the engine does it only when it logs.
-
-    It is the result of ``compute`` of the tensor on the CPU.
     """
 
     def __init__(self, tensor: Tensor, compute: Callable[[Tensor], Tensor]) -> None:

@@ -32,14 +32,6 @@ def tool(repo):
     return module
 
 
-def test_ratios_by_hand(tool):
-    def method(seconds, cost):
-        return dict(seconds=dict(cpu=seconds), cost=cost)
-
-    found = tool.ratios(dict(sce=method(4.0, 8), moco=method(2.5, 4), x=method(3.0, 6)), "cpu")
-    assert found == pytest.approx(dict(sce=1.0, moco=1.25, x=1.0))
-
-
 def test_a_small_run(tool, tmp_path, capsys):
     out = tmp_path / "methods.json"
     options = "--device cpu --frames 2 --size 32 --batch 4 --rounds 1 --json".split()

@@ -7,11 +7,7 @@ import json
 import sys
 
 import pytest
-import torch
 from helpers.run_tool import run_tool
-from torch import nn
-
-from sce_video.models import ResNet3dSlowPath
 
 SMALL = ("model.backbone.base_channels=8", "model.queue_size=64")
 
@@ -39,29 +35,6 @@ def make_job(tool, **changes):
         cfg_options=SMALL,
     )
     return tool.Job(**{**settings, **changes})
-
-
-def test_flops_equal_those_of_the_layers(tool):
-    """An output value of a convolution takes 2 x (weights of one filter) FLOPs."""
-    backbone = ResNet3dSlowPath(depth=18, base_channels=8)
-    per_layer = {}
-    for name, module in backbone.named_modules():
-        if isinstance(module, nn.Conv3d):
-            module.register_forward_hook(
-                lambda m, _, out, name=name: per_layer.__setitem__(
-                    name, 2 * out.numel() * m.weight[0].numel()
-                )
-            )
-    with torch.no_grad():
-        backbone(torch.rand(1, 3, 4, 64, 64))
-    convolutions, stem = sum(per_layer.values()), per_layer["conv1"]
-    projector = 2 * (64 * 1024 + 1024 * 1024 + 1024 * 256)
-    predictor = 2 * (256 * 1024 + 1024 * 256)
-    queue = 2 * 256 * 64
-    # Per view: online, target, twice the online part backward (not to pixels, nor to the queue).
-    view = 4 * convolutions - stem + 4 * projector + 3 * predictor + 3 * queue
-    flops_per_video = sys.modules["step_floor"].flops_per_video
-    assert flops_per_video(make_job(tool)) == pytest.approx(2 * view, rel=1e-6)
 
 
 def test_the_sizes_of_a_recipe_are_used_unless_given(tool, repo):

@@ -45,20 +45,3 @@ def test_fiftyone_opens_no_video(index, tmp_path, capsys):
     samples = json.loads((out / "samples.json").read_text())["samples"]
     assert [sample["label"]["label"] for sample in samples] == ["run", "run", "sit"]
     assert "embedding" not in samples[0]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--to", "projector", "--out", "x", "--no-embedding"], "leave out --no-embedding"),
-        (["--to", "parquet", "--out", "x"], "must end in .parquet"),
-        (["--to", "fiftyone", "--out", "."], ". exists: remove it"),
-        (["--to", "fiftyone", "--out", "x", "--labels", "gone"], "no annotation file at gone"),
-    ],
-)
-def test_mistakes_are_one_line(words, message, index, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert export.main([str(index), *words]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("export.py: error: ") and message in error
-    assert len(error.splitlines()) == 1

@@ -8,14 +8,12 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.commands.main import main
-from sce_video.commands.search import new_page
 from sce_video.find.index import read_index
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
@@ -59,13 +57,8 @@ def table(output):
 
 
 def test_a_query_that_is_not_indexed(made, capsys, tmp_path):
-    status = main(
-        query_arguments(
-            *(made, made / "query.mp4", "-k", "3", "--html", str(tmp_path / "g.html")),
-            *("--json", str(tmp_path / "r.json")),
-        )
-    )
-    assert status == 0
+    written = ["--html", str(tmp_path / "g.html"), "--json", str(tmp_path / "r.json")]
+    assert main(query_arguments(made, made / "query.mp4", "-k", "3", *written)) == 0
     rows = table(capsys.readouterr().out)
     model = load_model(made / "tiny.pth")
     names = ["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]
@@ -73,14 +66,11 @@ def test_a_query_that_is_not_indexed(made, capsys, tmp_path):
     query = embed(model, made / "query.mp4", EmbedOptions(num_clips=2))[0]
     cosines = gallery @ query / np.linalg.norm(gallery, axis=1) / np.linalg.norm(query)
     best = np.argsort(-cosines)[:3]
-    assert [row[3] for row in rows] == [names[i] for i in best]
-    assert [row[0] for row in rows] == [1, 2, 3]
+    assert [(row[0], row[3]) for row in rows] == [(n + 1, names[i]) for n, i in enumerate(best)]
     np.testing.assert_allclose([row[1] for row in rows], cosines[best], atol=1e-4)
     np.testing.assert_allclose([row[2] for row in rows], 1 - cosines[best], atol=1e-4)
 
-    text = (tmp_path / "r.json").read_text()
-    written = json.loads(text)
-    assert text.endswith("}\n")
+    written = json.loads((tmp_path / "r.json").read_text())
     assert [r["path"] for r in written["results"]] == [row[3] for row in rows]
     np.testing.assert_allclose(
         [r["distance"] for r in written["results"]], 1 - cosines[best], atol=1e-5
@@ -88,8 +78,7 @@ def test_a_query_that_is_not_indexed(made, capsys, tmp_path):
     assert (written["clips"], written["videos"], written["centred"]) == (2, 4, False)
     assert written["whitened"] is False  # whole videos
     page = (tmp_path / "g.html").read_text()
-    assert page.count("<img") == 16
-    assert page.index(names[best[0]]) < page.index(names[best[1]])
+    assert page.count("<img") == 16 and page.index(names[best[0]]) < page.index(names[best[1]])
 
 
 def test_an_indexed_video_does_not_find_itself(made, capsys):
@@ -117,20 +106,11 @@ def test_the_default_gallery_is_a_new_file_in_the_index_folder(made, capsys):
     shutil.rmtree(pages[0].parent)
 
 
-def test_the_page_of_any_name_can_be_written(tmp_path):
-    for stem in ("ü" * 120, b"\xff\xfe".decode("utf-8", "surrogateescape"), "a b#?"):
-        page = Path(new_page(str(tmp_path), f"{stem}.mp4"))
-        page.parent.mkdir(exist_ok=True)
-        page.write_text("page")
-        assert new_page(str(tmp_path), f"{stem}.mp4") == f"{str(page)[:-5]}-2.html"
-
-
 def test_similarities_close_to_one_suggest_centring(made, capsys):
     for more, expected in (([], True), (["--centred"], False)):
         assert main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
         output = capsys.readouterr().out
-        assert (min(row[1] for row in table(output)) > 0.95) == expected
-        assert ("--centred" in output) == expected
+        assert (min(row[1] for row in table(output)) > 0.95) == ("--centred" in output) == expected
 
 
 @pytest.fixture
@@ -161,7 +141,8 @@ def test_an_update_reads_network_and_views_from_the_index(copied, capsys):
     assert main(update) == 0
     assert "1 new, 0 changed, 5 kept" in capsys.readouterr().out
     assert read_index(copied / "index").options == EmbedOptions(num_clips=2)
-    assert "num_clips is 2 in the index, now 3" in fails(capsys, [*update, "--clips", "3"])
+    message = fails(capsys, [*update, "--clips", "3"])
+    assert "num_clips is 2 in the index, now 3" in message and "--rebuild" in message
     assert "give --checkpoint" in fails(capsys, [*update, "--rebuild"])
     update[3] = str(copied / "other")
     assert "give --checkpoint" in fails(capsys, update)
@@ -187,49 +168,12 @@ def test_an_index_that_moves_into_a_table(copied, capsys):
     assert "vector index" not in printed
 
 
-def test_a_query_of_a_vector_index_says_so(copied, capsys, monkeypatch):
-    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
-    monkeypatch.setattr("sce_video.find.table_store.FEWEST_INDEXED", 2)
-    assert main([*index_arguments(copied), "--approximate"]) == 0
-    query = query_arguments(copied, copied / "query.mp4", "--no-html", "-k", "2")
-    capsys.readouterr()
-    assert main([*query, "--json", str(copied / "r.json")]) == 0
-    found = capsys.readouterr().out
-    assert "--exact compares all videos" in found
-    assert json.loads((copied / "r.json").read_text())["approximate"] is True
-    assert main([*query, "--exact"]) == 0
-    exact = capsys.readouterr().out
-    assert table(exact) == table(found)
-    assert "vector index" not in exact
-
-
-def test_a_deleted_result_is_shown_as_missing(copied, capsys):
-    (copied / "videos" / "a.mp4").unlink()
-    page = copied / "g.html"
-    arguments = query_arguments(copied, copied / "query.mp4", "--html", str(page))
-    assert main(arguments) == 0
-    assert "a.mp4" in {row[3] for row in table(capsys.readouterr().out)}
-    assert page.read_text().count("the file is missing") == 1
-
-
 def fails(capsys, arguments):
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1].startswith(f"sce-video {arguments[0]}: error: ")
     assert "Traceback" not in printed.err
     return printed.err
-
-
-def test_other_settings_are_refused_until_rebuild(copied, capsys):
-    message = fails(capsys, [*index_arguments(copied), "--crops", "3"])
-    assert "num_crops is 1 in the index, now 3" in message
-    assert "--rebuild" in message
-    assert main([*index_arguments(copied), "--crops", "3", "--rebuild"]) == 0
-    assert "5 new, 0 changed, 0 kept" in capsys.readouterr().out
-    assert read_index(copied / "index").settings["num_crops"] == 3
-    save_tiny(copied / "tiny.pth", tiny_backbone(seed=1))
-    message = fails(capsys, [*index_arguments(copied), "--crops", "3"])
-    assert "sha256" in message
 
 
 def test_a_checkpoint_that_moved_or_changed(copied, capsys):
@@ -259,35 +203,19 @@ def test_mistakes(made, capsys, tmp_path):
     assert main([*arguments, "--config", str(tmp_path / "own.py")]) == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "give a VIDEO, --text, or --serve"),
-        (["a.mp4"], "required: --index"),
-        (["a.mp4", "--serve", "INDEX"], "not both"),
-        (["--serve"], "--serve needs the folder of an index"),
-        (["--serve", "INDEX", "--index", "OTHER"], "two indexes"),
-    ],
-)
-def test_a_video_or_a_page(options, message, capsys):
-    with pytest.raises(SystemExit) as error:
-        main(["search", *options])
-    assert error.value.code == 2 and message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("options", [["--serve", "INDEX"], ["--serve", "--index", "INDEX"]])
-def test_the_options_of_the_page(options, monkeypatch, tmp_path):
+def test_the_options_of_the_page(monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(tmp_path)
     (tmp_path / "INDEX").mkdir()
     for name in ("INDEX/features.npz", "c.pth"):
         (tmp_path / name).touch()
     monkeypatch.setattr("sce_video.find.search_page.serve", seen.append)
-    more = ["--port", "9000", "--no-open", "--labels", "list.txt", "--checkpoint", "c.pth"]
-    assert main(["search", *options, *more]) == 0
-    (given,) = seen
-    assert (given.index, given.port, given.open_browser) == ("INDEX", 9000, False)
-    assert (given.labels, given.network.checkpoint) == ("list.txt", "c.pth")
+    more = "--port 9000 --no-open --labels list.txt --checkpoint c.pth".split()
+    for options in (["--serve", "INDEX"], ["--serve", "--index", "INDEX"]):
+        assert main(["search", *options, *more]) == 0
+    assert seen[0] == seen[1]
+    assert (seen[0].index, seen[0].port, seen[0].open_browser) == ("INDEX", 9000, False)
+    assert (seen[0].labels, seen[0].network.checkpoint) == ("list.txt", "c.pth")
 
 
 def test_a_page_that_cannot_be_served(made, tmp_path, capsys):
@@ -310,23 +238,16 @@ def test_a_page_that_cannot_be_served(made, tmp_path, capsys):
             assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("when", ["while it is read", "at once"])
-def test_a_signal_ends_the_page(made, tmp_path, repo, when):
-    """While a browser reads a video slowly, or as the link appears; status 0, nothing on stderr.
+def test_a_signal_ends_the_page(made, tmp_path, repo):
+    """While a browser reads a video slowly: status 0, nothing on stderr.
 
     Its output ends with the last of its processes.
     """
-    arguments = ["--serve", str(made / "index"), "--no-open", "--labels", str(tmp_path / "l.txt")]
-    command = [sys.executable, "-m", "sce_video", "search", *arguments]
+    words = ["--serve", str(made / "index"), "--no-open", "--labels", str(tmp_path / "l.txt")]
+    command = [sys.executable, "-m", "sce_video", "search", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=repo, text=True, **pipes) as process:
-        lines = [process.stdout.readline() for _ in range(3)]
-        if when == "at once":
-            process.send_signal(signal.SIGTERM)
-            output = process.communicate(timeout=120)
-            assert (process.returncode, output) == (0, ("", ""))
-            return
-        link = lines[1].split()[1]
+        link = [process.stdout.readline() for _ in range(3)][1].split()[1]
         with urllib.request.urlopen(link) as answer:
             cookie = answer.headers["set-cookie"].partition(";")[0]
         request = urllib.request.Request(urllib.parse.urljoin(link, "/video/0"))

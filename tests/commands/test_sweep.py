@@ -126,26 +126,17 @@ def test_a_sweep_from_the_command_line(tool, sweep, tmp_path, capsys):
         assert good.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--points", "better"], "no point 'better'; there are good, bad"),
-        (["--columns", "R@1"], "no column 'R@1'; there are kNN, kNN, 5"),
-        (["--seeds", "1", "1"], "--seeds: seeds must be one or more different numbers"),
-        (["--shard", "3/2"], "--shard must be i/n with i from 1 to n"),
-        (["--jobs", "0"], "--jobs must be at least 1, got 0"),
-        (["--pretrain-options", "model.lamda_=1"], "model.lambda_"),
-    ],
-)
-def test_mistakes_are_one_line(tool, sweep, capsys, options, message):
-    assert tool.main([str(sweep), "--out", "out", *options]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("sweep.py: error: ") and message in error
-
-
-def test_two_files_of_one_name(tool, sweep, tmp_path, capsys):
+def test_mistakes_are_one_line(tool, sweep, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     other = tmp_path / "other/mini.py"
     other.write_text(sweep.read_text())
-    assert tool.main([str(sweep), str(other), "--out", "out"]) == 2
-    assert "two sweeps have the same name: mini, mini" in capsys.readouterr().err
+    for options, message in (
+        (["--points", "better"], "no point 'better'; there are good, bad"),
+        (["--columns", "R@1"], "no column 'R@1'; there are kNN, kNN, 5"),
+        (["--seeds", "1", "1"], "--seeds: seeds must be one or more different numbers"),
+        (["--pretrain-options", "model.lamda_=1"], "model.lambda_"),
+        ([str(other)], "two sweeps have the same name: mini, mini"),
+    ):
+        assert tool.main([str(sweep), *options, "--out", "out"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("sweep.py: error: ") and message in error

@@ -74,6 +74,8 @@ def test_builds(path):
         cfg.model.cls_head.update(num_classes=2, in_channels=512)
     if identifier(path) in PROBES:  # 270 M weights; test_attentive_protocol counts the points
         cfg.model.cls_head.update(lrs=cfg.model.cls_head.lrs[:1], weight_decays=(0.0,))
+    if cfg.model.backbone.type.startswith("ResNet"):
+        cfg.model.backbone.base_channels = 4  # weights of other sizes take longer to draw
     with DefaultScope.overwrite_default_scope(cfg.default_scope):  # as the runner does
         model = MODELS.build(cfg.model)
     for name in ("train_dataloader", "val_dataloader", "test_dataloader"):

@@ -127,7 +127,7 @@ def pretrainings(sweeps, repo):
         replace(s, columns=tuple(replace(c, config=evaluation, training="none") for c in s.columns))
         for s in sweeps.values()
     ]
-    cells = plan(changed, "out", None, repo)
+    cells = plan(changed, "out", root=repo)
     assert {cell.step.before.result for cell in cells} == {"epoch_200.pth"}
     found = {name: [] for name in NAMES}
     for cell in cells:

@@ -38,7 +38,7 @@ def test_headers(repo):
 
 
 def test_the_video_ablations_are_24_pretrainings_and_72_evaluations(sweeps, repo):
-    everything = plan([sweeps[name] for name in (*VIDEO, "loss")], "out", None, repo)
+    everything = plan([sweeps[name] for name in (*VIDEO, "loss")], "out", root=repo)
     assert len({cell.step.before.folder for cell in everything}) == 24 + 5
     cells = [cell for cell in everything if cell.sweep in VIDEO]
     assert len(cells) == 3 * sum(points for _, points in VIDEO.values()) == 84

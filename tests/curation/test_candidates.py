@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -28,7 +27,7 @@ def test_candidates_by_features_leave_out_empty_slots():
     assert candidate_pairs(similar, where).tolist() == [[0, 1], [1, 2]]
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 100])
+@pytest.mark.parametrize("at_once", [1, 100])
 def test_a_video_counts_once_for_a_frame(monkeypatch, at_once):
     monkeypatch.setattr(candidates, "_VOTES_AT_ONCE", at_once)
     rng = np.random.default_rng(0)
@@ -44,27 +43,6 @@ def test_a_video_counts_once_for_a_frame(monkeypatch, at_once):
     pairs, numbers = candidates._votes(similar, where, askers, owners)
     found = {tuple(pair): number for pair, number in zip(pairs.tolist(), numbers, strict=True)}
     assert found == votes
-
-
-@pytest.mark.parametrize("most", [1, 2, 30])
-def test_the_cut_keeps_the_videos_with_most_votes(monkeypatch, most):
-    random = np.random.default_rng(0)
-    numbers = list(range(10, 40, 3))
-    asked = [(a, b) for a in range(10) for b in range(10) if a != b]
-    votes = random.permutation(len(asked))  # no two alike; below 3 there is no candidate
-    asked = [asked[i] for i in random.permutation(len(asked))]
-    asked.sort(key=lambda pair: pair[0])  # as _votes gives them, but for the order of the others
-    monkeypatch.setattr(candidates, "_votes", lambda *_: (np.array(asked), votes))
-    for name in ("index_vectors", "query_vectors"):
-        monkeypatch.setattr(candidates, name, lambda frames: np.ones((1, 4), dtype=np.float32))
-    stored = dict.fromkeys(numbers, SimpleNamespace(sampled=lambda: None))
-    expected = set()
-    for asker in range(10):
-        own = [(v, b) for (a, b), v in zip(asked, votes, strict=True) if a == asker and v >= 3]
-        for _, other in sorted(own, reverse=True)[:most]:
-            expected.add((numbers[min(asker, other)], numbers[max(asker, other)]))
-    found = pairs_by_frames(stored, numbers, most)
-    assert [tuple(pair) for pair in found.tolist()] == sorted(expected)
 
 
 def test_a_copy_is_a_candidate_of_its_original(tmp_path):

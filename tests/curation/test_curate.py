@@ -107,13 +107,6 @@ def test_every_video_is_kept_or_removed_with_a_reason(curated, videos):
     assert set(clusters.labels.tolist()) <= {0, 1, 2}
 
 
-def test_page_shows_them_escaped(curated):
-    html = (curated / "curation.html").read_text()
-    assert "small &lt;b&gt;.mp4" in html and "small <b>" not in html
-    assert html.count('class="clip-row"') == 3 + 1 + 3 + 1  # groups, outliers, clusters, subset
-    assert "<script" not in html and "cannot be shown:" not in html
-
-
 def test_features_alone_open_no_video(videos, tmp_path, capsys):
     moved = tmp_path / "features.npz"
     values = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
@@ -136,9 +129,8 @@ def test_features_alone_open_no_video(videos, tmp_path, capsys):
     assert "--duplicates features" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch, name):
-    number = signal.Signals[name]
+def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch):
+    number = signal.SIGTERM
 
     def ended(stored, *args):
         assert list(tmp_path.glob("out/frames-*.tmp"))
@@ -162,9 +154,7 @@ def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch, name):
         (["nowhere.npz"], "at nowhere.npz"),
         (["FOLDER"], "is no index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
-        (["FEATURES", "--similarity", "0.5", "--duplicates", "none"], "not searched"),
         (["FEATURES", "--subset", "99", "--duplicates", "none"], "14 remain"),
-        (["FEATURES", "--clusters", "0"], "clusters must be at least 1"),
         (["FEATURES", "--column", "a"], "is no table of videos"),
     ],
 )

@@ -54,35 +54,19 @@ def test_variable_frame_rate_takes_what_begins_inside():
     assert clip(stamps, 0.95, 1.05, 2).frames.tolist() == [5, 5]  # 2.0 is the end
 
 
-def test_kept_frames_are_equally_spread_and_truncated():
-    assert uniform_positions(7, 4).tolist() == [0, 2, 4, 6]
-    assert uniform_positions(8, 4).tolist() == [0, 2, 4, 7]
-    assert uniform_positions(3, 6).tolist() == [0, 0, 0, 1, 1, 2]
-    assert uniform_positions(1, 3).tolist() == [0, 0, 0]
-    assert uniform_positions(9, 1).tolist() == [0]
-
-
 def test_positions_equal_an_exact_truncated_linspace():
-    for count in range(1, 200):
-        for num_frames in (2, 3, 8, 16, 32):
+    for count in range(1, 200, 3):
+        for num_frames in (2, 3, 8, 16):
             exact = torch.linspace(0, count - 1, num_frames, dtype=torch.float64)
             expected = (exact + 1e-9).long().tolist()
             assert uniform_positions(count, num_frames).tolist() == expected, (count, num_frames)
 
 
-def test_random_start_covers_the_room_and_no_more():
-    draws = np.random.default_rng(0).random(20000)
-    starts = np.array([random_start(10.0, 2.5, u) for u in draws])
-    assert starts.min() >= 0 and starts.max() < 7.5
-    shares, _ = np.histogram(starts, bins=10, range=(0, 7.5))
-    assert np.abs(shares / len(starts) - 0.1).max() < 0.01
-
-
-def test_jitter_bounds():
-    assert jittered_duration(2.0, 0.2, 0.0) == pytest.approx(1.6)
-    assert jittered_duration(2.0, 0.2, 0.5) == pytest.approx(2.0)
-    assert jittered_duration(2.0, 0.2, 1.0) == pytest.approx(2.4)
-    assert jittered_duration(2.0, 0.0, 0.9) == 2.0
+def test_random_start_and_jitter():
+    assert random_start(10.0, 2.5, 0.0) == 0 and random_start(10.0, 2.5, 0.5) == 3.75
+    assert random_start(2.0, 2.5, 0.9) == 0
+    for draw, seconds in ((0.0, 1.6), (0.5, 2.0), (1.0, 2.4)):
+        assert jittered_duration(2.0, 0.2, draw) == pytest.approx(seconds)
 
 
 def test_reverse_plays_the_same_clip_backwards():

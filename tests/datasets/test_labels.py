@@ -30,19 +30,13 @@ def test_labels_of_a_list_name_the_line(tmp_path):
         check_dataset_labels(dataset, 3)
 
 
-def test_labels_of_a_folder_name_the_file(tmp_path):
-    for name in ("run/a.mp4", "b.mp4"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=r"b\.mp4' has no label \(1 of 2 samples .*sub-folder"):
-        check_dataset_labels(VideoDataset(str(tmp_path)), 1)
-
-
 def test_any_data_set_with_labels_is_checked():
     check_dataset_labels(object(), 1)
     check_dataset_labels(Labelled(0, 1), 2)
     with pytest.raises(ValueError, match="sample 1 has label 2, the classifier has 2 classes"):
         check_dataset_labels(Labelled(0, 2), 2)
+    with pytest.raises(ValueError, match=r"has no label \(1 of 2 samples .*sub-folder"):
+        check_dataset_labels(Labelled(0, -1), 2)
 
 
 def test_class_folders_must_be_the_same():
@@ -50,9 +44,7 @@ def test_class_folders_must_be_the_same():
     check_same_classes(same, same)
     check_same_classes(same, Labelled())  # a list has no class names
     check_same_classes(object(), same)
-    with pytest.raises(
-        ValueError, match=r"only the queries have \['b'\], only the gallery has \['c'"
-    ):
+    with pytest.raises(ValueError, match=r"the queries have \['b'\], only the gallery has \['c'"):
         check_same_classes(same, other)
     with pytest.raises(ValueError, match=r"only x has \['b'\], only y has \['c'\]"):
         check_same_classes(same, other, ("x has", "y has"))
@@ -68,34 +60,26 @@ TABLE = LabelTable(
 def test_round_trip(tmp_path):
     (tmp_path / "labels.txt").write_text(TABLE.to_text())
     read = read_label_table(tmp_path / "labels.txt")
-    assert read.paths == TABLE.paths
+    assert read.paths == TABLE.paths and read.to_text() == TABLE.to_text()
     np.testing.assert_array_equal(read.labels, TABLE.labels)
-    assert read.to_text() == TABLE.to_text()
+    with pytest.raises(ValueError, match=r"1 of 2 images are not in .*labels.txt.*/x/d\.jpg"):
+        read.rows_of(["/x/VOC/c.jpg", "/x/d.jpg"])
 
 
-@pytest.mark.parametrize("root", ["", "/data/VOC2007/", "data/"])
+@pytest.mark.parametrize("root", ["", "/data/VOC2007/"])
 def test_rows_are_joined_by_path(root):
     rows = TABLE.rows_of([f"{root}VOC/c.jpg", f"{root}VOC/a b.jpg"])
     assert rows.tolist() == [[0, 1], [1, -1]]
 
 
-def test_images_that_are_not_listed(tmp_path):
-    (tmp_path / "labels.txt").write_text(TABLE.to_text())
-    with pytest.raises(ValueError, match=r"1 of 2 images are not in .*labels.txt.*/x/d\.jpg"):
-        read_label_table(tmp_path / "labels.txt").rows_of(["/x/VOC/c.jpg", "/x/d.jpg"])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_malformed_files(tmp_path):
+    for text, message in (
         ("", "is empty"),
         ("a.jpg 1 -1\n", "line 1: 'a.jpg 1 -1' must be 'path<TAB>labels'"),
         ("a.jpg\t1 -1\nb.jpg\t1\n", "line 2: .* as many as on the other lines"),
         ("a.jpg\t1 2\n", "line 1"),
         ("a.jpg\t1\na.jpg\t1\n", "'a.jpg' is listed twice"),
-    ],
-)
-def test_malformed_files(tmp_path, text, message):
-    (tmp_path / "labels.txt").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_label_table(tmp_path / "labels.txt")
+    ):
+        (tmp_path / "labels.txt").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_label_table(tmp_path / "labels.txt")

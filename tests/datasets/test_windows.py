@@ -40,18 +40,14 @@ def test_clips_stay_inside_a_span():
         assert min(c.frames.min() for c in clips) >= 40 and max(c.frames.max() for c in clips) < 70
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("5s", 5), ("2.5", 2.5), ("500ms", 0.5), ("2m", 120), ("1h", 3600), ("1:02:03.5", 3723.5)],
-)
-def test_times(text, seconds):
-    assert parse_seconds(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "s", "-5", "5 parsecs", "1e9", "5;", "nan"])
-def test_no_times(text):
-    with pytest.raises(ValueError, match="not a time"):
-        parse_seconds(text)
+def test_times():
+    for text, seconds in (
+        ("5s", 5), ("2.5", 2.5), ("500ms", 0.5), ("2m", 120), ("1h", 3600), ("1:02:03.5", 3723.5)
+    ):  # fmt: skip
+        assert parse_seconds(text) == pytest.approx(seconds)
+    for text in ("", "s", "-5", "5 parsecs", "1e9", "5;", "nan"):
+        with pytest.raises(ValueError, match="not a time"):
+            parse_seconds(text)
 
 
 def test_wrong_windows():

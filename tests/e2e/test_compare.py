@@ -12,7 +12,7 @@ from helpers.training import make_videos
 from sce_video.commands.main import main
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation.functional.statistics import paired_differences, paired_p_value
-from sce_video.evaluation.scores import load_outcomes
+from sce_video.evaluation.metrics.base import load_outcomes
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, workers=0, epochs=1)
 

@@ -14,11 +14,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers.image_recipes import EPOCHS, make_archives, make_data, small
-from helpers.page_commands import blocks, run_in_process, words_of_commands
+from helpers.image_recipes import make_archives, make_data
+from helpers.page_commands import blocks, run_in_process, small_options, words_of_commands
 
 pytestmark = pytest.mark.slow
 
+EPOCHS = 1
 #: Work folder and what its results are of: data set, network, images tested.
 LINEAR = {
     "r18_1xb256-32-100e_cifar10": ("cifar10", "r18_small", 10),
@@ -50,7 +51,7 @@ def shrunk(words: list[str], repo: Path) -> list[str]:
         if "train." in words[1]:
             words += ["--amp", "float32"]  # fp16 on a CPU would take minutes
         given = "--cfg-options" in words
-        options = small(repo / configs[0])
+        options = small_options(repo / configs[0], EPOCHS)
         if given:  # those of the page win
             place = words.index("--cfg-options") + 1
             words[place:place] = options

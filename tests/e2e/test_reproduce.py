@@ -20,59 +20,19 @@ from helpers.official_trees import (
     make_ssv2,
     make_ucf101,
 )
-from helpers.page_commands import blocks, run_in_process
+from helpers.page_commands import blocks, run_in_process, small_options
 
-from sce_video.engine.config.load import load_config
 from sce_video.evaluation import load_features
 
 pytestmark = pytest.mark.slow
 
-EPOCHS = 2
+EPOCHS = 1
 CLASSES = 4  # of every generated data set
 
 
 def commands(page: Path) -> list[str]:
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
     return [line for line in lines if line.strip()]
-
-
-def small(config: Path) -> list[str]:
-    """Options that make any recipe small."""
-    cfg = load_config(config)
-    options: dict[str, object] = {"visualizer": None, "run_page": None}
-    options["model.backbone.base_channels"] = 4
-    width = 32 * (4 if cfg.model.backbone.depth == 50 else 1)
-    if cfg.model.type == "SCE":
-        options |= {f"model.{part}.hidden_channels": 16 for part in ("projector", "predictor")}
-        options |= {"model.projector.out_channels": 8, "model.queue_size": 16}
-        options |= {"default_hooks.online_evaluation": None}
-    if cfg.model.type == "Recognizer3D":
-        options |= {"model.cls_head.num_classes": CLASSES, "model.cls_head.in_channels": width}
-    loaders = {
-        "train_dataloader": cfg.get("train_dataloader"),
-        "val_dataloader": cfg.get("val_dataloader"),
-        "test_dataloader": cfg.get("test_dataloader"),
-        "test_cfg.gallery_dataloader": cfg.test_cfg.get("gallery_dataloader"),
-    }
-    for name, loader in loaders.items():
-        if loader is None:
-            continue
-        options[f"{name}.num_workers"] = 0
-        for step in loader.dataset.pipeline:
-            here = f"{name}.dataset.pipeline.{step.type}"
-            if "num_frames" in step:
-                options[f"{here}.num_frames"] = 2
-            if "clip_duration" in step:
-                options[f"{here}.clip_duration"] = 0.5
-            if "crop_size" in step:
-                options[f"{here}.crop_size"] = 36
-            if "size" in step:
-                crop = name.startswith("train") and "Crop" in step.type
-                options[f"{here}.size"] = 32 if crop else 36
-    if cfg.get("train_cfg") is not None:
-        options |= {"train_dataloader.batch_size": 4, "train_cfg.max_epochs": EPOCHS}
-        options |= {"train_dataloader.persistent_workers": False}
-    return [f"{key}={value}" for key, value in options.items()]
 
 
 def runs_a_sweep(command: str) -> bool:
@@ -94,7 +54,7 @@ def shrunk(command: str, repo: Path) -> list[str]:
     if configs:
         if "train.sh" in command or "finetune_splits" in command:
             words += ["--amp", "float32"]  # fp16 on a CPU would take minutes
-        words += ["--cfg-options", *small(repo / configs[0])]
+        words += ["--cfg-options", *small_options(repo / configs[0], EPOCHS, CLASSES)]
     return words
 
 

@@ -46,9 +46,8 @@ def texts_of_the_code() -> tuple[str, ...]:
             if isinstance(node, ast.JoinedStr):
                 parts = (v.value if isinstance(v, ast.Constant) else "\n" for v in node.values)
                 found.append("".join(map(str, parts)))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if id(node) not in alone:
-                    found.append(node.value)
+            elif isinstance(node, ast.Constant) and id(node) not in alone:
+                found.append(str(node.value))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sce_video.engine import AlarmHook, ChanceLevelHook
 from sce_video.engine.alarms import ChanceLevel, Collapse, DataWait
-from sce_video.engine.training_check import common_files, learning_rate
+from sce_video.engine.hooks.alarms import common_files, learning_rate
 
 RANGES = AlarmHook().lr_per_256
 

@@ -74,9 +74,7 @@ def test_the_middle_of_an_epoch_is_found(monkeypatch):
         ((4, 4, 3), r"train_dataloader\.batch_size=3 optim_wrapper\.accumulative_counts=2"),
         ((8, 4, 1), r"train_dataloader\.batch_size=3 optim_wrapper\.accumulative_counts=1"),
         ((1, 5, 1), r"train_dataloader\.batch_size=4 optim_wrapper\.accumulative_counts=6"),
-        ((2, 8, 3), r"train_dataloader\.batch_size=4 optim_wrapper\.accumulative_counts=3"),
         ((5, 4, 3), "a number of processes that divides 24"),
-        ((25, 1, 1), "a number of processes that divides 24"),
     ],
 )
 def test_settings_that_keep_the_global_batch_are_named(monkeypatch, now, advice):
@@ -130,9 +128,3 @@ def test_another_number_of_samples_is_resumed_at_the_end_of_an_epoch_only(monkey
     assert resume(monkeypatch, 2, 4, 3, samples=150) == (36, 3)
     with pytest.raises(ValueError, match="epoch of 100 samples, there are 150 now"):
         resume(monkeypatch, 2, 4, 3, samples=150, iteration=27)
-
-
-def test_a_scheduler_of_iterations_is_refused(monkeypatch):
-    assert resume(monkeypatch, 1, 8, 3, param_schedulers=[1]) == (24, 3)
-    with pytest.raises(ValueError, match="a param_scheduler counts iterations"):
-        resume(monkeypatch, 1, 4, 3, param_schedulers=[1])

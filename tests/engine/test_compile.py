@@ -1,73 +1,29 @@
-"""The backbone in CUDA graphs computes what the eager one does."""
+"""Other ways to compute the same convolutions."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.utils import counters
 
 from sce_video.engine.compile import (
     FoldedConv3d,
-    compile_backbones,
     fold_backbones,
     fold_spatial_convolutions,
     guard_small_convolutions,
 )
 from sce_video.models import ResNet3dSlowPath
 
-
-class Backbone(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv3d(3, 4, (1, 3, 3), padding=(0, 1, 1))
-        self.bn = nn.BatchNorm3d(4)
-
-    def forward(self, view):
-        return self.bn(self.conv(view)).relu()
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.backbone = Backbone()
-
-
-def results(model, view):
-    model.zero_grad()
-    features = model.backbone(view)
-    features.square().mean().backward()
-    return [features.detach().clone(), *(p.grad.clone() for p in model.parameters())]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_reduce_overhead_gives_the_same_values_and_gradients(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    torch.manual_seed(0)
-    model, view = Model().cuda(), torch.rand(2, 3, 4, 8, 8, device="cuda")
-    eager = results(model, view)
-    assert compile_backbones(model, {"mode": "reduce-overhead"}) == 1
-    counters.clear()
-    for _ in range(2):
-        torch.compiler.cudagraph_mark_step_begin()
-        for one, other in zip(results(model, view), eager, strict=True):
-            torch.testing.assert_close(one, other)
-    assert counters["stats"]["unique_graphs"] == 1, "compiled once"
-
-
 # Spatial convolutions with T folded into N: the same values, gradients and names of weights.
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("depth", [18, 50])
-def test_a_network_gives_the_same_values_and_gradients(depth, channels_last):
+def test_a_network_gives_the_same_values_and_gradients(channels_last):
     torch.manual_seed(0)
     plain = ResNet3dSlowPath(
-        depth=depth, base_channels=4, zero_init_residual=False, channels_last=channels_last
+        depth=50, base_channels=4, zero_init_residual=False, channels_last=channels_last
     ).double()
-    folded = ResNet3dSlowPath(depth=depth, base_channels=4, channels_last=channels_last).double()
+    folded = ResNet3dSlowPath(depth=50, base_channels=4, channels_last=channels_last).double()
     folded.load_state_dict(plain.state_dict())
     spatial = [m for m in plain.modules() if isinstance(m, nn.Conv3d) and m.kernel_size[0] == 1]
     assert fold_spatial_convolutions(folded) == len(spatial) > 10
@@ -99,7 +55,6 @@ def test_strides_dilation_groups_and_bias():
     [
         nn.Conv3d(2, 2, (3, 1, 1)),
         nn.Conv3d(2, 2, 1, stride=(2, 1, 1)),
-        nn.Conv3d(2, 2, 1, padding=(1, 0, 0)),
         nn.Conv3d(2, 2, (1, 3, 3), padding="same"),
         nn.Conv3d(2, 2, (1, 3, 3), padding=(0, 1, 1), padding_mode="circular"),
     ],

@@ -113,24 +113,6 @@ def test_equals_the_plain_loop_of_slowfast(nesterov):
     assert torch.equal(moved[-1].detach(), torch.ones(2, 2, dtype=torch.float64))
 
 
-def _one(value, grad, **settings):
-    param = nn.Parameter(torch.tensor(value))
-    param.grad = torch.tensor(grad)
-    optimizer = LARS([param], **settings)
-    optimizer.step()
-    return param.detach(), optimizer
-
-
-def test_a_zero_parameter_or_update_has_ratio_one():
-    param, _ = _one([[0.0, 0.0]], [[1.0, 2.0]], lr=0.5, weight_decay=0.1)
-    torch.testing.assert_close(param, torch.tensor([[-0.5, -1.0]]))
-    param, _ = _one([[1.0, 2.0]], [[0.0, 0.0]], lr=0.5)
-    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
-    # The decayed update vanishes although the gradient does not.
-    param, _ = _one([[1.0, 2.0]], [[-0.5, -1.0]], lr=0.5, weight_decay=0.5)
-    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_low_precision_norms_are_fp32(dtype):
     # Both norms, 3e5 and 9e6, are beyond the 65504 of fp16.
@@ -176,12 +158,9 @@ def test_state_is_saved_and_loaded_bit_by_bit(tmp_path):
     ("settings", "message"),
     [
         (dict(lr=-1.0), "lr must .* got -1.0"),
-        (dict(lr=float("nan")), "lr must .* got nan"),
         (dict(lr=1.0, momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),
-        (dict(lr=1.0, momentum=-0.1), "got -0.1"),
         (dict(lr=1.0, weight_decay=-1e-6), "weight_decay must .* got -1e-06"),
         (dict(lr=1.0, trust_coefficient=0.0), "trust_coefficient must be above 0"),
-        (dict(lr=1.0, trust_coefficient=-1.0), "trust_coefficient must .* got -1.0"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

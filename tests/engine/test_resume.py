@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 import pytest
 import torch
-from helpers.training import Recorder, make_videos, small_config, train
+from helpers.training import small_config, train
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 
+WORKERS = dict(train_dataloader__num_workers=2, train_dataloader__persistent_workers=True)
+
 
 @pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))  # 12 videos, 3 iterations an epoch
-
-
-@pytest.fixture(
-    scope="module",
-    params=[0, pytest.param(2, marks=pytest.mark.slow)],
-    ids=["in-process", "workers"],
-)
-def uninterrupted_run(request, videos, tmp_path_factory):
-    """The run that all others must equal, per number of workers."""
-    options = dict(
-        train_dataloader__num_workers=request.param,
-        train_dataloader__persistent_workers=request.param > 0,
-    )
+def uninterrupted(videos, tmp_path_factory):
+    """Folder, runner and records of the run that all others must equal; without workers."""
     folder = tmp_path_factory.mktemp("whole")
-    runner, recorder = train(small_config(videos, folder, **options))
+    runner, recorder = train(small_config(videos, folder))
     assert len(recorder.rows) == 9
-    return options, folder, runner, recorder
+    return folder, runner, recorder
 
 
 def weights_equal(a, b) -> bool:
@@ -40,17 +27,23 @@ def weights_equal(a, b) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("stop_after", [2, 3, 7], ids=["mid-epoch", "epoch-end", "later"])
-def test_same_losses_weights_queue_and_optimizer(videos, tmp_path, uninterrupted_run, stop_after):
-    options, folder, whole, uninterrupted = uninterrupted_run
+@pytest.mark.parametrize(
+    ("stop_after", "options"),
+    [(2, {}), (3, {}), pytest.param(7, WORKERS, marks=pytest.mark.slow)],
+    ids=["mid-epoch", "epoch-end", "workers"],
+)
+def test_same_losses_weights_queue_and_optimizer(
+    videos, tmp_path, uninterrupted, stop_after, options
+):
+    folder, whole, records = uninterrupted
     _, before = train(small_config(videos, tmp_path, **options), stop_after)
     resumed_cfg = small_config(videos, tmp_path, **options)
     resumed_cfg.resume = True
     resumed, after = train(resumed_cfg)
 
     # The checkpoint of the last iteration was written before the interruption.
-    assert before.rows + after.rows == uninterrupted.rows
-    assert before.indices + after.indices == uninterrupted.indices
+    assert before.rows + after.rows == records.rows
+    assert before.indices + after.indices == records.indices
     assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
     first = load_checkpoint_file(folder / "iter_9.pth")
     second = load_checkpoint_file(tmp_path / "iter_9.pth")
@@ -64,47 +57,6 @@ def test_same_losses_weights_queue_and_optimizer(videos, tmp_path, uninterrupted
     assert torch.equal(history, second["message_hub"]["log_scalars"]["train/loss"]["values"])
 
 
-@pytest.mark.parametrize("stop_after", [2, 3, 7], ids=["mid-epoch", "epoch-end", "later"])
-def test_resumes_after_a_signal(videos, tmp_path, uninterrupted_run, stop_after):
-    """Stopped by SIGINT, with only the checkpoint written then; the rest as uninterrupted."""
-    options, _, whole, uninterrupted = uninterrupted_run
-    options = {**options, "default_hooks__checkpoint__by_epoch": True}
-    options["default_hooks__checkpoint__interval"] = 10
-
-    class Interrupted(Recorder):
-        def before_train_iter(self, runner, batch_idx, data_batch=None):
-            if runner.iter + 1 == stop_after:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        cfg = small_config(videos, tmp_path, **options)
-        stopped, before = train(cfg, recorder=Interrupted())
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert stopped.train_loop.stopped_by == signal.SIGINT
-    assert [path.name for path in tmp_path.glob("*.pth")] == [f"iter_{stop_after}.pth"]
-    cfg = small_config(videos, tmp_path, **options)
-    cfg.resume = True
-    resumed, after = train(cfg)
-    assert resumed.train_loop.stopped_by is None
-    assert before.rows + after.rows == uninterrupted.rows
-    assert before.indices + after.indices == uninterrupted.indices
-    assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
-
-
-def test_damaged_newest_checkpoint_is_skipped(videos, tmp_path, uninterrupted_run):
-    options, _, _, uninterrupted = uninterrupted_run
-    train(small_config(videos, tmp_path, **options), stop_after=5)
-    newest = tmp_path / "iter_5.pth"
-    newest.write_bytes(newest.read_bytes()[:2000])
-    cfg = small_config(videos, tmp_path, **options)
-    cfg.resume = True
-    _, after = train(cfg)
-    assert after.rows == uninterrupted.rows[4:]
-
-
 def test_a_seed_drawn_at_random_is_kept(videos, tmp_path):
     cfg = small_config(videos, tmp_path, randomness__seed=None)
     first, before = train(cfg, stop_after=2)
@@ -115,28 +67,23 @@ def test_a_seed_drawn_at_random_is_kept(videos, tmp_path):
     assert sorted(seen) == list(range(12))  # each sample of the epoch once
 
 
-def test_weights_alone_cannot_be_resumed(videos, tmp_path):
-    runner, _ = train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
-    torch.save({"state_dict": runner.model.state_dict()}, tmp_path / "weights.pth")
-    cfg = small_config(videos, tmp_path / "other")
-    cfg.resume, cfg.load_from = True, str(tmp_path / "weights.pth")
-    with pytest.raises(ValueError, match="no training state.*load_from"):
-        train(cfg)
+def test_weights_alone_and_those_of_another_network_cannot_be_resumed(
+    videos, tmp_path, uninterrupted
+):
+    weights = {"state_dict": uninterrupted[1].model.state_dict()}
+    other = {"state_dict": {"fc.weight": torch.ones(2)}}
+    for resume, content, message in (
+        (True, weights, "no training state.*load_from"),
+        (False, other, r"no weight of .*weights\.pth fits SCE"),
+    ):
+        torch.save(content, tmp_path / "weights.pth")
+        cfg = small_config(videos, tmp_path / "new")
+        cfg.resume, cfg.load_from = resume, str(tmp_path / "weights.pth")
+        with pytest.raises(ValueError, match=message):
+            train(cfg)
 
 
-def test_another_batch_size_mid_epoch_is_refused(videos, tmp_path):
-    train(small_config(videos, tmp_path), stop_after=5)
-    cfg = small_config(videos, tmp_path, train_dataloader__batch_size=12)
-    cfg.resume = True
-    message = (
-        r"iter_5\.pth was written with a global batch of 4 \(1 process x 4 x 1 accumulated\), this "
-        r"run has 12 .*: to keep it, give train_dataloader\.batch_size=4 "
-    )
-    with pytest.raises(ValueError, match=message):
-        train(cfg)
-
-
-def test_another_division_of_the_same_global_batch_continues_the_epoch(videos, tmp_path):
+def test_another_division_of_the_global_batch_continues_the_epoch(videos, tmp_path, uninterrupted):
     """2 micro-batches of 2 samples instead of one of 4: the same steps have the same samples."""
     train(small_config(videos, tmp_path), stop_after=5)
     cfg = small_config(
@@ -152,26 +99,17 @@ def test_another_division_of_the_same_global_batch_continues_the_epoch(videos, t
     assert len(after.rows) == 8 and after.rows[0][0] == 10 and resumed.iter == 18
     halves = after.indices
     seen = [sum(halves[i : i + 2], []) for i in range(0, 8, 2)]
-    _, whole = train(small_config(videos, tmp_path / "whole"))
-    assert [sorted(step) for step in seen] == [sorted(step) for step in whole.indices[5:]]
+    whole = uninterrupted[2].indices
+    assert [sorted(step) for step in seen] == [sorted(step) for step in whole[5:]]
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iter"] for row in rows] == [2, 4, 6, 8, 10, *range(11, 19)]
 
 
-def test_resuming_another_network_is_a_short_message(videos, tmp_path):
-    train(small_config(videos, tmp_path), stop_after=1)
+def test_resuming_another_network_is_a_short_message(videos, tmp_path, uninterrupted):
     cfg = small_config(videos, tmp_path, model__backbone__base_channels=8)
-    cfg.resume = True
+    cfg.resume, cfg.load_from = True, str(uninterrupted[0] / "iter_1.pth")
     with pytest.raises(ValueError, match=r"iter_1\.pth is of another network than SCE") as raised:
         train(cfg)
     message = str(raised.value)
     assert "backbone.conv1.weight (4, 3, 1, 7, 7) instead of (8, 3, 1, 7, 7)" in message
     assert len(message) < 500 and "\n" not in message
-
-
-def test_checkpoint_of_another_network_is_refused(videos, tmp_path):
-    torch.save({"state_dict": {"fc.weight": torch.ones(2)}}, tmp_path / "other.pth")
-    cfg = small_config(videos, tmp_path)
-    cfg.load_from = str(tmp_path / "other.pth")
-    with pytest.raises(ValueError, match=r"no weight of .*other\.pth fits SCE"):
-        train(cfg)

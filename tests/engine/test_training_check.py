@@ -7,16 +7,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from helpers.training import make_videos, small_config, train
+from helpers.training import small_config, train
 
 from sce_video.engine import ChanceLevelHook
 from sce_video.models.algorithms import SCE
+from sce_video.pages.curves import read_alarms
 from sce_video.registry import LOOPS
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"), 12)
 
 
 @pytest.fixture
@@ -40,8 +36,6 @@ STEP = "train_dataloader__dataset__pipeline__1"
     [
         ({"model__lambda_": 2}, "lambda_ must be from 0 to 1, got 2"),
         ({"model__tau": 0}, "temperatures must be above 0, got tau=0"),
-        ({"model__tau_m": math.nan}, "temperatures must be above 0"),
-        ({"model__momentum": 1.5}, "momentum must be from 0 to 1, got 1.5"),
         ({"model__target_views": [0, 5]}, r"target_views \[0, 5\] must be below the number of"),
         ({f"{STEP}__num_views": 3}, "makes 3 views of a sample .* augments 2"),
         (
@@ -57,16 +51,11 @@ STEP = "train_dataloader__dataset__pipeline__1"
             "last batch of 12 samples in batches of 11 has one sample",
         ),
         ({"train_dataloader__batch_size": 13}, "12 training samples do not fill one step"),
-        ({"train_cfg__max_epochs": 0}, "max_epochs must be a whole number of at least 1, got 0"),
         ({"compile": "yes"}, "compile is True, False or a dict"),
-        ({"compile": {"mode": "fast"}}, "Unrecognized mode=fast"),
         (
             {"custom_hooks__0__model__momentum__start": 2},
             "momentum must be from 0 to 1, got 2",
         ),
-        ({"custom_hooks__0__lr__warmup_epochs": -1}, "warmup_epochs must not be negative"),
-        ({"log_processor__window_size": 0}, "window_size must be at least 1, got 0"),
-        ({"train_dataloader__dataset__max_tries": -1}, "max_tries must not be negative, got -1"),
     ],
 )
 def test_a_setting_that_would_fail_in_a_step_is_refused_before(
@@ -110,17 +99,18 @@ def test_data_that_do_not_suit_the_method_are_warned_of(tried):
     assert "the queue holds" not in log and "left out" not in log
 
 
-@pytest.mark.parametrize(("loss", "warned"), [(1.0, True), (0.5, False)])
-def test_a_loss_at_chance_level_is_warned_of(tried, monkeypatch, loss, warned):
+def test_a_loss_at_chance_level_is_warned_of(tried, monkeypatch):
     def fixed(self, views):
         one = sum(p.sum() for p in self.backbone.parameters()) * 0
-        return {"loss": one + loss * self.chance_level()}
+        return {"loss": one + self.chance_level()}
 
     monkeypatch.setattr(SCE, "loss", fixed)
     hook = dict(type="ChanceLevelHook", share=0.5, min_steps=1)
-    _, log = tried(train_cfg__max_epochs=2, default_hooks__chance_level=hook)
+    runner, log = tried(train_cfg__max_epochs=2, default_hooks__chance_level=hook)
     text = f"the loss is {math.log(21):.3f} and has been at chance level {math.log(21):.3f} for 3 "
-    assert log.count(text) == log.count("at chance level") == warned
+    assert log.count(text) == log.count("at chance level") == 1
+    (alarm,) = [a for a in read_alarms(runner.work_dir) if a["alarm"] == "chance_level"]
+    assert alarm["iter"] == 3 and alarm["threshold"] == pytest.approx(math.log(21))
 
 
 @pytest.mark.parametrize("wrong", [dict(share=2), dict(margin=-1), dict(window=0)])

@@ -127,15 +127,11 @@ def test_overwriting_removes_the_earlier_training(videos, tmp_path):
     assert all(path.exists() for path in kept) and not any(path.exists() for path in gone)
 
 
-def test_a_start_that_failed_is_no_earlier_training(videos, tmp_path):
-    with pytest.raises(ValueError):
+def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
+    with pytest.raises(ValueError):  # a start without a step is none
         launch.train(config(videos, tmp_path, train_dataloader__batch_size=50))
     assert list(tmp_path.glob("*/*.log"))
     check_unused(tmp_path)
-    launch.train(config(videos, tmp_path))
-
-
-def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
     train(config(videos, tmp_path), stop_after=2)
     for path in tmp_path.glob("*.pth"):
         path.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -121,12 +120,11 @@ def test_the_selection_equals_a_loop():
     rows = rows_of(scores.reshape(40, 15), labels)
     grid = [GridPoint(0.1 * (i + 1), 0.0) for i in range(5)]
     accuracies = [np.mean(scores[:, g].argmax(1) == labels) if g else 0.0 for g in range(5)]
-    found = select_point(rows, grid)
-    assert [point["top1"] for point in found.points] == pytest.approx(accuracies)
-    assert found.index == int(np.argmax(accuracies)) != 4
-    assert found.metrics == {f"top1_{p.name}": a for p, a in zip(grid, accuracies, strict=True)}
+    found, text = select_point(rows, grid)
+    assert [point["top1"] for point in found["points"]] == pytest.approx(accuracies)
+    assert [point["name"] for point in found["points"]] == [point.name for point in grid]
+    best = int(np.argmax(accuracies))
+    assert found["selected"]["index"] == best != 4 and grid[best].name in text
     np.testing.assert_array_equal(point_rows(rows, 2, 5).values, scores[:, 2])
-    described = found.describe(SimpleNamespace(paths=["3.mp4", "a.mp4"]))
-    assert described["tested_videos"] == 1
     with pytest.raises(ValueError, match="selection of a probe needs them"):
         select_point(rows_of(scores.reshape(40, 15), np.full(40, -1)), grid)

@@ -10,8 +10,8 @@ from helpers.ava_small import ACTIONS, BOXES, RECIPE, options
 from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation.functional.ava import evaluate_ava, read_result_csv
-from sce_video.registry import DATASETS, MODELS
+from sce_video.evaluation.functional.ava import evaluate_ava
+from sce_video.registry import DATASETS
 from sce_video.runs import launch
 
 
@@ -68,35 +68,15 @@ def test_results_equal_a_loop_over_key_frames(root, trained, tmp_path):
         found[key] = (np.array(boxes), scores.numpy())
     actions = [Action(12, "stand"), Action(80, "watch")]
     assert evaluate_ava(truth, found, actions).mAP == pytest.approx(metrics["mAP"])
-    written = read_result_csv(tmp_path / "ava_results.csv")
-    assert set(written) == set(found)
-    for key, (boxes, scores) in found.items():
-        np.testing.assert_allclose(written[key][0], boxes, atol=1e-6)
-        for action in (12, 80):
-            np.testing.assert_allclose(
-                written[key][1][:, action - 1], scores[:, action - 1], atol=1e-5
-            )
-
-
-@pytest.mark.slow
-def test_a_pretrained_backbone_is_loaded_completely_or_refused(root, trained, tmp_path):
-    """Stride and dilation of the last stage change no weight shape: any R18 of this width fits."""
-    weights = load_checkpoint_file(trained)["state_dict"]
-    backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
-    torch.save({"state_dict": backbone, "meta": {}}, tmp_path / "pre.pth")
-
-    def start(folder, **changes):
-        cfg = launch.training_config(
-            RECIPE, work_dir=tmp_path / folder, pretrained=str(tmp_path / "pre.pth"), amp="float32",
-            cfg_options=options(root, train_cfg__max_epochs=1, **changes),
-        )  # fmt: skip
-        return launch.train(cfg)
-
-    assert start("fits").iter == 2
-    with pytest.raises(ValueError, match="another backbone than the model"):
-        start("deeper", model__backbone__depth=34)
-    with pytest.raises(ValueError, match=r"pre\.pth has no classifier \(no roi_head\."):
-        run_test(root, tmp_path / "pre.pth", tmp_path)
+    lines = [line.split(",") for line in (tmp_path / "ava_results.csv").read_text().splitlines()]
+    written = np.array([[float(cell) for cell in line[2:]] for line in lines])
+    expected = [
+        [*box, action, row[action - 1]]
+        for key in sorted(found)
+        for box, row in zip(*found[key], strict=True)
+        for action in (12, 80)
+    ]
+    np.testing.assert_allclose(written, expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -109,28 +89,3 @@ def test_seconds_without_frames_raise_or_are_counted(root, trained, tmp_path):
         run_test(root, trained, tmp_path, **ann)
     _, results = run_test(root, trained, tmp_path, test_dataloader__dataset__on_error="skip", **ann)
     assert results["protocol"]["failures"] == 1 and "no second 1500" in results["failures"][0][1]
-
-
-def test_the_backbone_of_an_sce_checkpoint_is_loaded(root, tmp_path):
-    """Target, projector, predictor and queue of the pretraining are not loaded."""
-    sce = MODELS.build(
-        dict(
-            type="SCE",
-            backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4),
-            projector=dict(
-                type="MLP", hidden_channels=8, out_channels=8, num_layers=3, norm_output=True
-            ),
-            predictor=None,
-            queue_size=4,
-        )
-    )
-    torch.save({"state_dict": sce.state_dict(), "meta": {}}, tmp_path / "sce.pth")
-    cfg = launch.training_config(
-        RECIPE, work_dir=tmp_path, pretrained=str(tmp_path / "sce.pth"), amp="float32",
-        cfg_options=options(root, train_cfg__max_epochs=1, optim_wrapper__optimizer__lr=0.0),
-    )  # fmt: skip
-    model = launch.train(cfg).model
-    trained = {n for n, _ in sce.backbone.named_parameters()}
-    assert trained == {n for n, _ in model.backbone.named_parameters()}
-    for name, value in sce.backbone.named_parameters():
-        assert torch.equal(value, model.backbone.get_parameter(name)), name

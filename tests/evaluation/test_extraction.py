@@ -2,32 +2,24 @@
 
 import json
 import multiprocessing
-import os
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from helpers.crashing_reads import CrashingReads
 from helpers.extraction import check_equal, configure, save_encoder
 from helpers.recognition import FINETUNE, RETRIEVAL
-from helpers.run_tool import free_port, run_ranks
 
-from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
 from sce_video.evaluation.extraction import (
     ExtractionJob,
-    device_of_process,
-    explain_network_error,
-    failure_of,
-    modules_of,
-    time_limit,
+    NetworkJob,
 )
-from sce_video.jobs import Record
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
-from sce_video.utils.distributed import leave_process_group
 
 
 @pytest.fixture(scope="module")
@@ -99,23 +91,6 @@ def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
     check_equal(tmp_path / "uninterrupted.npz", tmp_path / "f.npz")
 
 
-def extract_on_rank(rank, port, videos, checkpoint, out):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
-    cfg = configure(videos, checkpoint, out)
-    cfg.launcher, cfg.work_dir = "pytorch", str(out.parent / "run")
-    cfg.env_cfg = {"dist_cfg": {"backend": "gloo"}}
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
-    leave_process_group()
-
-
-def test_two_ranks_give_the_file_of_one_process(videos, checkpoint, tmp_path):
-    launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
-    run_ranks(extract_on_rank, str(free_port()), videos, checkpoint, tmp_path / "two.npz")
-    assert not (tmp_path / "two.npz.parts").exists()
-    check_equal(tmp_path / "one.npz", tmp_path / "two.npz")
-
-
 def test_records_of_another_job_and_finished_files_are_refused(
     videos, checkpoint, tmp_path, monkeypatch
 ):
@@ -165,15 +140,6 @@ def test_parts_of_a_config(videos, checkpoint, tmp_path):
     assert kept.benchmark.dataset == "ucf101"
 
 
-def test_a_checkpoint_of_another_network_is_refused(videos, checkpoint, tmp_path):
-    cfg = configure(videos, checkpoint, tmp_path / "f.npz")
-    cfg.model.backbone.depth = 34
-    with pytest.raises(ValueError, match=r"encoder\.pth is of another backbone"):
-        launch.test(cfg)
-    with pytest.raises(ValueError, match=r"saved as \.npz"):
-        VideoRunner.from_cfg(configure(videos, checkpoint, tmp_path / "f.txt")).test()
-
-
 def test_files_that_crash_a_worker_are_failures(videos, checkpoint, tmp_path):
     """The others have the features that this process gives them."""
     launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
@@ -221,26 +187,19 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
     torch.testing.assert_close(found.values, one.values, atol=1e-6, rtol=1e-6)
 
 
-def test_processes_are_spread_over_the_gpus(monkeypatch):
+def test_processes_import_the_parts_and_are_spread_over_the_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     process, found = multiprocessing.current_process(), []
-    for number in (1, 2, 3, 4):
+    parts = torch.nn.Sequential(CrashingReads(), torch.nn.Linear(1, 1)).modules()
+    job = NetworkJob(None, parts, "cuda")
+    assert job._modules == ["helpers.crashing_reads"]
+    monkeypatch.setattr(job, "build", lambda device: found.append(str(device)))
+    threads = torch.get_num_threads(), cv2.getNumThreads()
+    for number in (1, 2, 3):
         monkeypatch.setattr(process, "_identity", (number,))
-        found.append(str(device_of_process("cuda")))
-    assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:0"]
-    assert str(device_of_process("cuda:1")) == "cuda:1"  # of a rank
-    assert str(device_of_process("cpu")) == "cpu"
-
-
-def test_modules_are_those_that_register_the_parts():
-    network = torch.nn.Sequential(CrashingReads(), torch.nn.Linear(1, 1))
-    assert modules_of(network.modules()) == ["helpers.crashing_reads"]
-
-
-def test_reasons_and_limits():
-    record = Record("a", False, None, {}, kind="crash", reason="killed by SIGSEGV")
-    assert failure_of(record) == "crashed the process that was reading it (killed by SIGSEGV)"
-    full = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
-    assert "memory is full (CUDA out of memory.): take fewer" in explain_network_error(full, "a")
-    assert explain_network_error(RuntimeError("no"), "a.mp4") == "the network fails for a.mp4: no"
-    assert time_limit(60.0) == pytest.approx(660.0) and time_limit(None) > 1e5
+        job.setup()
+    job._device = "cuda:1"  # of a rank
+    job.setup()
+    assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:1"]
+    torch.set_num_threads(threads[0])
+    cv2.setNumThreads(threads[1])

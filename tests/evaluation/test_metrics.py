@@ -1,9 +1,6 @@
 """Metrics: against a gallery, leaving groups out, in the loops of others, and invalid input."""
 
 import dataclasses
-import io
-import itertools
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,9 +15,7 @@ from sce_video.evaluation import (
     LinearProbe,
     MeanClassAccuracy,
     Retrieval,
-    RowMetric,
     Rows,
-    SenseOfTime,
     TopKAccuracy,
     compute_metrics,
     fit_linear_probe,
@@ -29,10 +24,16 @@ from sce_video.evaluation import (
     top_k_accuracy,
 )
 from sce_video.evaluation.functional.few_shot import few_shot_hits
-from sce_video.evaluation.functional.neighbours import retrieval_hits
-from sce_video.evaluation.metrics import base
+from sce_video.evaluation.functional.neighbours import rank
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.metrics.base import (
+    format_metric_lines,
+    load_outcomes,
+    outcomes_of,
+    outcomes_path,
+    save_outcomes,
+)
 from sce_video.models.losses import effective_rank
-from sce_video.utils.progress import Progress
 
 CLASSES = 6
 
@@ -61,10 +62,8 @@ def test_against_a_gallery_metrics_equal_their_functions():
     expected = {"knn_top1": knn[1], "knn_top5": knn[5]}
     expected |= {"linear_top1": linear[1], "linear_top5": linear[5]}
     for name, centred in (("retrieval", True), ("retrieval_plain", False)):
-        hits = retrieval_hits(q, b, queries.labels, gallery.labels, centred=centred)
-        expected |= {
-            f"{name}_r{k}": float(hits[:, i].double().mean()) for i, k in enumerate((1, 5, 10))
-        }
+        hits = rank(q, b, queries.labels, gallery.labels, centred=centred).hits
+        expected |= {f"{name}_r{k}": hits[:, :k].any(1).double().mean().item() for k in (1, 5, 10)}
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     assert metrics["linear_mean_class"] == pytest.approx(linear[1])  # classes of equal size
     assert metrics["effective_rank"] == pytest.approx(float(effective_rank(q)))
@@ -87,23 +86,6 @@ def test_leaving_groups_out_equals_the_pooled_mean_over_groups():
     parts = [compute_metrics(all_metrics(), data.subset(groups == g), rest(g)) for g in range(3)]
     for name in ("knn_top1", "linear_top1", "retrieval_r1", "retrieval_plain_r5"):
         assert pooled[name] == pytest.approx(sum(part[name] for part in parts) / 3), name
-
-
-def test_videos_of_one_group_are_not_compared():
-    # The features identify the person, and each person has one class only.
-    count = 24
-    person = torch.arange(count) // 4
-    x = torch.eye(6)[person] * 10 + torch.randn(count, 6, generator=torch.Generator())
-    labels = person % 2
-    data = Rows(
-        x, labels, torch.arange(count), [f"person{int(p)}/{i}" for i, p in enumerate(person)]
-    )
-    groups, _ = group_ids(data.paths, r"person(\d+)")
-    ids = torch.arange(count)
-    itself = knn_scores(x, x, labels, k=3, query_groups=ids, gallery_groups=ids)
-    assert top_k_accuracy(itself, labels, (1,))[1] == 1.0
-    grouped = dataclasses.replace(data, groups=groups)
-    assert KNN(k=3).compute(grouped)["knn_top1"] < 0.8
 
 
 def test_group_patterns_are_checked():
@@ -175,17 +157,8 @@ def test_row_metrics_work_in_a_plain_mmengine_evaluator():
     assert later.evaluate(1) == {"top1": 1.0, "top5": 1.0}
     with pytest.raises(ValueError, match="MultiViewTestLoop"):
         KNN().compute_metrics([(torch.ones(3), 0)])
-    with pytest.raises(ValueError, match="TopKAccuracy: no data samples"):
-        TopKAccuracy().compute_metrics([])
     with pytest.raises(ValueError, match=r"none of pred_score, .* only \['pred_label'\]"):
         TopKAccuracy().process({}, [{"pred_label": torch.tensor([1])}])
-
-
-class Spread(RowMetric):
-    """A custom metric."""
-
-    def compute(self, rows, gallery=None):
-        return {"spread": float(rows.values.std())}
 
 
 def test_few_shot_draws_within_each_gallery_and_reports_its_intervals():
@@ -197,15 +170,8 @@ def test_few_shot_draws_within_each_gallery_and_reports_its_intervals():
     for group in range(3):
         inside = groups == group
         queries, training = rows.subset(inside), rows.subset(~inside)
-        hits.append(
-            few_shot_hits(
-                queries.values,
-                queries.labels,
-                training.values,
-                training.labels,
-                **metric.settings(),
-            )
-        )
+        given = (queries.values, queries.labels, training.values, training.labels)
+        hits.append(few_shot_hits(*given, **metric.settings()))
     accuracy = torch.cat(hits).double().mean(dim=0)  # (draws, shots, classifiers)
     table = metric.details["few_shot"]
     assert len(table) == len(numbers) == 4
@@ -217,29 +183,52 @@ def test_few_shot_draws_within_each_gallery_and_reports_its_intervals():
         assert entry["interval"][0] <= float(values.mean()) <= entry["interval"][1]
 
 
-@pytest.mark.parametrize("groups", [None, 6])
+LABELS = torch.tensor([0] * 12 + [1] * 6 + [2] * 3)
+
+
+def rows_of(seed, central=False):
+    random = torch.Generator().manual_seed(seed)
+    values = torch.eye(3)[LABELS] + torch.randn(21, 3, generator=random)
+    paths = [f"{i}.mp4" for i in range(21)]
+    other = torch.randn(21, 3, generator=random) if central else None
+    return Rows(values, LABELS, torch.arange(21), paths, central=other)
+
+
+def mean_of(outcomes, name):
+    column = outcomes.values[:, outcomes.names.index(name)]
+    if not outcomes.by_class[outcomes.names.index(name)]:
+        return column.mean()
+    return np.mean([column[outcomes.labels == c].mean() for c in range(3)])
+
+
 @pytest.mark.parametrize(
-    ("metric", "fits"),
+    ("metrics", "rows", "gallery"),
     [
-        (LinearProbe(l2_grid=(0.1, 1.0)), 3),
-        (FewShot(shots=(1, 2), draws=2), 4),
-        (SenseOfTime(alterations=["shuffled"], measures=["linear"]), 14),
+        ([KNN(k=3), LinearProbe(l2_grid=(0.1,)), Retrieval()], rows_of(0), rows_of(1)),
+        ([TopKAccuracy((1, 2)), MeanClassAccuracy()], rows_of(2, central=True), None),
     ],
 )
-def test_fits_are_counted_with_an_estimate(monkeypatch, groups, metric, fits):
-    """A second for each look at the clock; a line is due after each."""
-    ticks, log = itertools.count(), io.StringIO()
-    progress = partial(Progress, stream=log, clock=lambda: next(ticks), every=1)
-    monkeypatch.setattr(base, "Progress", progress)
-    features = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
-    labels, indices = torch.arange(24) % 2, torch.arange(24)
-    rows = Rows(features, labels, indices, [f"{i}.mp4" for i in range(24)])
-    rows = dataclasses.replace(rows, altered={"shuffled": features.flip(1)})
-    if groups is None:
-        metric.compute(rows, rows)
-    else:
-        metric.compute(dataclasses.replace(rows, groups=indices // 4))
-    total = fits * (groups or 1)
-    *shown, last = log.getvalue().splitlines()
-    assert len(shown) == total - 1 and all(line.endswith(" left") for line in shown)
-    assert f" {total}/{total} (100%)" in last
+def test_metrics_are_the_means_of_their_outcomes(metrics, rows, gallery, tmp_path):
+    found = compute_metrics(metrics, rows, gallery)
+    outcomes = outcomes_of(metrics, rows)
+    assert set(outcomes.names) == set(found)
+    for name, value in found.items():
+        assert mean_of(outcomes, name) == pytest.approx(value)
+    path = outcomes_path(tmp_path / "results.json")
+    assert path.endswith("results_outcomes.npz")
+    save_outcomes(path, outcomes)
+    stored = load_outcomes(path)
+    assert (stored.paths, stored.names) == (outcomes.paths, outcomes.names)
+    assert (stored.values == outcomes.values).all() and (stored.by_class == outcomes.by_class).all()
+    intervals = stored.intervals()
+    assert list(intervals) == outcomes.names
+    for slot, name in enumerate(stored.names):
+        classes = stored.labels if stored.by_class[slot] else None
+        # drawn in the order of the paths
+        ends = bootstrap_intervals(stored.values[:, [slot]], np.array(stored.paths), classes)[0]
+        assert intervals[name][0] <= found[name] <= intervals[name][1]
+        assert intervals[name] == pytest.approx(ends.tolist())
+    first = outcomes.names[0]
+    low, high = intervals[first]
+    shown = f"[{100 * low:.2f}, {100 * high:.2f}]"
+    assert shown in format_metric_lines(found, "title", intervals)

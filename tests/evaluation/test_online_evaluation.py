@@ -11,9 +11,8 @@ from helpers.evaluation_fakes import ColourVideos, loader
 from mmengine.config import Config
 
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation import RowMetric, extract_features, knn_scores, top_k_accuracy
+from sce_video.evaluation import extract_features, knn_scores, top_k_accuracy
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
-from sce_video.registry import METRICS
 
 
 def data(count, **options):
@@ -78,22 +77,6 @@ def test_training_is_bit_identical_with_and_without_the_hook(tmp_path):
     assert plain["backbone.1.num_batches_tracked"] == 9 * 2  # two views per step
 
 
-class SavedFeatures(RowMetric):
-    """A custom metric that writes a file."""
-
-    def compute(self, rows, gallery=None):
-        np.save(self.folder / "saved.npy", rows.features.numpy())
-        return {"saved": 1.0}
-
-
-def test_metrics_write_their_files_to_the_work_dir(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    METRICS.register_module(name="SavedFeatures", module=SavedFeatures, force=True)
-    runner(tmp_path / "run", [hook(metrics=[{"type": "SavedFeatures"}])], epochs=1).train()
-    assert np.load(tmp_path / "run" / "saved.npy").shape == (9, 8)
-    assert not (tmp_path / "saved.npy").exists()
-
-
 def test_metrics_equal_their_functions(tmp_path):
     run = runner(tmp_path, [hook(interval=2, temperature=0.2)], epochs=3)
     run.train()
@@ -136,8 +119,7 @@ def test_without_queries_the_video_or_its_group_is_excluded(tmp_path):
             features.features,
             features.labels,
             k=1,
-            query_groups=groups,
-            gallery_groups=groups,
+            groups=(groups, groups),
         )
         expected = top_k_accuracy(scores, features.labels, (1,))[1]
         assert lines(tmp_path / name / "online_evaluation.jsonl")[-1]["knn_top1"] == expected
@@ -182,8 +164,3 @@ def test_invalid_settings_raise(tmp_path):
         OnlineEvaluationHook(gallery={}, queries={}, group_pattern="(a)")
     with pytest.raises(ValueError, match=r"metrics of features, TopKAccuracy .* of recognition"):
         OnlineEvaluationHook(gallery={}, metrics=[{"type": "KNN"}, {"type": "TopKAccuracy"}])
-
-
-class Unlabelled(ColourVideos):
-    def __getitem__(self, index):
-        return {**super().__getitem__(index), "label": -1}

@@ -75,14 +75,14 @@ def test_scores_against_loops():
         (256, 0, dict(), NO_BETTER),
     ],
 )
-def test_the_verdict_on_eight_draws(videos, classes, trained, expected):
+def test_the_verdict_on_four_draws(videos, classes, trained, expected):
     """A network that learnt gives no alarm in any draw; one that did not, in most."""
     found = []
-    for seed in range(8):
+    for seed in range(4):
         own, labels = features(videos, classes=classes, seed=seed, **trained)
         other, _ = features(videos, classes=classes, seed=1000 + seed)
         found.append(verdict(compare_features({"trained": own, "random": other}, labels)))
-    assert found.count(expected) >= (8 if expected == BETTER else 6)
+    assert found.count(expected) >= (4 if expected == BETTER else 3)
     assert expected == NO_BETTER or NO_BETTER not in found
 
 
@@ -102,9 +102,3 @@ def test_what_is_not_decided():
     assert verdict({**equal, "retrieval_random": 0.97}) == UNDECIDED
     row = compare_features({"trained": own[:, :1], "random": own[:, :1]}, labels)
     assert verdict(row) == UNDECIDED and "effective rank" in next(iter(sentences(row)))
-
-
-def test_folders_of_single_videos_are_no_classes():
-    own, _ = features(24)
-    row = compare_features({"trained": own, "random": own}, torch.arange(24))
-    assert "retrieval" in row and "knn" not in row

@@ -13,7 +13,6 @@ from helpers import evaluation_fakes  # noqa: F401  registers the tiny network a
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
 from mmengine.config import Config
 
-from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
     KNN,
@@ -26,8 +25,9 @@ from sce_video.evaluation import (
     group_ids,
     load_features,
 )
+from sce_video.evaluation.loop import different_steps
 from sce_video.evaluation.provenance import describe_dataset
-from sce_video.evaluation.rows import build_eval_dataloader, different_steps
+from sce_video.evaluation.rows import build_eval_dataloader
 from sce_video.registry import DATASETS
 
 COLLATE = {"type": "sce_video.collate_colours"}
@@ -124,18 +124,15 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
         ({"evaluator": [], "group_pattern": "(a)"}, "test_evaluator names no metric"),
         ({"precision": "float8", "group_pattern": "(a)"}, "precision must be one of"),
         ({"gallery_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
+        ({"evaluator": [{"type": "TopKAccuracy"}]}, r"TopKAccuracy .* no classifier \(cls_head\)"),
     ],
 )
 def test_wrong_settings_are_refused_before_any_work(tmp_path, test_cfg, message):
     with pytest.raises(ValueError, match=message):
         runner(tmp_path, data(6), **test_cfg).test()
-
-
-def test_validation_refuses_metrics_that_need_a_gallery(tmp_path):
     run = runner(tmp_path, data(6), evaluator=[{"type": "FeatureStatistics"}])
     with pytest.raises(ValueError, match=r"KNN, Retrieval of val_evaluator .* OnlineEvaluation"):
         MultiViewValLoop(run, data(6), [KNN_3, {"type": "Retrieval"}])
-    assert MultiViewValLoop(run, data(6), [{"type": "FeatureStatistics"}]).out is None
 
 
 def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
@@ -175,18 +172,6 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
     json.dumps(described)
 
 
-def test_sets_with_different_class_folders_are_refused():
-    class Folder:
-        def __init__(self, *classes):
-            self.metainfo = {"classes": classes}
-
-    check_same_classes(Folder("run", "walk"), Folder("run", "walk"))
-    check_same_classes(Folder(), Folder("run"))  # an annotation list names no classes
-    check_same_classes(object(), object())
-    with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*gallery has \[\]"):
-        check_same_classes(Folder("jump", "run"), Folder("run"))
-
-
 def test_steps_in_which_pipelines_differ_are_named():
     def loader(*steps):
         return {"dataset": {"type": "VideoDataset", "pipeline": steps}}
@@ -197,67 +182,3 @@ def test_steps_in_which_pipelines_differ_are_named():
     assert found.startswith("step 0: ") and "72" in found and "256" in found
     assert len(different_steps(loader(one, two), loader(one))) == 1
     assert different_steps(loader(one), object()) == []
-
-
-TOOL_CONFIG = """
-custom_imports = dict(imports=["helpers.evaluation_fakes"])
-default_scope = "sce_video"
-model = dict(type="TinyEncoder")
-randomness = dict(seed=7)
-_collate = dict(type="sce_video.collate_colours")
-_data = dict(type="ColourVideos", count=12)
-test_dataloader = dict(batch_size=5, num_workers=0, dataset=_data, collate_fn=_collate)
-test_cfg = dict(
-    type="MultiViewTestLoop",
-    group_pattern=r"person(\\d+)",
-)
-test_evaluator = [dict(type="KNN", k=20), dict(type="FeatureStatistics")]
-log_level = "WARNING"
-"""
-
-
-@pytest.fixture
-def tool(repo, tmp_path):
-    spec = importlib.util.spec_from_file_location("tools_test", repo / "tools" / "test.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = tmp_path / "tiny.py"
-    config.write_text(TOOL_CONFIG)
-
-    def run(checkpoint, *options):
-        out = tmp_path / "out.json"
-        work = ["--work-dir", str(tmp_path / "work"), "--out", str(out)]
-        status = module.main([str(config), str(checkpoint), *work, *options])
-        return status, json.loads(out.read_text()) if status == 0 else None
-
-    return run
-
-
-def test_tool_evaluates_random_initialisation_and_checkpoints(tool, tmp_path):
-    status, written = tool("random", "--cfg-options", "test_evaluator.KNN.k=1")
-    assert status == 0
-    assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 7"
-    assert written["protocol"]["protocols"] == {"knn": {"k": 1, "temperature": 0.07}}
-
-    model = TinyEncoder()
-    with torch.no_grad():
-        model.backbone[0].weight.zero_()  # constant features
-    torch.save({"state_dict": model.state_dict()}, tmp_path / "constant.pth")
-    status, constant = tool(tmp_path / "constant.pth")
-    assert status == 0
-    assert constant["metrics"]["feature_std"] == pytest.approx(0, abs=1e-6)
-    assert written["metrics"]["feature_std"] > 0.1
-    assert len(constant["protocol"]["checkpoint"]["sha256"]) == 64
-
-
-def test_tool_reports_errors(tool, tmp_path, capsys):
-    torch.save({"state_dict": {"trunk.weight": torch.ones(1)}}, tmp_path / "other.pth")
-    for arguments, message in (
-        ((tmp_path / "other.pth",), "no backbone weight of the model is in"),
-        ((tmp_path / "none.pth",), "no checkpoint at"),
-        (("random", "--cfg-options", "test_dataloader.batchsize=3"), "batch_size"),
-        (("random", "--cfg-options", "test_cfg.group_patern=a"), "group_pattern"),
-    ):
-        status, _ = tool(*arguments)
-        assert status == 2
-        assert message in capsys.readouterr().err

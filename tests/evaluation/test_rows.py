@@ -24,8 +24,7 @@ class Numbered:
         return {"key": [("film", index) for index in indices]}
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(("seed", "several"), [(0, False), (1, True), (2, True)])
 def test_complete_equals_a_loop(seed, several):
     """Shuffled and repeated samples in batches; sample 7 is reported as unreadable."""
     generator = torch.Generator().manual_seed(seed)

@@ -14,9 +14,7 @@ from helpers.evaluation_fakes import (
     loader,
 )
 from helpers.run_tool import run_tool_ranks
-from mmengine.config import Config
 
-from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
     collect_rows,
     extract_features,
@@ -27,7 +25,6 @@ from sce_video.evaluation import (
 from sce_video.models.losses import effective_rank
 
 WORKER = """
-import json
 import os
 import sys
 import logging
@@ -43,11 +40,8 @@ rank, out = int(os.environ["RANK"]), sys.argv[1]
 dist.init_process_group("gloo", rank=rank, world_size=2)
 from helpers.evaluation_fakes import BoxFrames, ColourVideos, TinyEncoder
 from helpers.evaluation_fakes import box_loader, box_rows, loader
-from mmengine.config import Config
-from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation import OnlineEvaluationHook, RowMetric, collect_rows
+from sce_video.evaluation import OnlineEvaluationHook, collect_rows
 from sce_video.evaluation import extract_features, save_features
-from sce_video.registry import METRICS
 
 torch.manual_seed(0)
 model = TinyEncoder()
@@ -73,32 +67,6 @@ rows = collect_rows(torch.nn.Identity(), box_loader(data, 2, sampler=sampler), b
 torch.save([rows.values, rows.counts, rows.indices, rows.failures, rows.columns["key"]],
            f"{out}/boxes{rank}.pth")
 
-
-# The test loop: metrics are computed on rank 0, their numbers and errors reach both ranks.
-@METRICS.register_module()
-class Failing(RowMetric):
-    def compute(self, rows, gallery=None):
-        raise ValueError(f"failed on rank {dist.get_rank()} with {len(rows)} rows")
-
-
-def test(name, evaluator):
-    colours = dict(type="ColourVideos", count=17)
-    collate = dict(type="sce_video.collate_colours")
-    return VideoRunner.from_cfg(Config(dict(
-        model=dict(type="TinyEncoder"), default_scope="sce_video", randomness=dict(seed=3),
-        work_dir=f"{out}/{name}", experiment_name=name, log_level="ERROR",
-        test_dataloader=dict(batch_size=5, num_workers=0, dataset=colours, collate_fn=collate),
-        test_cfg=dict(type="MultiViewTestLoop", group_pattern=r"person(\\d+)"),
-        test_evaluator=evaluator,
-    ))).test()
-
-
-numbers = test("loop", [dict(type="KNN", k=2), dict(type="FeatureStatistics")])
-print("METRICS", json.dumps(numbers), flush=True)
-try:
-    test("failing", [dict(type="Failing")])
-except ValueError as error:
-    print(f"METRIC RAISED {error}", flush=True)
 
 # Online evaluation of a wrapped model: each rank embeds its samples, rank 0 writes.
 class Runner:
@@ -140,7 +108,6 @@ def test_two_processes_give_the_rows_and_metrics_of_one(tmp_path):
     assert "RAISED person1/class0.mp4: cannot be decoded" in outputs[1]
 
     check_boxes(tmp_path)
-    check_test_loop(tmp_path, outputs)
 
     torch.manual_seed(0)
     model = TinyEncoder()
@@ -185,34 +152,3 @@ def check_boxes(folder):
         assert torch.equal(values, one.values) and torch.equal(counts, one.counts)
         assert torch.equal(indices, one.indices) and keys == one.columns["key"]
         assert sorted(failures) == sorted(one.failures)
-
-
-def check_test_loop(folder, outputs):
-    """Both ranks return the metrics of one process, and raise the error of a metric on rank 0."""
-    numbers = [
-        json.loads(line.removeprefix("METRICS "))
-        for output in outputs
-        for line in output.splitlines()
-        if line.startswith("METRICS ")
-    ]
-    data = {"type": "ColourVideos", "count": 17}
-    cfg = Config(
-        {
-            "model": {"type": "TinyEncoder"},
-            "test_dataloader": {
-                **{"batch_size": 5, "num_workers": 0, "dataset": data},
-                "collate_fn": {"type": "sce_video.collate_colours"},
-            },
-            "test_cfg": {"type": "MultiViewTestLoop", "group_pattern": r"person(\d+)"},
-            "test_evaluator": [{"type": "KNN", "k": 2}, {"type": "FeatureStatistics"}],
-            "default_scope": "sce_video",
-            "work_dir": str(folder / "single"),
-            "randomness": {"seed": 3},
-            "log_level": "ERROR",
-            "experiment_name": "two_processes_single",
-        }
-    )
-    expected = VideoRunner.from_cfg(cfg).test()
-    assert len(numbers) == 2 and all(n == pytest.approx(expected, rel=1e-5) for n in numbers)
-    for output in outputs:
-        assert "METRIC RAISED failed on rank 0 with 17 rows" in output

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from helpers.tables import write_folder, write_table
 
-from sce_video.commands import search as command
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
 from sce_video.find.index import read_index
@@ -131,18 +130,3 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
     read_table(table).call("describe", "feature_net", {FACTS.decode(): header_text({"root": 1})})
     with pytest.raises(ValueError, match="is not the table of an index"):
         read_index(table)
-
-
-def test_the_command_searches_a_table(table, features, tmp_path, monkeypatch, capsys):
-    header = {**HEADER, "root": str(tmp_path / "videos")}
-    write_feature_column(table, "net", PATHS, features[:4], header)
-    read = read_table(table).call("read", ["path", "source_size", "source_mtime_ns"]).to_pylist()
-    assert all(row["source_size"] > 0 for row in read)
-    monkeypatch.chdir(tmp_path)
-    video = str(tmp_path / "videos" / "a" / "0.mp4")
-    assert command.main([video, "--index", table, "-k", "2"]) == 0
-    printed = capsys.readouterr().out
-    assert "the 2 most similar of 4 videos" in printed
-    assert (tmp_path / "videos.lance.queries" / "0.html").is_file()
-    assert command.main(["--serve", table, "--no-open"]) == 2
-    assert "needs the folder of an index" in capsys.readouterr().err

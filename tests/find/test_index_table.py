@@ -12,7 +12,6 @@ import pytest
 from helpers.small_index import NAMES, OPTIONS
 from helpers.tiny_encoder import save_tiny, tiny_backbone
 
-from sce_video.datasets.tables import reader_process
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
 from sce_video.find import table_store as index_table
@@ -51,17 +50,14 @@ def some_records(count=1500, size=24):
 def both(folder, records):
     """An index of the records in a file, and one in a table."""
     found = []
-    for name, kind in (("file", FileStore), ("table", TableStore)):
+    for name, store in (
+        ("file", FileStore(folder / "file" / FEATURES)),
+        ("table", TableStore(folder / "table" / TABLE)),
+    ):
         (folder / name).mkdir(exist_ok=True)
-        store = kind(folder / name / (FEATURES if kind is FileStore else TABLE))
-        if store.exists() and kind is TableStore:
-            known = store.read()[1]
-            store.write(
-                HEADER,
-                {p: known[p] if same_state(known.get(p), r) else r for p, r in records.items()},
-            )
-        else:
-            store.write(HEADER, records)
+        known = store.read()[1] if store.exists() else {}
+        same = {p: known[p] if same_state(known.get(p), r) else r for p, r in records.items()}
+        store.write(HEADER, same)
         found.append(VideoIndex(folder / name, store.open()))
     return found
 
@@ -177,19 +173,6 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
 
 
-def test_a_large_table_gets_a_vector_index_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_table, "APPROXIMATE_ROWS", 300)
-    store = TableStore(tmp_path / TABLE)
-    for count, held in ((290, None), (310, 310)):
-        records = {
-            f"{i}.mp4": FileRecord(i, i, np.eye(8, dtype=np.float32)[i % 8] + i / 999)
-            for i in range(count)
-        }
-        store.write(HEADER, records)
-        store.make_vector_index(wanted=False)
-        assert store.open().indexed == held
-
-
 def numbers(report):
     return report.videos, report.new, report.changed, report.kept, report.dropped
 
@@ -226,12 +209,6 @@ def test_build_update_and_convert(model, root, originals, tmp_path, opened):
     assert sorted(opened) == ["b.mp4", "new.mp4"]
     assert before.items() < data_files(folder / TABLE).items()
     assert not (folder / "features.npz").exists()
-    build_index(model, root, tmp_path / "scratch", OPTIONS)
-    scratch = read_index(tmp_path / "scratch")
-    table = read_index(folder)
-    assert query_index(table, scratch.features[0], 9) == query_index(
-        scratch, scratch.features[0], 9
-    )
     assert ("lance" in sys.modules) == imported  # a process of its own has read and written
 
     other = load_model(save_tiny(tmp_path / "other.pth", tiny_backbone(seed=1)))
@@ -239,28 +216,6 @@ def test_build_update_and_convert(model, root, originals, tmp_path, opened):
         build_index(other, root, folder, OPTIONS)
     assert numbers(build_index(other, root, folder, OPTIONS, rebuild=True))[:2] == (5, 6)
     assert read_index(folder).checkpoint["sha256"] == other.checkpoint_sha256
-
-
-def test_an_interrupted_first_run_and_a_moved_checkpoint(model, checkpoint, root, tmp_path, opened):
-    def stop(done, total, reason):
-        if done == 4:
-            raise KeyboardInterrupt
-
-    folder = tmp_path / "index"
-    with pytest.raises(KeyboardInterrupt):
-        build_index(model, root, folder, OPTIONS, on_video=stop, table=True)
-    with pytest.raises(FileNotFoundError, match="run it again"):
-        read_index(folder)
-    (folder / f"{TABLE}.unfinished" / "data").mkdir(parents=True)  # one that was half written
-    opened.clear()
-    report = build_index(model, root, folder, OPTIONS, table=True)
-    assert (report.kept, report.new, len(opened)) == (4, 2, 2)
-    names = {p.name for p in folder.iterdir()}
-    assert TABLE in names
-    assert not names & {"features.npz", "parts", f"{TABLE}.unfinished"}
-    moved = load_model(shutil.copy(checkpoint, tmp_path / "moved.pth"))
-    assert numbers(build_index(moved, root, folder, OPTIONS))[1:3] == (0, 0)
-    assert read_index(folder).checkpoint["path"] == str(tmp_path / "moved.pth")
 
 
 def test_a_conversion_that_ends_before_the_file_is_removed(model, root, tmp_path, monkeypatch):
@@ -327,9 +282,7 @@ def test_a_table_that_is_no_index(model, root, tmp_path):
     assert (folder / TABLE).is_dir()
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"version": 9}, {"settings": {"num_clips": 10**9}}, {"checkpoint": 3}, None]
-)
+@pytest.mark.parametrize("wrong", [{"version": 9}, {"settings": {"num_clips": 10**9}}, None])
 def test_settings_of_an_untrusted_table_are_checked(tmp_path, wrong):
     store = TableStore(tmp_path / TABLE)
     store.write(HEADER, some_records(800))
@@ -365,22 +318,3 @@ def test_names_that_are_no_utf8_come_back():
     for path in ("a.mp4", "ü\udcc3\udca9.mp4", "a\\xff", "line\nbreak", "☃"):
         assert text_to_path(path_to_text(path)) == path
         path_to_text(path).encode()
-
-
-def test_files_of_many_small_updates_are_joined(tmp_path, monkeypatch):
-    import lance  # in the last test: the others check that this process does not need it
-
-    store = TableStore(tmp_path / TABLE)
-    records = {}
-    for number in range(4):
-        feature = np.full(4, number + 1, np.float32)
-        records |= {f"{number}.mp4": FileRecord(1, 1, feature)}
-        store.write(HEADER, dict(records))
-    assert len(list((tmp_path / TABLE / "data").iterdir())) == 4
-    monkeypatch.setattr(reader_process, "_MOST_FILES", 3)
-    table = lance.dataset(str(store.file))
-    reader_process.call_method(table, "tidy")
-    assert len(table.get_fragments()) == 1
-    found = store.open()
-    assert found.paths.tolist() == list(records)
-    np.testing.assert_array_equal(found.features[:, 0], [1, 2, 3, 4])

@@ -64,13 +64,6 @@ def test_excluded_rows(index):
     assert query_index(index, query, 10, leave_out=list(range(5))) == []
 
 
-def test_wrong_queries(index):
-    with pytest.raises(ValueError, match="k must be at least 1"):
-        query_index(index, index.features[0], 0)
-    with pytest.raises(ValueError, match="dimensions"):
-        query_index(index, np.ones(7), 3)
-
-
 def test_the_same_file_by_any_path(index, root, tmp_path, originals, monkeypatch):
     row = index.paths.index("c/d.mp4")
     (tmp_path / "link.mp4").symlink_to(root / "c" / "d.mp4")

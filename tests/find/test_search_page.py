@@ -6,11 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from helpers.search_page import EVIL, NAMES
-from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
-from sce_video.find.index import build_index, read_index
-from sce_video.find.search_state import Network, Search, SearchState
+from sce_video.find.search_state import Network
 from sce_video.inference.embed import EmbedOptions, embed
 
 
@@ -47,18 +45,6 @@ def test_the_page_escapes_the_name_of_its_folder(client, searched, monkeypatch):
     monkeypatch.setitem(searched.state.index.stored.header, "root", f"/videos/{EVIL}")
     page = client.get("/").text
     assert "<img" not in page and "&lt;img src=x" in page
-
-
-def test_an_index_in_a_table_gives_the_same(state, searched, model, tmp_path):
-    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
-    shutil.copytree(searched.folder / "index", tmp_path / "index")
-    build_index(model, searched.folder / "videos", tmp_path / "index", OPTIONS, table=True)
-    other = SearchState(read_index(tmp_path / "index"), Network(device="cpu"), state.labels)
-    assert other.describe() == {**state.describe(), "update": other.update_command()}
-    for search in (Search(row=2), Search(row=2, centred=True), Search(row=1, folder="c")):
-        assert other.search(search) == state.search(search)
-    assert other.map() == state.map()
-    other.close()
 
 
 def test_search_by_row_is_that_of_the_features(client, state):
@@ -98,7 +84,7 @@ def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state
     answer = upload(client, video.read_bytes()).json()
     assert answer["clip"] and client.get(f"/upload/{answer['upload']}").content[4:8] == b"ftyp"
     expected = embed(model, video, EmbedOptions(num_clips=2))[0]
-    np.testing.assert_allclose(state.upload(answer["upload"]).feature, expected, rtol=1e-5)
+    np.testing.assert_allclose(state.upload(answer["upload"])[0], expected, rtol=1e-5)
     found = client.post("/api/search", json={"upload": answer["upload"], "k": 9}).json()
     assert len(found["rows"]) == 5
     copy = state.index.file(state.index.path(1))
@@ -126,13 +112,6 @@ def test_bad_uploads(client):
     path = error_of(upload(client, b"no video", "../../../etc/passwd.mp4"), 422)
     assert "/" not in path.replace("video/", "")
     assert "drop it" in error_of(client.post("/api/search", json={"upload": "0" * 16}), 422)
-
-
-def test_pictures(client):
-    thumb, clip = client.get("/thumb/0"), client.get("/clip/0")
-    assert thumb.headers["content-type"] == "image/jpeg" and thumb.content[:2] == b"\xff\xd8"
-    assert clip.headers["content-type"] == "video/mp4" and clip.content[4:8] == b"ftyp"
-    assert "max-age" in thumb.headers["cache-control"]
 
 
 def test_ranges_of_a_file(client, state):
@@ -191,13 +170,6 @@ def test_a_video_that_has_gone(client, state, changed):
     assert client.post("/api/search", json={"row": row}).status_code == 200
 
 
-def test_a_video_that_cannot_be_read_any_more(client, state, changed):
-    row = state.names.index("top.mp4")
-    (changed / "top.mp4").write_bytes(b"damaged")
-    message = error_of(client.get(f"/thumb/{row}"), 422)
-    assert message.startswith("top.mp4 cannot be shown: ") and str(changed) not in message
-
-
 def test_the_network_is_missing_or_another(client, state, monkeypatch, tmp_path, originals):
     content = (originals / "a.mp4").read_bytes()
     monkeypatch.setattr(state, "_network", Network(str(tmp_path / "moved.pth")))
@@ -241,10 +213,10 @@ def test_a_malformed_request_is_one_sentence(client):
 
 
 def test_an_error_of_the_program_is_json(client, state, monkeypatch):
-    def fail(self):
+    def fail(rows):
         raise KeyError("x")
 
-    monkeypatch.setattr(type(state), "map", fail)
-    assert error_of(client.get("/api/map"), 500) == (
+    monkeypatch.setattr(state, "missing", fail)
+    assert error_of(client.post("/api/missing", json={"rows": []}), 500) == (
         "an error of the program, see the terminal: KeyError: 'x'"
     )

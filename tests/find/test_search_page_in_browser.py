@@ -3,11 +3,9 @@
 import pytest
 from helpers.browser import browser_page
 from helpers.search_page import EVIL, NAMES
-from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets import VideoDataset
 from sce_video.find.label_list import LabelList
-from sce_video.utils.printable import printable_utf8
 
 ROWS = sorted(NAMES)
 
@@ -58,22 +56,6 @@ def test_grid_search_hover_and_player(page, state):
     assert names(page) == ROWS
 
 
-def test_upload(page, tmp_path, state):
-    name = "my <b>\x1bvideo\u202e.mp4"
-    video = write_lossless(tmp_path / name, moving_frames(20, seed=3))
-    page.set_input_files("#file", video)
-    wait_for_results(page, 5)
-    assert page.locator("#query-name").text_content() == printable_utf8(video.name)
-    page.wait_for_function("() => document.querySelector('#query video')?.currentTime > 0.2")
-    # The fixture's video of that seed is in the index, by another name.
-    assert names(page)[0] == "run/e.mp4"
-    assert page.locator(".similarity").first.text_content() == "1.000"
-
-    page.select_option("#group", label="jump")
-    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
-    assert set(names(page)) == {"jump/b.mp4", "jump/c d.mp4"}
-
-
 def test_back_forward_and_reload_keep_the_query(page, served):
     def shown():
         return page.locator("#query-name").text_content() if page.is_visible("#query") else None
@@ -109,30 +91,6 @@ def test_back_forward_and_reload_keep_the_query(page, served):
     page.go_back()
     page.locator("#query").wait_for(state="hidden")
     assert page.url == f"{served.origin}/" and names(page) == ROWS
-
-
-def test_what_is_no_video_is_refused_on_the_page(page, tmp_path):
-    text = tmp_path / "notes.txt"
-    text.write_text("no video")
-    page.set_input_files("#file", text)
-    page.locator("#message.bad").wait_for()
-    assert "notes.txt is no video" in page.locator("#message").text_content()
-    large = tmp_path / "large.mp4"
-    large.write_bytes(b"0" * 300_000)
-    page.set_input_files("#file", large)
-    page.wait_for_function(
-        "() => document.querySelector('#message').textContent.includes('larger')"
-    )
-
-
-def test_filters(page):
-    page.fill("#path", "RUN/")
-    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
-    assert names(page) == [f"run/{EVIL}", "run/e.mp4"]
-    page.fill("#path", "")
-    page.select_option("#group", label="jump")
-    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
-    assert names(page) == ["jump/b.mp4", "jump/c d.mp4"]
 
 
 def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):
@@ -185,18 +143,3 @@ def test_the_map_is_drawn_and_answers(page, state):
     page.keyboard.press("Enter")
     wait_for_results(page, 4)
     assert page.locator("#map .map-ring").is_visible()
-
-
-def test_videos_that_have_gone(served, searched, monkeypatch, tmp_path):
-    (tmp_path / "none").mkdir()
-    monkeypatch.setitem(searched.state.index.stored.header, "root", str(tmp_path / "none"))
-    monkeypatch.setattr(type(searched.state), "thumbnail", lambda self, row: b"")
-    with browser_page(served.origin, width=390, dark=True, touch=True) as page:
-        page.set_default_timeout(90_000)
-        page.goto(served.link)
-        page.locator("#gone").wait_for()
-        note = page.locator("#gone").text_content()
-        assert note.startswith("5 videos shown here cannot be read") and "sce-video index" in note
-        page.locator(".card .picture").first.click()
-        wait_for_results(page, 4)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, write_lossless
 
-from sce_video.commands.main import main
 from sce_video.find.index import read_index
+from sce_video.find.store import FileRecord, FileStore
 from sce_video.runs.pretrain import planned_config
 
 STORE = "s3://evil/v.lance"
 
 
 def test_an_index_of_a_store(tmp_path, monkeypatch):
-    write_lossless(tmp_path / "videos/0.mp4", moving_frames(14))
-    save_tiny(tmp_path / "a.pth", text=CONFIG)
-    out = tmp_path / "index"
-    words = ["--checkpoint", str(tmp_path / "a.pth"), "--out", str(out), "--workers", "0"]
-    assert main(["index", str(tmp_path / "videos"), *words, "--clips", "1"]) == 0
-    arrays = dict(np.load(out / "features.npz"))
-    stored = json.loads(str(arrays["protocol"]))
-    stored["index"]["root"] = STORE
-    np.savez(out / "features.npz", **{**arrays, "protocol": np.array(json.dumps(stored))})
+    checkpoint, settings = {"path": "a", "sha256": "b"}, {"model": {}, "num_clips": 2}
+    header = {"root": STORE, "checkpoint": checkpoint, "settings": {**settings, "num_crops": 1}}
+    record, out = FileRecord(1, 2, np.ones(4, np.float32)), tmp_path
+    FileStore(out / "features.npz").write(header, {"a.mp4": record})
     for root in (None, "s3://mine/v.lance"):
         with pytest.raises(ValueError, match="SCE_VIDEO_STORES=s3://evil"):
             read_index(out, root=root)

@@ -68,20 +68,3 @@ def test_windows_are_found_by_what_is_unusual_about_them(windows):
     assert 50 not in [match.row for match in query_index(index, query, 5, leave_out=[50])]
     with pytest.raises(ValueError, match="centred already"):
         query_index(index, query, 5, centred=True, whitened=True)
-
-
-def test_few_windows_are_not_whitened(windows):
-    index = windows(correlated(99))
-    assert not index.whitens
-    assert query_index(index, index.features[7], 1, whitened=False) == query_index(
-        index, index.features[7], 1
-    )
-
-
-def test_features_without_numbers():
-    features = correlated(200)
-    features[3, 2] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        fit_whitening(features)
-    same = np.ones((200, 4), dtype=np.float32)
-    assert (fit_whitening(same)(same) == 0).all()

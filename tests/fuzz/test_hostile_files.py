@@ -36,15 +36,9 @@ from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.scores import (
-    Outcomes,
-    fuse_scores,
-    load_outcomes,
-    load_scores,
-    save_outcomes,
-    save_scores,
-)
+from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
@@ -54,9 +48,8 @@ from sce_video.inference.model_settings import ModelSettings, settings_from_conf
 from sce_video.jobs import Record, RecordStore
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting import comparability
-from sce_video.reporting.html_report import render_html
-from sce_video.reporting.markdown_report import render_markdown
 from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.report_pages import render_html, render_markdown
 from sce_video.reporting.result_files import collect_results
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}

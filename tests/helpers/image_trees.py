@@ -186,7 +186,7 @@ def make_imagenet(
     for label, wnid in enumerate(sorted(wnids)):
         for i in range(train):
             write_jpeg(root / f"train/{wnid}/{wnid}_{10 + i}.JPEG", draw(label, i, *size))
-    devkit_ids = list(reversed(sorted(wnids)))  # an order of its own
+    devkit_ids = sorted(wnids, reverse=True)  # an order of its own
     truth = []
     for number in range(val * len(wnids)):
         label = (number * 2) % len(wnids) if len(wnids) % 2 else number % len(wnids)

@@ -38,9 +38,6 @@ class SlowCopy(FallbackReader):
 
     codecs = frozenset({"h264"})
 
-    def _import(self) -> None:
-        """Nothing to import: PyAV is a dependency."""
-
     def _open(self, path: str, num_threads: int) -> int:
         self._library = AvReader(path)
         return len(self._library.timestamps)

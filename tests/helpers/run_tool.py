@@ -21,6 +21,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 
+import torch
 from helpers.training import REPO
 from torch.multiprocessing import start_processes
 
@@ -126,6 +127,22 @@ def run_ranks(function: Callable, *arguments: object, count: int = 2) -> None:
     start_server()
     given = (dict(os.environ), function, arguments)
     start_processes(_rank, args=given, nprocs=count, start_method="forkserver")
+
+
+def run_gloo(function: Callable[[int, int], object], folder: Path, count: int = 2) -> list:
+    """What ``function(rank, world)`` returns in ``count`` processes of a gloo group."""
+    run_ranks(_in_group, count, free_port(), function, folder, count=count)
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(count)]
+
+
+def _in_group(rank: int, world: int, port: int, function: Callable, folder: Path) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    torch.save(function(rank, world), folder / f"{rank}.pt")
+    torch.distributed.barrier()
+    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
 
 
 def _rank(rank: int, environment: dict[str, str], function: Callable, arguments: tuple) -> None:

@@ -27,8 +27,6 @@ from sce_video.registry import MODELS
 BACKBONES = {
     "slow path": (dict(type="ResNet3dSlowPath", depth=18, base_channels=4), (4, 2, 2)),
     "2-D": (dict(type="ResNet2d", depth=18, base_channels=4), (4, 2, 2)),
-    "(2+1)-D": (dict(type="R2Plus1d", depth=18, base_channels=4), (1, 4, 4)),
-    "S3D-G": (dict(type="S3D", base_channels=8, gating=True), (1, 2, 2)),
     "ViT": (
         dict(type="VisionTransformer3d", depth=1, embed_dims=16, num_heads=2, grid_size=(2, 4, 4)),
         (2, 4, 4),

@@ -66,11 +66,6 @@ def feature_by_hand(frame):
         return tiny_backbone().conv(image).relu()[0].mean(dim=(1, 2)).numpy()
 
 
-def test_settings_of_an_image_checkpoint(model):
-    assert (model.num_frames, model.clip_duration) == (1, 1.0)
-    assert (model.short_side, model.crop_size, model.feature_size) == (40, 32, CHANNELS)
-
-
 @pytest.mark.parametrize(("num_clips", "shown"), [(4, (0, 12, 24, 35)), (1, (18,))])
 def test_a_video_is_embedded_with_one_frame_per_clip(model, tmp_path, num_clips, shown):
     """60 frames at 25 per second: clips of 1 s begin at 0, 0.467, 0.933 and 1.4 s, or at 0.7 s."""

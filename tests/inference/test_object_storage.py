@@ -100,16 +100,6 @@ def test_a_checkpoint_in_a_store(checkpoint, bucket):
         load_checkpoint_file(f"{url}x")
 
 
-def test_weights_in_a_store_start_a_training(recipe, bucket, tmp_path):
-    start(recipe, tmp_path / "run", cfg_options=["train_cfg.max_epochs=1"])
-    url = bucket.put("models/epoch_1.pth", (tmp_path / "run/epoch_1.pth").read_bytes())
-    runner = start(recipe, tmp_path / "next", cfg_options=[f"load_from={url}"])
-    written = load_checkpoint_file(tmp_path / "next/epoch_2.pth")["meta"]["pretrained"]
-    assert written["path"] == url and runner.resumed_from is None
-    resumed = start(recipe, tmp_path / "resumed", resume=url)
-    assert resumed.resumed_from == url and resumed.epoch == 2
-
-
 @pytest.mark.parametrize("what", ["mirror", "list", "out"])
 def test_a_bucket_that_does_not_exist_is_told_before_the_work(recipe, bucket, tmp_path, what):
     missing = "s3://there-is-no-such-bucket"

@@ -1,6 +1,5 @@
 """Predictions of a classifier: those of tools/test.py, class names, views, other checkpoints."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -58,31 +57,6 @@ def test_probabilities_equal_those_of_the_test(classifier, scores):
     one = replace(classifier.options, num_clips=1, num_crops=1)
     central = predict(classifier, scores.paths[:2], one)
     assert np.abs(central - probabilities[:2]).max() > 1e-5
-
-
-def test_settings_come_from_the_checkpoint(classifier, folder_classifier):
-    assert classifier.classes == ("class0", "class1")
-    assert classifier.named
-    assert (classifier.options.num_clips, classifier.options.num_crops) == (10, 3)
-    settings = classifier.settings
-    assert (settings.clip_duration, settings.num_frames) == (0.4, 2)
-    assert (settings.short_side, settings.crop_size) == (36, 36)
-    assert settings.backbone["base_channels"] == 4
-    assert classifier.checkpoint == str(folder_classifier)
-
-
-def test_a_config_file_gives_the_same(folder_classifier, classifier, scores, changed, tmp_path):
-    text = load_checkpoint_file(folder_classifier)["meta"]["config"]
-    config = json.loads(text)
-    config["model"]["cls_head"]["num_classes"] = None
-    (tmp_path / "own.json").write_text(json.dumps(config))
-    bare = changed(lambda stored: stored["meta"].pop("config"))
-    with pytest.raises(ValueError, match="contains no config"):
-        load_classifier(bare)
-    again = load_classifier(bare, tmp_path / "own.json", "cpu")
-    np.testing.assert_array_equal(
-        predict(again, scores.paths[0]), predict(classifier, scores.paths[0])
-    )
 
 
 def test_names_may_be_missing_or_given(changed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import sys
@@ -15,12 +14,11 @@ from helpers.tiny_encoder import moving_frames, save_tiny
 
 from sce_video.commands import evaluate, predict
 from sce_video.commands import export as export_command
-from sce_video.engine.checkpoint import load_checkpoint_file, newest_checkpoint
+from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.inference.classifier import load_classifier
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import from_pretrained, load_network, save_pretrained
-from sce_video.runs import launch
 from sce_video.utils.errors import MissingPackageError
 
 
@@ -79,16 +77,6 @@ def test_a_folder_is_accepted_like_a_run(encoder, classifier, split_videos, tmp_
     video = str(next(split_videos.glob("class0/*.mp4")))
     assert predict.main([str(classifier), video, "--device", "cpu", "--workers", "0"]) == 0
     assert "class0" in capsys.readouterr().out
-
-
-def test_configs_take_a_folder(encoder, tmp_path):
-    """Of sce-video embed, and of a recipe, which takes what the network needs from the folder."""
-    for config in (encoder / "config.json", "r3d18_8x224_ucf101"):
-        cfg = launch.extraction_config(config, str(encoder), tmp_path / "f.npz")
-        assert cfg.load_from == str(encoder / "model.safetensors")
-        assert cfg.model.backbone.base_channels == 4
-    cfg = launch.testing_config(encoder / "config.json", newest_checkpoint(encoder))
-    assert cfg.test_dataloader.dataset.pipeline[1].clip_duration == 0.48
 
 
 def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch, capsys):
@@ -184,10 +172,3 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
         assert all(torch.equal(weights[n], v) for n, v in found.encoder.state_dict().items())
     with pytest.raises(TypeError, match="colour"):
         hub.HubNetwork.from_pretrained(stored, colour="red")
-
-
-def test_without_huggingface_hub_the_module_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "sce_video.interop.pretrained", raising=False)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):
-        importlib.import_module("sce_video.interop.pretrained")

@@ -1,7 +1,6 @@
 """Windows of long videos: features, index, search by moment."""
 
 import shutil
-import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from helpers.tiny_encoder import moving_frames, write_lossless
 from helpers.videos import remux
 
-from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
 from sce_video.evaluation.features import read_npz, write_npz
@@ -19,7 +17,7 @@ from sce_video.find.search import query_feature, rows_of_query
 from sce_video.inference import windows as windows_module
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.views import ArrayReader
-from sce_video.inference.windows import pack_windows, windows_of_reader
+from sce_video.inference.windows import pack_windows
 
 OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
 
@@ -63,25 +61,6 @@ def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
     np.testing.assert_array_equal(of_array.features, found.features)
 
 
-def test_every_frame_is_decoded_once_without_a_seek(model, long_video, monkeypatch):
-    opened, seeks = [], []
-    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_file.AvStream._seek"
-
-    def noting(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        opened.append(self)
-
-    from sce_video.datasets.readers.av_file import AvStream
-
-    own = AvStream._seek
-    monkeypatch.setattr(AvReader, "__init__", noting)
-    monkeypatch.setattr(seek, lambda self, first: (seeks.append(first), own(self, first))[1])
-    embed(model, long_video, OPTIONS, windows=Windows(1.0, 0.2))
-    (reader,) = opened
-    assert reader.frames_decoded <= 160 and reader.frames_converted <= 160
-    assert len(seeks) <= 1  # to the beginning
-
-
 def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
     """Of 3000 frames those of a window and of the part that is being read are held."""
     held, views = [], windows_module.window_views
@@ -95,26 +74,6 @@ def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
     packed = pack_windows(model, reader, spans, OPTIONS)
     assert sum(sample is not None for sample in packed) == len(spans) == len(held) == 119
     assert max(held) <= 2 * FPS + STREAMED_FRAMES
-
-
-def test_no_array_of_a_window_is_kept(model):
-    """Each would pin a page between the large blocks of the network."""
-
-    class Network:
-        settings, checkpoint, row_size = model.settings, "", 3
-        rows = []
-
-        def row(self, sample, max_views):
-            assert not any(row() is not None for row in self.rows[:-1])
-            row = np.full(3, len(self.rows), dtype=np.float32)
-            self.rows.append(weakref.ref(row))
-            return row
-
-    reader = ArrayReader(np.zeros((100, 32, 32, 3), dtype=np.uint8), FPS)
-    spans = window_spans(reader.duration, Windows(1.0, 0.5))
-    found = windows_of_reader(Network(), reader, spans, OPTIONS)
-    assert found.features[:, 1].tolist() == list(range(len(spans)))
-    np.testing.assert_array_equal(found.spans, spans)
 
 
 def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, long_video):
@@ -189,9 +148,6 @@ def test_an_index_with_paths_in_any_order(model, long_root, tmp_path):
     feature = np.asarray(before.features[3])
     for shown, expected in zip(*(query_index(i, feature, 9) for i in (index, before)), strict=True):
         assert replace(shown, row=0) == replace(expected, row=0)
-    report = build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
-    assert (report.kept, report.new, report.windows) == (2, 0, 7)
-    assert read_index(tmp_path / "index").stored.order is not None  # nothing had to be written
     (long_root / "extra.mp4").write_bytes((long_root / "long.mp4").read_bytes())
     build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
     after = read_index(tmp_path / "index")

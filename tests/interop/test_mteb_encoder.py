@@ -1,4 +1,4 @@
-"""Our networks in mteb, on a made-up task; skipped where mteb is not installed."""
+"""Our networks in mteb; skipped where mteb is not installed."""
 
 from __future__ import annotations
 
@@ -65,50 +65,3 @@ def test_features_are_those_of_embed(model, paths):
     ):
         with pytest.raises(ValueError, match=message):
             encode(column, **options)
-
-
-def test_a_made_up_task(model, paths):
-    mteb = pytest.importorskip("mteb")
-    from datasets import Dataset, DatasetDict, Video
-    from mteb.abstasks.classification import AbsTaskClassification
-    from mteb.abstasks.task_metadata import TaskMetadata
-    from sklearn.linear_model import LogisticRegression
-
-    class DarkOrNot(AbsTaskClassification):
-        metadata = TaskMetadata(
-            type="VideoClassification",
-            name="DarkOrNot",
-            description="Made up.",
-            dataset={"path": "made/up", "revision": "1"},
-            modalities=["video"],
-            category="v2c",
-            main_score="accuracy",
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-        )
-        input_column_name = "video"
-        samples_per_label = 2
-        n_experiments = 2
-
-        def load_data(self, **_):
-            parts = {"train": [0, 1, 4, 5], "test": [2, 3, 6, 7]}
-            self.dataset = DatasetDict(
-                {
-                    name: Dataset.from_dict(
-                        {"video": [paths[i] for i in part], "label": [int(i > 3) for i in part]}
-                    ).cast_column("video", Video())
-                    for name, part in parts.items()
-                }
-            )
-            self.data_loaded = True
-
-    encoder = MtebEncoder(model, "ours/tiny", OPTIONS)
-    found = mteb.evaluate(encoder, [DarkOrNot()], cache=None, show_progress_bar=False)
-    (scores,) = found.task_results[0].scores["test"]
-    features, labels = embed(model, paths, OPTIONS), np.arange(8) > 3
-    known = np.array([0, 1, 4, 5])  # of which mteb takes two of each class, so all
-    classifier = LogisticRegression(max_iter=100).fit(features[known], labels[known])
-    tested = np.array([2, 3, 6, 7])
-    assert scores["main_score"] == classifier.score(features[tested], labels[tested])
-    assert found.model_name == "ours/tiny"
-    assert found.model_revision == model.checkpoint_sha256[:16]

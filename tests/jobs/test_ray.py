@@ -9,17 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from helpers.extraction import check_equal, configure, save_encoder
 from helpers.job_fakes import Squares, WithSetup, calls, items
 from helpers.processes import kill_one
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
-from sce_video.evaluation import extraction as extraction_loop
 from sce_video.find.index import build_index
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
 from sce_video.jobs import RecordStore, Workers, ray_cluster, run_job
-from sce_video.runs import launch
 from sce_video.utils.errors import UserError
 
 
@@ -73,26 +70,6 @@ def test_outcomes_are_those_of_one_machine(cluster, tmp_path):
     assert contents(tmp_path / "out") == expected(30)
 
 
-def test_a_job_with_setup_runs_in_actors(cluster, tmp_path):
-    job = WithSetup(tmp_path / "log", seconds=0.02)
-    (tmp_path / "log").touch()
-
-    def processes():
-        return {line.split()[1] for line in (tmp_path / "log").read_text().splitlines()}
-
-    def until_both_work():  # the second actor may start much later than the first
-        for number, item in enumerate(items(10_000)):
-            if number >= 20 and len(processes()) == 2:
-                return
-            yield item
-
-    _, records = run(job, until_both_work(), tmp_path / "s", cluster)
-    assert len(records) >= 20 and all(entry.facts["same_process"] for entry in records.values())
-    assert len(processes()) == 2
-    with pytest.raises(UserError, match="with setup cannot start: OSError: no weights"):
-        run(WithSetup(settings={"broken": True}), items(3), tmp_path / "s", cluster)
-
-
 def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "_MOST_TOGETHER", 3)
     taken = seen = most = 0
@@ -111,18 +88,13 @@ def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch
     assert run(Squares(), many(), tmp_path / "s", cluster, on_record=look)[0] == (300, 0, 0)
     assert 4 < most <= 12  # two calls of up to three short items for each of two cores
     most = taken = seen = 0
-    run(Squares(), many(), tmp_path / "t", cluster, count=1, on_record=look)
-    assert 1 < most <= 6
-    most = taken = seen = 0
     monkeypatch.setattr(ray_cluster, "_CALL_SECONDS", 0.0)  # as if each took long
     run(Squares(), many(), tmp_path / "u", cluster, count=1, on_record=look)
     assert most <= 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("of", "kind"), [(Squares, "forkserver"), (Squares, "ray"), (WithSetup, "ray")]
-)
+@pytest.mark.parametrize(("of", "kind"), [(Squares, "forkserver"), (WithSetup, "ray")])
 def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp_path, of, kind):
     """Processes of ours, which a server forks, and those of Ray that wait for them."""
     job = of(tmp_path / "log", tmp_path / "out", seconds=0.05)
@@ -140,30 +112,6 @@ def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp
     counts, records = run(job, items(60, output=True), tmp_path / "s", cluster)
     assert len(records) == 60 and all(entry.done for entry in records.values())
     assert contents(tmp_path / "out") == expected(60)
-
-
-@pytest.mark.slow
-def test_an_extraction_with_killed_workers_gives_the_file_of_one_process(
-    cluster, split_videos, tmp_path, monkeypatch
-):
-    checkpoint = save_encoder(tmp_path / "encoder.pth")
-    launch.test(configure(split_videos, checkpoint, tmp_path / "one.npz", "train_split1.txt"))
-    generator, killed = random.Random(0), []
-
-    def run_and_kill(job, items, store, workers, report):
-        def kill(item, record):
-            report(item, record)
-            if len(store) in (1, 4):
-                killed.append(kill_one(os.getpid(), "ray", generator))
-
-        return run_job(job, items, store, workers, kill)
-
-    monkeypatch.setattr(extraction_loop, "run_job", run_and_kill)
-    out = tmp_path / "f.npz"
-    options = {"ray": cluster.address}
-    found = launch.test(configure(split_videos, checkpoint, out, "train_split1.txt", **options))
-    assert killed == [1, 1] and found["failures"] == 0
-    check_equal(tmp_path / "one.npz", out)
 
 
 def test_an_index_of_the_cluster_is_that_of_one_process(cluster, tmp_path):
@@ -214,10 +162,9 @@ def unused_port():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Squares, WithSetup])
-def test_a_lost_node_costs_no_item(cluster, tmp_path, kind):
+def test_a_lost_node_costs_no_item(cluster, tmp_path):
     node = cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
-    job = kind(tmp_path / "log", tmp_path / "out", seconds=0.1)
+    job = WithSetup(tmp_path / "log", tmp_path / "out", seconds=0.1)
     seen = []
 
     def lose(item, record):

@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from helpers.job_fakes import Squares, WithSetup, calls, items
-from helpers.processes import killing
+from helpers.processes import wait_until
 from helpers.stores import count_records
 
 from sce_video.jobs import (
@@ -150,20 +149,15 @@ def test_a_full_disk_ends_the_run_and_fails_no_item(tmp_path):
     with pytest.raises(StorageError, match="the disk is full"):
         run(job, items(9, {"4": "full"}, output=True), tmp_path / "s", workers=1)
     with RecordStore(tmp_path / "s", job.name) as store:
-        assert (
-            [entry.key for entry in store if entry.done]
-            == ["0", "1", "2", "3"]
-            == [entry.key for entry in store]
-        )
+        assert [(entry.key, entry.done) for entry in store] == [(key, True) for key in "0123"]
     assert len(contents(job.folder)) == 4
 
 
 def test_setup_runs_once_per_process(tmp_path):
     _, records = run(WithSetup(tmp_path / "log"), items(10), tmp_path / "s", workers=1)
     assert all(entry.facts["same_process"] for entry in records.values())
-    broken = WithSetup(settings={"broken": True})
     with pytest.raises(RuntimeError, match="with setup cannot start: OSError: no weights"):
-        run(broken, items(3), tmp_path / "s")
+        run(WithSetup(settings={"broken": True}), items(3), tmp_path / "s")
 
 
 def test_a_bounded_number_of_items_is_in_progress(tmp_path):
@@ -172,7 +166,7 @@ def test_a_bounded_number_of_items_is_in_progress(tmp_path):
 
     def many():
         nonlocal taken
-        for item in items(100_000):
+        for item in items(10_000):
             taken += 1
             yield item
 
@@ -185,28 +179,12 @@ def test_a_bounded_number_of_items_is_in_progress(tmp_path):
         nonlocal most, seen
         seen += 1
         most = max(most, taken - seen)
-        if seen == 3000:
+        if seen == 300:
             raise StopError
 
     with pytest.raises(StopError):
         run(job, many(), tmp_path / "s", on_record=look)
-    assert 1 <= most <= 4 and taken <= 3004
-
-
-@pytest.mark.slow
-def test_processes_killed_at_random_moments_lose_and_double_nothing(tmp_path):
-    whole = Squares(folder=tmp_path / "whole")
-    run(whole, items(120, output=True), tmp_path / "a")
-    job, kinds, before = Squares(folder=tmp_path / "out", seconds=0.05), set(), set()
-    with killing(os.getpid(), "forkserver", (0.05, 0.3)) as killed:
-        for _ in range(4):
-            counts, records = run(job, items(120, output=True), tmp_path / "s")
-            assert len(records) == 120 and counts[2] == len(before)
-            before = {key for key, entry in records.items() if entry.done}
-            kinds |= {entry.kind for entry in records.values()}
-    run(job, items(120, output=True), tmp_path / "s")
-    assert len(killed) >= 5 and kinds == {"", "crash"}
-    assert contents(job.folder) == contents(whole.folder)
+    assert 1 <= most <= 4 and taken <= 304
 
 
 @pytest.mark.slow
@@ -223,10 +201,7 @@ if __name__ == "__main__":
 """
     (tmp_path / "driver.py").write_text(script)
     driver = subprocess.Popen([sys.executable, str(tmp_path / "driver.py")])
-    limit = time.monotonic() + 240
-    while count_records(tmp_path / "s", "squares") < 20:
-        assert driver.poll() is None and time.monotonic() < limit
-        time.sleep(0.05)
+    wait_until(lambda: driver.poll() or count_records(tmp_path / "s", "squares") >= 20)
     with pytest.raises(BusyStoreError, match="another run"):
         RecordStore(tmp_path / "s", "squares", wait=0.1)
     driver.send_signal(signal.SIGKILL)

@@ -17,15 +17,11 @@ from sce_video.models import augmentation
 from sce_video.models.augmentation import (
     ViewAugmentation,
     ViewParameters,
-    adjust_brightness,
-    adjust_hue,
-    adjust_saturation,
     augment,
     build_view,
     draw_parameters,
     gaussian_blur,
     named_view,
-    planned_operations,
 )
 from sce_video.registry import MODELS
 
@@ -45,70 +41,19 @@ def nothing(n: int) -> ViewParameters:
     )
 
 
-def test_the_plan_follows_each_samples_order() -> None:
-    drawn = draw_parameters(named_view("strong-gamma", 1.0), range(64), view=0)
-    names = ["brightness", "contrast", "saturation", "hue"]
-    for i in range(64):
-        done = [name for name, samples in planned_operations(drawn) if i in samples]
-        want = [names[part] for part in drawn.order[i]] if drawn.jitter[i] else []
-        want += [name for name in ("grey", "blur", "solarise", "flip") if getattr(drawn, name)[i]]
-        assert done == want
-    assert len(planned_operations(drawn)) <= 20
-
-
-def test_the_order_of_the_operations_matters_and_is_followed() -> None:
-    # One clip, two orders of the same factors: saturation clamps, so the results differ.
-    x = clips(1).expand(2, -1, -1, -1, -1).contiguous()
-    factors = np.tile(np.array([1.7, 1.0, 1.8, 0.15], dtype=np.float32), (2, 1))
-    parameters = replace(
-        nothing(2),
-        jitter=np.ones(2, dtype=bool),
-        factors=factors,
-        order=np.array([[0, 1, 2, 3], [3, 2, 1, 0]]),
-    )
-    b, s, h = (torch.tensor([v]) for v in (1.7, 1.8, 0.15))
-    one = x[:1].clone()
-    got = augment(x.clone(), parameters)
-    forward = adjust_hue(adjust_saturation(adjust_brightness(one, b), s), h)
-    backward = adjust_brightness(adjust_saturation(adjust_hue(one, h), s), b)
-    torch.testing.assert_close(got[:1], forward)
-    torch.testing.assert_close(got[1:], backward)
-    assert (forward - backward).abs().max() > 0.05
-
-
-def test_only_the_chosen_samples_change() -> None:
-    x = clips(5)
-    chosen = np.array([False, True, False, True, False])
-    for name in ("grey", "blur", "solarise", "flip"):
-        got = augment(x.clone(), replace(nothing(5), **{name: chosen}))
-        changed = (got != x).flatten(1).any(dim=1).numpy()
-        np.testing.assert_array_equal(changed, chosen, err_msg=name)
-
-
-def test_a_wrong_number_of_parameters_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 parameters for 2 samples"):
-        augment(clips(2), nothing(3))
-
-
 # Gaussian blur against a direct convolution and OpenCV.
 
 
 @pytest.mark.parametrize(
     ("h", "w"),
-    [(24, 30), (23, 12), (12, 13), (8, 25), (5, 4), (1, 7)],
-    ids=["large", "edge", "just mirrored", "low", "tiny", "one row"],
+    [(24, 30), (23, 12), (5, 4), (1, 7)],
+    ids=["large", "edge", "tiny", "one row"],
 )
 def test_blur_equals_a_direct_convolution(h: int, w: int) -> None:
     sigma = torch.tensor([0.1, 0.9, 2.0])
     x = torch.rand(3, 3, 2, h, w, generator=torch.Generator().manual_seed(0))
     got = gaussian_blur(x, sigma)
     torch.testing.assert_close(got, per_frame(oracle.blur, x, sigma), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("kernel_size", [0, 4, -3])
-def test_an_even_kernel_is_refused(kernel_size: int) -> None:
-    with pytest.raises(ValueError, match="kernel_size must be odd"):
-        gaussian_blur(torch.zeros(1, 3, 1, 8, 8), torch.ones(1), kernel_size)
 
 
 # Colour operations against the per-frame oracle (colorsys, numpy).
@@ -129,37 +74,26 @@ def test_hue_equals_colorsys() -> None:
     torch.testing.assert_close(got, per_frame(oracle.hue, x, shifts), atol=1e-5, rtol=0)
 
 
-def test_hue_is_finite_and_in_range_on_tiny_chroma() -> None:
-    x = clips(1)
-    x[:, 0] = x[:, 1]
-    x[:, 2] = x[:, 1] + 1e-39  # a denormal chroma
-    got = augmentation.adjust_hue(x, torch.tensor([0.3]))
-    torch.testing.assert_close(got, x, atol=1e-6, rtol=0)
-
-
 @pytest.mark.parametrize("name", ["grey", "solarise", "flip"])
 def test_operations_without_value_equal_the_oracle(name: str) -> None:
-    function = {
-        "grey": augmentation.to_grey,
-        "solarise": augmentation.solarise,
-        "flip": augmentation.flip_horizontal,
-    }[name]
-    x = clips(3)
-    torch.testing.assert_close(function(x), per_frame(getattr(oracle, name), x), atol=1e-6, rtol=0)
+    """They are applied to the chosen samples alone."""
+    x, chosen = clips(4), np.array([True, False, True, False])
+    got = augment(x.clone(), replace(nothing(4), **{name: chosen}))
+    want = per_frame(getattr(oracle, name), x)
+    torch.testing.assert_close(got[::2], want[::2], atol=1e-6, rtol=0)
+    assert torch.equal(got[1::2], x[1::2])
 
 
 def test_solarise_inverts_from_its_threshold_on() -> None:
     x = torch.tensor([0.0, 0.4999, 0.5, 0.75, 1.0]).view(1, 1, 1, 1, 5)
     want = torch.tensor([0.0, 0.4999, 0.5, 0.25, 0.0]).view_as(x)
     torch.testing.assert_close(augmentation.solarise(x), want)
-    want_low = torch.tensor([0.0, 0.5001, 0.5, 0.25, 0.0]).view_as(x)
-    torch.testing.assert_close(augmentation.solarise(x, threshold=0.4), want_low)
 
 
 # Distributions of the augmentation parameters, and their dependence on seed and view.
 
 
-DRAWS = 20_000
+DRAWS = 5_000
 SIGMAS = 4.0  # with the fixed seeds below the outcome never changes
 
 # The paper's table tab:augmentations, copied by hand: flip, jitter, brightness, contrast,
@@ -172,16 +106,8 @@ TABLE = {
     "strong-gamma": (0.5, 0.8, 0.4, 0.4, 0.2, 0.1, 0.2, 0.5, 0.2),
 }
 COLUMNS = (
-    "flip_prob",
-    "jitter_prob",
-    "brightness",
-    "contrast",
-    "saturation",
-    "hue",
-    "grey_prob",
-    "blur_prob",
-    "solarise_prob",
-)
+    "flip_prob jitter_prob brightness contrast saturation hue grey_prob blur_prob solarise_prob"
+).split()
 
 
 @pytest.fixture(scope="module")
@@ -215,13 +141,8 @@ def test_named_views_are_the_papers_table(name: str) -> None:
 def test_each_decision_has_its_probability(name: str) -> None:
     flip, jitter, *_, grey, blur, solarise = TABLE[name]
     drawn = draw_parameters(named_view(name), range(DRAWS), view=0)
-    for decision, probability in (
-        (drawn.flip, flip),
-        (drawn.jitter, jitter),
-        (drawn.grey, grey),
-        (drawn.blur, blur),
-        (drawn.solarise, solarise),
-    ):
+    decisions = (drawn.flip, drawn.jitter, drawn.grey, drawn.blur, drawn.solarise)
+    for decision, probability in zip(decisions, (flip, jitter, grey, blur, solarise), strict=True):
         assert_share(decision.mean(), probability)
 
 
@@ -254,23 +175,13 @@ def test_views_do_not_repeat_the_stream_of_the_plain_seed() -> None:
     assert max(correlation) < 0.1
 
 
-def test_rows_select_samples(gamma: ViewParameters) -> None:
-    part = gamma.rows(slice(3, 7))
-    assert len(part) == 4
-    np.testing.assert_array_equal(part.order, gamma.order[3:7])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(jitter_prob=1.1), "jitter_prob is a probability"),
-        (dict(flip_prob=-0.1), "flip_prob is a probability"),
         (dict(grey_prob=float("nan")), "grey_prob is a probability"),
         (dict(brightness=-0.1), "brightness must be 0 or more"),
         (dict(hue=0.6), "hue must be 0 to 0.5"),
-        (dict(blur_sigma=(0.0, 2.0)), "blur_sigma"),
         (dict(blur_sigma=(2.0, 1.0)), "blur_sigma"),
-        (dict(blur_sigma=(0.1, 1.0, 2.0)), "blur_sigma"),
         (dict(blur_sigma=(0.1, 12.0)), "blur_sigma"),
     ],
 )
@@ -321,21 +232,8 @@ EXPECTED = {
 
 
 def test_every_base_is_expected(repo: Path) -> None:
-    assert {path.stem for path in (repo / "configs/_base_/views").glob("*.py")} == set(EXPECTED)
-
-
-def test_a_recipe_inherits_and_overrides_the_views(repo: Path, tmp_path: Path) -> None:
-    base = repo / "configs/_base_/views/alpha_beta_s1.0.py"
-    recipe = tmp_path / "recipe.py"
-    recipe.write_text(f"_base_ = [{str(base)!r}]\ndata_preprocessor = dict(channels_last=True)\n")
-    inherited = MODELS.build(load_config(recipe).data_preprocessor)
-    assert inherited.channels_last
-    assert inherited.views == [named_view("strong-alpha", 1.0), named_view("strong-beta", 1.0)]
-
-    variant = tmp_path / "variant.py"
-    variant.write_text(
-        f"_base_ = [{str(recipe)!r}]\n"
-        "data_preprocessor = dict(views=[dict(name='weak'), dict(name='weak')])\n"
-    )
-    overridden = MODELS.build(load_config(variant).data_preprocessor)
-    assert overridden.channels_last and overridden.views == [named_view("weak")] * 2
+    paths = sorted((repo / "configs/_base_/views").glob("*.py"))
+    assert [path.stem for path in paths] == sorted(EXPECTED)
+    for path in paths:
+        views = MODELS.build(load_config(path).data_preprocessor).views
+        assert views == [named_view(*view) for view in EXPECTED[path.stem]]

@@ -1,13 +1,12 @@
 """Paired tests of runs: groups of seeds, other videos, missing outcomes, page and terminal."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from sce_video.evaluation.scores import Outcomes, outcomes_path, save_outcomes
+from sce_video.evaluation.metrics.base import Outcomes, outcomes_path, save_outcomes
 from sce_video.pages.compare import render_comparison
 from sce_video.pages.run_record import RunRecord
 from sce_video.runs.compare import chance_of_differences, seed_groups
@@ -66,7 +65,7 @@ def test_single_runs_are_tested_on_the_same_videos(tmp_path):
 def test_runs_of_other_seeds_are_one_group(tmp_path):
     runs = [run_of(tmp_path, f"a{s}", hits_of(s, 0.5), seed=s) for s in range(3)]
     runs += [run_of(tmp_path, f"b{s}", hits_of(9 + s, 0.9), tau=0.2, seed=s) for s in range(2)]
-    assert [len(group.records) for group in seed_groups(runs)] == [3, 2]
+    assert [len(group) for group in seed_groups(runs).values()] == [3, 2]
     chance = chance_of_differences(runs)
     values = [run.results["results.json"]["knn_top1"] for run in runs[:3]]
     assert chance.seeds[0].mean == pytest.approx(np.mean(values))
@@ -84,7 +83,7 @@ def test_runs_of_other_seeds_are_one_group(tmp_path):
     assert mixed.runs == (3, 1) and mixed.interval[0] < mixed.change < mixed.interval[1]
     # the same seed twice is no second seed
     again = [run_of(tmp_path, name, hits_of(0, 0.5)) for name in ("c", "d")]
-    assert [len(group.records) for group in seed_groups(again)] == [1, 1]
+    assert [len(group) for group in seed_groups(again).values()] == [1, 1]
 
 
 def test_what_cannot_be_tested_is_said(tmp_path):
@@ -102,19 +101,6 @@ def test_what_cannot_be_tested_is_said(tmp_path):
     assert "is not a file of outcomes" in text
     html = render_comparison([first, moved], {}, chance)
     assert "evaluate both on one list" in html
-
-
-def test_results_files_state_their_intervals(tmp_path):
-    from sce_video.reporting.phrases import format_with_interval
-    from sce_video.reporting.result_files import collect_results
-
-    stated = {"top1": [0.4, 0.6], "top5": None, "x": ["a", 1], "y": [1], "z": "no"}
-    content = {"metrics": {"top1": 0.5, "top5": 1.0}, "protocol": {}, "intervals": stated}
-    (tmp_path / "results.json").write_text(json.dumps(content))
-    (result,) = collect_results([tmp_path]).results
-    assert result.intervals == {"top1": (0.4, 0.6)}
-    assert format_with_interval("top1", result) == "50.0 [40.0, 60.0]"
-    assert format_with_interval("top5", result) == "100.0"
 
 
 def test_the_last_logged_rows_of_seeds_are_pooled(tmp_path):

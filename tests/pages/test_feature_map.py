@@ -45,11 +45,6 @@ def test_points_are_the_projections(videos):
     assert "clip" not in data
 
 
-def test_folders_that_are_the_classes_are_not_offered_twice(videos):
-    data = read_data(feature_map_part(make_rows(videos, [i % 3 for i in range(12)]), max_clips=0))
-    assert "group" not in data and data["label"][:3] == ["class 0", "class 1", "class 2"]
-
-
 def test_clips_are_those_of_points_far_from_each_other(videos, reader):
     rows = make_rows(videos)
     part = feature_map_part(rows, planes=PLANES, max_clips=5, reader=reader)
@@ -62,19 +57,12 @@ def test_clips_are_those_of_points_far_from_each_other(videos, reader):
 def test_clips_stay_within_their_budget(videos, reader):
     rows = make_rows(videos)
     sizes = {}
-    for budget in (1_500_000, 150_000, 20_000):
+    for budget in (150_000, 20_000):
         part = feature_map_part(rows, planes=PLANES, max_bytes=budget, reader=reader)
         clips = [clip for clip in read_data(part)["clip"] if clip]
         sizes[budget] = len(clips), sum(map(len, clips))
         assert sizes[budget][1] <= budget
-    assert sizes[1_500_000][0] == 12 == sizes[150_000][0] > sizes[20_000][0] > 0
-
-
-def test_files_that_are_gone_are_counted(videos, tmp_path):
-    rows = make_rows([*videos[:3], str(tmp_path / "gone.mp4")])
-    part = feature_map_part(rows)
-    assert "1 clip cannot be shown" in part.html and "the file is missing" in part.html
-    assert [bool(clip) for clip in read_data(part)["clip"]] == [True] * 3 + [False]
+    assert sizes[150_000][0] == 12 > sizes[20_000][0] > 0
 
 
 @pytest.mark.parametrize(("count", "sentence"), [(0, "No video has"), (1, "Only one video has")])
@@ -83,18 +71,15 @@ def test_fewer_than_two_videos(videos, count, sentence):
     assert sentence in html and "a map needs two" in html
 
 
-def test_two_videos_and_features_that_are_equal(videos):
-    assert len(read_data(feature_map_part(make_rows(videos[:2])))["name"]) == 2
-    rows = make_rows(videos)
-    rows.values[:] = 1.0
+def test_gone_equal_and_diverged(videos, tmp_path):
+    rows = make_rows([*videos[:3], str(tmp_path / "gone.mp4")])
     part = feature_map_part(rows)
-    assert "variance" not in part.html
-    data = read_data(part)
-    assert set(data["projections"]["PCA"]["x"]) == {0.0}
-
-
-def test_diverged_features(videos):
-    rows = make_rows(videos)
+    assert "1 clip cannot be shown" in part.html and "the file is missing" in part.html
+    assert [bool(clip) for clip in read_data(part)["clip"]] == [True] * 3 + [False]
+    rows.values[:] = 1.0
+    part = feature_map_part(rows, max_clips=0)
+    planes = read_data(part)["projections"]
+    assert "variance" not in part.html and set(planes["PCA"]["x"]) == {0.0}
     rows.values[3] = float("nan")
     assert "diverged" in feature_map_part(rows).html
 
@@ -105,8 +90,6 @@ def test_diverged_features(videos):
         (["/v/a/1.mp4", "/v/b/2.mp4"], ["a/1.mp4", "b/2.mp4"], ["a", "b"]),
         (["/v/a/1.mp4", "/v/a/2.mp4"], ["1.mp4", "2.mp4"], [None, None]),
         (["/v/1.mp4", "/v/b/c/2.mp4"], ["1.mp4", "b/c/2.mp4"], [None, "b"]),
-        (["1.mp4", "/v/2.mp4"], ["1.mp4", "//v/2.mp4"], [None, "/"]),
-        (["#0", "#1"], ["#0", "#1"], [None, None]),
         (["/v/a.mp4"] * 2, ["a.mp4"] * 2, [None, None]),
     ],
 )
@@ -140,19 +123,7 @@ def test_the_maps_separate_two_clusters(name, monkeypatch):
     assert np.linalg.norm(centres[0] - centres[1]) > 2 * spread
 
 
-def test_many_features_have_the_principal_plane_only(monkeypatch):
-    monkeypatch.setattr(projection, "MAX_NEIGHBOUR_MAP", 30)
-    assert list(projection.projections(blobs())) == ["PCA"]
-
-
-def test_few_features():
-    assert list(projection.projections(blobs(2))) == ["PCA"]
-    with pytest.raises(ValueError, match="N >= 2"):
-        projection.projections(torch.ones(1, 4))
-
-
-@pytest.mark.parametrize("noise", [0.0, 1e-7])
-def test_equal_features_have_no_map_of_neighbours(noise):
+def test_equal_features_have_no_map_of_neighbours():
     """A collapsed network: scikit-learn's t-SNE crashes on features without any spread."""
-    features = torch.ones(40, 8) + noise * torch.randn(40, 8)
+    features = torch.ones(40, 8) + 1e-7 * torch.randn(40, 8)
     assert list(projection.projections(features)) == ["PCA"]

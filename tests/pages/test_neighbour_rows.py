@@ -13,7 +13,6 @@ import pytest
 import torch
 from helpers.pages import data_uris, make_rows, open_uri
 
-from sce_video.evaluation import Rows
 from sce_video.pages import frames as clip_reader
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.pages.feature_map import feature_map_part
@@ -21,8 +20,6 @@ from sce_video.pages.frames import ClipReader
 from sce_video.pages.gallery import GalleryEntry
 from sce_video.pages.neighbour_rows import (
     neighbour_rows,
-    neighbour_table,
-    principal_plane,
     spread_out,
 )
 
@@ -107,12 +104,6 @@ def test_a_slow_file_at_the_end_of_the_time_is_skipped_too(monkeypatch):
     assert [entry.skipped for entry in found.values()] == [False, True, True]
 
 
-@pytest.mark.parametrize(("count", "sentence"), [(0, "No video has"), (1, "Only one video has")])
-def test_fewer_than_two_videos(videos, count, sentence):
-    html = neighbour_rows(make_rows(videos).subset(torch.arange(count))).html
-    assert sentence in html and "neighbours need two" in html
-
-
 def test_diverged_and_collapsed_features(videos, reader):
     rows = make_rows(videos)
     rows.values[3] = float("nan")
@@ -122,74 +113,17 @@ def test_diverged_and_collapsed_features(videos, reader):
     assert "hardly tell these videos apart" in neighbour_rows(rows, reader=reader).html
 
 
-def test_each_video_is_in_the_part_once_and_within_the_budget(videos, reader):
-    rows = make_rows(videos)
-    for budget in (1_000_000, 40_000, 4_000):
-        part = neighbour_rows(rows, num_queries=12, max_bytes=budget, reader=reader)
-        uris = data_uris(part.html)
-        assert sum(map(len, uris)) <= budget
-        assert len(uris) == len(set(uris)) == 12 or "left out" in part.html
-
-
-def test_images_are_shown(tmp_path):
-    paths = []
-    for i in range(3):
-        paths.append(str(tmp_path / f"{i}.png"))
-        assert cv2.imwrite(paths[-1], np.full((30, 40, 3), 80 * i, np.uint8))
-    html = neighbour_rows(make_rows(paths)).html
-    means = sorted(np.asarray(open_uri(uri).convert("RGB")).mean() for uri in data_uris(html))
-    assert means == pytest.approx([0, 80, 160], abs=4) and "cannot" not in html
-
-
-def test_hostile_names_are_text(tmp_path):
-    names = ["<script>alert(1)</script>.mp4", '"><img src=x onerror=alert(1)>.mp4', "a\udcff.mp4"]
-    rows = make_rows([str(tmp_path / n.replace("/", "_")) for n in names], [0, 0, 1])
-    html = neighbour_rows(rows, ["<i>0</i>", "}</style>"]).html
+def test_awkward_files_images_and_names(shared_videos, tmp_path):
+    """Nothing raises; a name is text."""
+    folder = shared_videos / "formats"
+    paths = [str(folder / name) for name in sorted(os.listdir(folder))[::6]]
+    paths += [str(tmp_path / n) for n in ("<script>.mp4", '"><img src=x>.mp4', "a\udcff.mp4")]
+    assert cv2.imwrite(str(tmp_path / "80.png"), np.full((30, 40, 3), 80, np.uint8))
+    rows = make_rows([*paths, str(tmp_path / "80.png")], [0] * (len(paths) + 1))
+    options = dict(num_queries=99, max_bytes=10**8, reader=ClipReader(60))
+    html = neighbour_rows(rows, ["<i>0</i>"], **options).html
+    assert f"of {len(rows)} videos cannot be shown" in html
     assert "<script" not in html and "<img" not in html and "<i>0" not in html
     html.encode("utf-8")
-
-
-def test_no_awkward_file_raises(shared_videos):
-    folder = shared_videos / "formats"
-    paths = [str(folder / name) for name in sorted(os.listdir(folder))]
-    rows = make_rows(paths)
-    html = neighbour_rows(rows, num_queries=99, max_bytes=10**8, reader=ClipReader(60)).html
-    assert f"of {len(paths)} videos cannot be shown" in html
-
-
-def test_the_plane_is_spanned_by_the_eigenvectors_of_the_covariance():
-    features = torch.randn(30, 5, generator=torch.Generator().manual_seed(1))
-    points, fraction = principal_plane(features)
-    x = features.double().numpy()
-    x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    values, vectors = np.linalg.eigh(np.cov(x.T))
-    np.testing.assert_allclose(fraction.numpy(), values[::-1][:2] / values.sum(), rtol=1e-6)
-    expected = (x - x.mean(0)) @ vectors[:, ::-1][:, :2]
-    np.testing.assert_allclose(np.abs(points.numpy()), np.abs(expected), atol=1e-9)
-    flipped, _ = principal_plane(features[torch.randperm(30)])
-    np.testing.assert_allclose(flipped.abs().sum(0).numpy(), points.abs().sum(0).numpy())
-    with pytest.raises(ValueError, match="N >= 2"):
-        principal_plane(torch.ones(1, 4))
-    assert torch.isfinite(principal_plane(torch.ones(4, 1))[0]).all()
-
-
-def test_neighbours_by_hand():
-    features = Rows(
-        torch.tensor([[1.0, 0.0], [2.0, 0.2], [0.0, 1.0]]),
-        torch.tensor([0, 0, 1]),
-        torch.arange(3),
-        ["a", "b", "c"],
-    )
-    rows = neighbour_table(features, k=1)
-    assert [(r["query"], r["path"], r["label"]) for r in rows] == [
-        ("a", "b", 0),
-        ("b", "a", 0),
-        ("c", "b", 0),
-    ]
-    assert rows[0]["similarity"] == pytest.approx(2 / np.hypot(2, 0.2))
-    against = neighbour_table(features, features.subset(torch.tensor([2, 0])), k=2)
-    assert [(r["query"], r["rank"], r["path"]) for r in against[:2]] == [
-        ("a", 1, "a"),
-        ("a", 2, "c"),
-    ]
-    assert len(neighbour_table(features, k=10)) == 6  # the video itself is never listed
+    images = [np.asarray(open_uri(uri).convert("RGB")) for uri in data_uris(html)]
+    assert any(image.std() < 1 and abs(image.mean() - 80) < 4 for image in images)

@@ -25,7 +25,7 @@ from sce_video.pages.parts import Part
 from sce_video.pages.views import TrainingViews, ViewRow, draw_views
 from sce_video.utils.errors import MissingPackageError
 
-COUNT = 12
+COUNT = 6
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_strips_play_and_the_map_shows_clips(address):
             strip.hover()
             assert player.is_visible()
             places = set()
-            for _ in range(20):
+            for _ in range(10):
                 places.add(player.evaluate("e => getComputedStyle(e).backgroundPositionX"))
                 page.wait_for_timeout(50)
             assert len(places) >= 3  # it moves through the frames
@@ -148,11 +148,11 @@ def test_keys_switches_and_the_legend(address):
         assert entries.first.get_attribute("aria-pressed") == "false"
         page.get_by_role("button", name="folder").click()
         page.wait_for_function("document.querySelector('.map-plot').data.length === 2")
-        assert page.locator(".map-legend button").all_inner_texts()[0].split() == ["●", "0", "6"]
-        buttons = page.evaluate(
-            "[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title).join()"
-        )
-        assert "hare" not in buttons and "Reset" in buttons  # no upload of the chart
+        assert page.locator(".map-legend button").all_inner_texts()[0].split() == [
+            "●",
+            "0",
+            str(COUNT // 2),
+        ]
 
 
 def test_a_phone_has_no_sideways_scrolling_and_taps_play(address):
@@ -168,28 +168,6 @@ def test_a_phone_has_no_sideways_scrolling_and_taps_play(address):
         page.wait_for_selector(f".map-card:not([hidden]) >> text=video{with_clips[1]}.mp4")
         page.wait_for_timeout(300)
         assert clip_is_visible(page)
-
-
-def test_reduced_motion_is_respected(address):
-    with browser_page() as page:
-        page.emulate_media(reduced_motion="reduce")
-        with_clips = open_map(page, address)
-        strip = page.locator("#views .strip").first
-        strip.hover()
-        assert not strip.locator(".player").is_visible()
-        page.locator(".map-frame").scroll_into_view_if_needed()
-        x, y = page.evaluate(PIXEL, with_clips[0])
-        page.mouse.move(x - 40, y - 40)
-        page.mouse.move(x, y, steps=3)
-        page.wait_for_selector(".map-card canvas.map-clip")  # the first frame alone
-
-
-OTHER = """
-const clicked = [];
-const map = featureMap(document.body.appendChild(document.createElement("div")), {
-  x: [0, 1, 2], y: [0, 1, 0], name: ["<img src=x onerror=alert(1)>", "b", "c"],
-  clip: [null, "data:image/gif;base64,broken", null], onclick: (i) => clicked.push(i) });
-"""
 
 
 def test_the_script_holds_the_library_unchanged():

@@ -70,33 +70,10 @@ def test_all_logged_values_are_drawn_once_or_named_as_constant():
     assert loss.data()["curves"][0]["y"][0] == record.scalars[0]["loss"]
 
 
-def test_no_curve_hides_the_loss_or_flattens_its_axis():
-    """ReSSL lies on the loss, and Ceil is near 0."""
-    rows = rows_of(4, ressl=3.9, ceil=1e-3)
-    charts = {chart.title: chart for chart in run_charts(record_of(rows))[0]}
-    for title, name in (("Loss", "loss"), ("Loss: ReSSL", "ressl"), ("Loss: Ceil", "ceil")):
-        assert [curve.name for curve in charts[title].curves] == [name]
-    assert {"Loss", "Loss: Ceil"} <= {c.title for c in comparison_charts([record_of(rows)])}
-
-
-def test_the_validation_of_a_classifier_is_drawn_in_percent():
-    rows = [{"iter": 10 * e, "epoch": e, "top1": e / 4, "loss": 3.0 - e / 2} for e in (1, 2, 3)]
-    record = record_of(validations=rows)
-    charts = {chart.title: chart for chart in run_charts(record)[0]}
-    assert charts["Validation: top1"].percent and not charts["Validation: loss"].percent
-    found = {tile.title: tile for tile in tiles(record)}
-    assert found["validation top-1"].value == "75.0 %"
-
-
 @pytest.mark.parametrize(
     ("changes", "state", "words"),
     [
         ({"locked": True}, "running", "in epoch 4 of 4"),
-        (
-            {"history": [{"event": "start"}, {"event": "end", "status": "finished"}]},
-            "finished",
-            "4",
-        ),
         (
             {"history": [{"event": "end", "status": "failed", "message": "NonFiniteLossError: x"}]},
             "failed",
@@ -165,11 +142,6 @@ def test_names_of_strangers_are_text():
         html.encode("utf-8")
 
 
-def test_a_run_without_curves_has_a_small_page():
-    html = render_run_page(record_of(scalars=[], evaluations=[], notes=["Nothing yet."]))
-    assert "Nothing yet." in html and len(html) < 50_000 and "Plotly" not in html
-
-
 def points_drawn(page) -> int:
     return page.evaluate("document.querySelectorAll('.plot .scatterlayer path.js-line').length")
 
@@ -203,8 +175,7 @@ def test_the_page_in_a_browser(tmp_path):
         )
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path, dark):
+def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path):
     record = record_of(
         name="a_long_name_" * 6,
         notes=["/a/very/long/path/" * 20],
@@ -212,16 +183,16 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path, dark):
     )
     settings = {"model.a.b.c.d": ["1" * 60, "2" * 60]}
     pages = [render_run_page(record), render_comparison([record, record], settings)]
-    with browser_page(width=390, dark=dark, touch=True) as page:
+    with browser_page(width=390, dark=True, touch=True) as page:
         for html in pages:
             open_page(page, html, tmp_path)
             assert page.evaluate("document.documentElement.scrollWidth") == 390
             red, *_ = re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).color"))
-            assert (int(red) > 128) == dark
+            assert int(red) > 128
             assert points_drawn(page)
 
 
-def test_the_comparison_draws_a_curve_of_every_run_and_marks_the_best(tmp_path):
+def test_the_comparison_draws_a_curve_of_every_run_and_marks_the_best():
     first = record_of(name="first", results={"results.json": {"knn_top1": 0.5, "loss": 1.0}})
     second = record_of(name="second", results={"results.json": {"knn_top1": 0.75}})
     charts = comparison_charts([first, second])
@@ -230,8 +201,3 @@ def test_the_comparison_draws_a_curve_of_every_run_and_marks_the_best(tmp_path):
     assert '<td class="best">75.00 %</td>' in html and '<td class="best">50' not in html
     assert "model.tau" in html
     assert html.count(">first</button>") == len(charts)
-    with browser_page() as page:
-        open_page(page, html, tmp_path)
-        assert (
-            page.locator("#plot-loss_loss .legendpoints, #plot-loss_loss path.js-line").count() == 2
-        )

@@ -2,83 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-import torch
 from helpers.pages import data_uris, strip_frames
-from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
+from helpers.videos import numbered_frames, read_numbers, write_video
 from mmengine.config import Config
 
 from sce_video.datasets import SampleRequest, mix_seed
 from sce_video.datasets.video_dataset import SampleOrigin
 from sce_video.models.augmentation import draw_parameters, named_view
-from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.pages.views import (
     TrainingViews,
     ViewRow,
     axis_ticks,
-    clip_span,
-    denormalise,
     describe_parameters,
     draw_view_sheet,
     draw_views,
-    training_views,
-    view_rows,
     view_sheet,
 )
 from sce_video.registry import DATASETS
 
 
-def make_batch(n: int = 3, t: int = 4) -> dict:
-    rng = np.random.default_rng(0)
-    views = [rng.integers(0, 256, (n, t, 12, 16, 3), dtype=np.uint8) for _ in range(2)]
-    return dict(inputs=[torch.from_numpy(view) for view in views], seed=torch.arange(n))
-
-
-def test_denormalise_undoes_the_preprocessor() -> None:
-    batch = make_batch()
-    preprocessor = VideoDataPreprocessor(mean=[0.4, 0.5, 0.6], std=[0.2, 0.3, 0.4])
-    view = preprocessor(batch)["inputs"][1][2]
-    frames = denormalise(view, preprocessor.mean, preprocessor.std)
-    np.testing.assert_allclose(frames, batch["inputs"][1][2].numpy() / 255, atol=1e-6)
-
-
 def test_the_description_lists_the_transforms_in_order() -> None:
-    parameters = draw_parameters(named_view("strong-gamma", 1.0), range(200), view=0)
+    parameters = draw_parameters(named_view("strong-gamma", 1.0), range(50), view=0)
     names = ("brightness", "contrast", "saturation", "hue")
-    for i in range(200):
+    for i in range(50):
         parts = describe_parameters(parameters, i).split(", ")
         words = [part.split()[0] for part in parts if part]
         want = [names[part] for part in parameters.order[i]] if parameters.jitter[i] else []
         want += [n for n in ("grey", "blur", "solarise", "flip") if getattr(parameters, n)[i]]
         assert words == want
-
-
-def test_rows_are_videos_by_views_and_show_the_network_input() -> None:
-    batch = make_batch()
-    preprocessor = VideoDataPreprocessor(views=[dict(name="strong", strength=1.0)] * 2)
-    rows = view_rows(preprocessor, batch, ["a", "b", "c"])
-    assert [row.heading for row in rows] == ["a", "", "b", "", "c", ""]
-    assert [row.title.split(":")[0] for row in rows] == ["view 0", "view 1"] * 3
-    for v in range(2):
-        parameters = draw_parameters(preprocessor.views[v], batch["seed"].tolist(), v)
-        assert rows[4 + v].title == f"view {v}: {describe_parameters(parameters, 2)}"
-    views = preprocessor(batch, training=True)["inputs"]
-    want = (views[1][2] * 0.225 + 0.45).clamp(0, 1).permute(1, 2, 3, 0).numpy()
-    np.testing.assert_allclose(rows[5].frames, want, atol=1e-6)
-
-
-def test_bad_batches_are_refused() -> None:
-    batch = make_batch()
-    with pytest.raises(ValueError, match="1 names for 3 samples"):
-        view_rows(VideoDataPreprocessor(), batch, ["a"])
-    del batch["seed"]
-    with pytest.raises(ValueError, match="no `seed`"):
-        view_rows(VideoDataPreprocessor(), batch)
 
 
 def colour_row(colours: list[tuple[float, float, float]]) -> ViewRow:
@@ -102,13 +60,6 @@ def test_the_sheet_shows_the_frames_from_left_to_right(tmp_path: Path, shown: in
         assert centres[0][1] < centres[1][1] < centres[2][1]
     else:  # first and last
         assert centres[1][0] == 0 and centres[0][1] < centres[2][1]
-
-
-def test_bad_sheets_are_refused() -> None:
-    with pytest.raises(ValueError, match="no view to draw"):
-        draw_view_sheet([])
-    with pytest.raises(ValueError, match="max_frames must be at least 1"):
-        draw_view_sheet([colour_row([(0, 0, 0)])], max_frames=0)
 
 
 FPS = 25
@@ -163,7 +114,7 @@ SETTINGS = [
 def test_spans_are_those_that_are_sampled_and_frames_lie_in_them(folder, clips):
     cfg = make_config(folder, clips)
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
-    for seed in range(3):
+    for seed in range(2):
         part = view_sheet(cfg, num=3, seed=seed)
         drawn, uris = spans(part.html), data_uris(part.html)
         requests = [SampleRequest(i, mix_seed(seed, i)) for i in range(3)]
@@ -179,31 +130,14 @@ def test_spans_are_those_that_are_sampled_and_frames_lie_in_them(folder, clips):
             assert all(start - 1e-6 <= time < end for time in times)
 
 
-def test_a_clip_longer_than_its_video_ends_with_it(folder):
-    cfg = make_config(folder, dict(clip_duration=5.0))
-    html = view_sheet(cfg, num=1).html
-    assert [(start, end) for start, end, *_ in spans(html)] == [(0.0, 2.0)] * 2
-    assert html.count("the clip is longer than the video") == 2
-
-
 def test_differences_and_augmentation_are_named(folder):
     views = [dict(name="strong", strength=1.0)] * 2
     html = view_sheet(make_config(folder, dict(diff_prob=1.0), views), num=3).html
     assert html.count("RGB differences") >= 6 and "brightness x" in html
-    plain = view_sheet(make_config(folder), num=1).html
+    plain = view_sheet(make_config(folder, dict(clip_duration=5.0)), num=1).html
     assert plain.count("unchanged") >= 2 and "differences" not in plain
-
-
-def test_files_with_fewer_frames_than_their_header_states(shared_videos):
-    name = "derived__truncated50_test.avi"
-    cfg = make_config(shared_videos / "formats", dict(clip_duration=2.0))
-    dataset = DATASETS.build(cfg.train_dataloader.dataset)
-    index = next(i for i in range(len(dataset)) if dataset.path(i).endswith(name))
-    count = len(decode_all(dataset.path(index)))
-    for seed in range(4):
-        origin = dataset.origin(SampleRequest(index, seed))
-        assert len(origin.timestamps) == count
-        assert max(clip.frames.max() for clip in origin.clips) < count
+    assert [(start, end) for start, end, *_ in spans(plain)] == [(0.0, 2.0)] * 2
+    assert plain.count("the clip is longer than the video") == 2
 
 
 def test_bad_files_are_counted(folder, tmp_path):
@@ -223,7 +157,7 @@ def test_what_cannot_be_shown_is_a_sentence(tmp_path, folder):
     assert "has no train_dataloader" in view_sheet(Config({})).html
 
 
-def noise(count: int, views: int = 2, size: int = 224) -> list[TrainingViews]:
+def noise(count: int, views: int = 2, size: int = 96) -> list[TrainingViews]:
     rng = np.random.default_rng(0)
     rows = [ViewRow(rng.random((8, size, size, 3)), f"view {v}: nothing") for v in range(views)]
     return [
@@ -232,20 +166,17 @@ def noise(count: int, views: int = 2, size: int = 224) -> list[TrainingViews]:
 
 
 def test_images_stay_within_their_budget():
-    for budget, left_out in ((300_000, 0), (20_000, 1)):
+    for budget, left_out in ((150_000, 0), (20_000, 1)):
         part = draw_views(noise(3), max_bytes=budget)
         sizes = [len(uri) for uri in data_uris(part.html)]
         assert sum(sizes) <= budget
         assert (len(sizes) < 6) == ("left out" in part.html) == bool(left_out)
-
-
-def test_names_are_escaped():
     html = draw_views(noise(1, size=16), [("<script>x</script>", "a & b")]).html
     assert "<b>0" not in html and "&lt;b&gt;0" in html
     assert "<script" not in html and "a &amp; b" in html
 
 
-@pytest.mark.parametrize("duration", [0.04, 0.9, 1.0, 7.3, 61.0, 3599.0])
+@pytest.mark.parametrize("duration", [0.04, 1.0, 7.3, 3599.0])
 def test_the_axis_has_a_few_round_seconds(duration):
     ticks = axis_ticks(duration)
     assert 3 <= len(ticks) <= 6 and ticks[0] == ("0 s", 0.0)
@@ -255,19 +186,15 @@ def test_the_axis_has_a_few_round_seconds(duration):
     assert axis_ticks(0.0) == []
 
 
-def test_a_span_never_leaves_the_video():
-    from sce_video.datasets.clip_sampling import make_clip
-
-    timestamps = np.arange(10) / 10
-    clip = make_clip(timestamps, start=0.8, clip_duration=0.5, num_frames=3)
-    span = clip_span(clip, timestamps, 1.0)
-    assert (span["start"], span["end"], span["left"], span["width"]) == (0.8, 1.0, 80.0, 20.0)
-
-
-def test_views_are_those_of_the_seed(folder):
-    cfg = make_config(folder, views=[dict(name="strong", strength=1.0)] * 2)
-    first, again = (training_views(cfg, 3, 5)[0] for _ in range(2))
-    for a, b in zip(first, again, strict=True):
-        assert [row.title for row in a.rows] == [row.title for row in b.rows]
-        for x, y in zip(a.rows, b.rows, strict=True):
-            np.testing.assert_array_equal(x.frames, y.frames)
+def test_the_tool_writes_a_sheet_of_videos_at_equal_steps(folder, repo, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(repo / "tools/analysis")
+    tool = importlib.import_module("show_views")
+    make_config(folder, views=[dict(name="strong", strength=1.0)] * 2).dump(tmp_path / "a.py")
+    out = tmp_path / "images" / "views.png"
+    tool.main([str(tmp_path / "a.py"), "--out", str(out), "--num", "2"])
+    assert cv2.imread(str(out)).std() > 10
+    cfg = tool.load_config(str(tmp_path / "a.py"), [])
+    rows = tool.load_rows(cfg, num=2, seed=0)
+    assert [row.heading for row in rows] == ["jump/a.mp4   jump", "", "run/c.mp4   run", ""]
+    assert all(row.frames.shape == (4, 80, 80, 3) for row in rows)
+    assert tool.load_rows(cfg, num=99, seed=1)[0].title != rows[0].title

@@ -1,17 +1,16 @@
-"""The report: the cell of each result, what is shown, and that the pages are well-formed."""
+"""The report: a golden page, the cell of each result, and that the pages are well-formed."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
-from helpers.results_files import K400, recalls, results, write
+from helpers.results_files import K400, linear_on_images, recalls, results, write
 
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
-from sce_video.reporting.html_report import render_html, write_report
-from sce_video.reporting.markdown_report import render_markdown
 from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.phrases import TITLE
+from sce_video.reporting.report_pages import TITLE, render_html, render_markdown, write_report
 from sce_video.reporting.result_files import Collection, collect_results
 
 VOID = {"meta", "br", "link", "img"}
@@ -89,7 +88,6 @@ def filled(report):
 
 
 CLIPS = "test_dataloader.dataset.pipeline.UniformClips.num_clips"
-LINEAR = ("linear", K400, "val", 59.8)
 
 
 def linear(top1=0.6021, **options):
@@ -99,128 +97,60 @@ def linear(top1=0.6021, **options):
 # -- assigning ------------------------------------------------------------------------------
 
 
+def test_golden_report(report):
+    """Every kind of row: measured, deviating, retrieval, an ablation, images, own videos."""
+    pretraining = {"pretraining": "sce_baseline_lambda_0.125"}
+    walk = {"data_root": "/data/test", "classes": ["run", "walk"], "num_classes": 2}
+    weights = {"path": "a.pth", "epoch": 9, "training": {"config": {"model": {"type": "SCE"}}}}
+    own = {"kind": "representation", "benchmark": None, "network": 1, "videos": 36, "test": walk}
+    made = report(
+        {
+            "k400/results.json": linear(),
+            "deviating.json": linear(0.5976, tested={CLIPS: 1}),
+            "retrieval.json": results(recalls(0.751, 0.853, 0.9), "retrieval", "ucf101", split=1),
+            "ablation.json": results(
+                *({"top1": 0.651}, "linear", "kinetics200"),
+                **{"source": "kinetics200", "benchmark": pretraining},
+            ),
+            "other.json": linear(changes={"videos": 24}),
+            "cifar.json": linear_on_images("cifar10", top1=0.9021),
+            "random.json": {
+                "metrics": {"knn_top1": 0.25, "linear_top1": 0.5},
+                "protocol": {**own, "checkpoint": {"path": None, "source": "random"}},
+            },
+            "sce.json": {
+                "metrics": {"effective_rank": 9.0, "knn_top1": 0.5, "linear_top1": 0.6},
+                "protocol": {**own, "checkpoint": weights},
+            },
+            "a|b.json": "{",
+        }
+    )
+    text = render_markdown(made)
+    assert text == (Path(__file__).parent / "golden_report.md").read_text(encoding="utf-8")
+    assert len(md_tables(text)) == 7
+    page = Page(render_html(made))
+    (row,) = [r for r, kind in zip(page.rows, page.classes, strict=True) if kind == "deviates"]
+    assert f"{CLIPS}: 1 -> 10" in row[5]
+    rows = {row[0]: row[1:] for row in page.rows if row}
+    assert rows["SCE baseline, lambda 0.125"] == ["0.125", "", "86.9", "58.2"]
+    assert "a|b.json</code>: is not JSON" in render_html(made)
+
+
 def test_without_results_every_cell_is_there_and_not_run(report):
     empty = report({})
     assert sum(len(cell.papers) for cell in empty.cells) == len(PAPER_RESULTS)
     assert len(empty.cells) == 101 and empty.status_counts() == {"not run": 101}
-    text = render_markdown(empty)
-    table, ablations = md_tables(text)
-    assert len(table) == 30 and all("not run" in row for row in table[1:])
-    values = [cell for row in ablations[1:] for cell in row[1:4] if cell]
-    assert len(values) == 101 - 29 and len(ablations) == 26
-    assert "No results were found." in text and "No results were found." in render_html(empty)
-
-
-def test_a_result_is_shown_next_to_its_number(report):
-    built = report({"k400/results.json": linear()})
-    ((measurement,),) = filled(built).values()
-    assert list(filled(built)) == [LINEAR]
-    assert measurement.name == "runs/k400/results.json" and measurement.deviations == ()
-    assert measurement.values == (pytest.approx(60.21),)
-    assert built.others == () and built.skipped == ()
-    rows = [row for row in md_tables(render_markdown(built))[0] if row[4]]
-    _, row = rows
-    assert row[:7] == [
-        "Kinetics-400, linear, top-1",
-        "ResNet3D-18, 8 x 224²",
-        "Kinetics-400, SCE",
-        "59.8",
-        "**60.2**",
-        "+0.4",
-        "measured",
-    ]
-    assert row[7] == "tab:video-sota-action, row: SCE (Ours), ResNet3D-18, 8 x 224², K400"
-    for words in (
-        "10 x 3 views",
-        "19,881 videos",
-        "0 failed",
-        "av 18.1.0",
-        "(0123456789ab)",
-        "50.0",
-    ):
-        assert words in row[8]
-
-
-@pytest.mark.parametrize(
-    ("share", "shown", "difference"),
-    [
-        (0.598, "59.8", "0.0"),
-        (0.5984, "59.8", "0.0"),
-        (0.5976, "59.8", "0.0"),
-        (0.5974, "59.7", "-0.1"),
-        (0.0, "0.0", "-59.8"),
-        (1.0, "100.0", "+40.2"),
-    ],
-)
-def test_differences_add_up_as_shown(report, share, shown, difference):
-    text = render_markdown(report({"results.json": linear(share)}))
-    (row,) = [row for row in md_tables(text)[0][1:] if row[4]]
-    assert (row[4], row[5]) == (f"**{shown}**", difference)
-
-
-def test_two_results_of_one_cell_are_both_shown_by_name(report):
-    built = report({"a/results.json": linear(0.61), "b/results.json": linear(0.59)})
-    assert [m.name for m in filled(built)[LINEAR]] == ["runs/a/results.json", "runs/b/results.json"]
-    rows = [row for row in md_tables(render_markdown(built))[0][1:] if row[4]]
-    assert [(row[4], row[5]) for row in rows] == [("**61.0**", "+1.2"), ("**59.0**", "-0.8")]
-    assert built.status_counts()["measured"] == 1
-
-
-def test_deviations_are_listed_with_the_number(report):
-    built = report({"results.json": linear(tested={CLIPS: 1})})
-    assert built.status_counts() == {"not run": 100, "measured, deviates": 1}
-    (row,) = [row for row in md_tables(render_markdown(built))[0][1:] if row[4]]
-    assert row[6] == "measured, deviates: test: " + CLIPS.replace("_", "\\_") + ": 1 -&gt; 10"
-    page = Page(render_html(built))
-    (row,) = [r for r, kind in zip(page.rows, page.classes, strict=True) if kind == "deviates"]
-    assert f"{CLIPS}: 1 -> 10" in row[5]
-
-
-def test_the_ablations_are_one_row_for_each_pretraining(report):
-    """What is measured leaves the rows of what is not, number by number."""
-    pretraining = {"pretraining": "sce_baseline_lambda_0.125"}
-    measured = results(
-        {"top1": 0.651}, "linear", "kinetics200", source="kinetics200", benchmark=pretraining
-    )
-    built = report({"results.json": measured})
-    assert filled(built)["linear", "kinetics200", "val", 64.8][0].values == pytest.approx((65.1,))
-    wanted = {
-        "SCE baseline, lambda 0.125": ("", "86.9", "58.2", "0.125"),
-        "SCE baseline, lambda 0.875": ("62.1", "85.7", "55.3", "0.875"),
-        "SCE, lambda 0.125, tau_m 0.07": ("64.7", "88.2", "60.6", "0.125, 0.07, 0.2, 1.0"),
-    }
-    rows = {row[0].replace("\\", ""): row[1:] for row in md_tables(render_markdown(built))[-1]}
-    page = {row[0]: row[1:] for row in Page(render_html(built)).rows if row}
-    for name, (*values, row) in wanted.items():
-        assert rows[name][:3] == values and rows[name][3].endswith(f"row: {row}")
-        assert page[name] == [row, *values]
-
-
-def test_a_cell_with_one_faithful_result_is_measured(report):
-    files = {"a.json": linear(tested={CLIPS: 1}), "b.json": linear()}
-    assert report(files).status_counts()["measured"] == 1
-
-
-def test_retrieval_has_its_recalls_in_one_row_and_plain_below(report):
-    content = results(recalls(0.751, 0.853, 0.9), "retrieval", "ucf101", split=1)
-    built = report({"r.json": content})
-    (row,) = [row for row in md_tables(render_markdown(built))[0][1:] if row[4]]
-    assert row[0] == "UCF101, retrieval, split 1, R@1/5/10"
-    assert row[3] == "74.4 / 85.6 / 90.0"
-    assert row[4] == "**75.1 / 85.3 / 90.0**<br>plain 74.1 / 84.3 / 89.0"
-    assert row[5] == "+0.7 / -0.3 / 0.0"
-    plainless = results(recalls(0.7, 0.8, 0.9, plain=False), "retrieval", "ucf101", split=1)
-    (measured,) = filled(report({"r.json": plainless}))["retrieval", "ucf101", 1, 74.4]
-    assert measured.plain == ()
+    assert "No results were found." in render_markdown(empty)
 
 
 def three_splits(tops=(0.93, 0.94, 0.98), **options):
-    return {
-        f"ucf/split{split}/results.json": results(
-            {"top1": top1}, "finetune", "ucf101", split=split, **options
-        )
-        for split, top1 in zip((1, 2, 3), tops, strict=True)
-    }
+    """The files of ``tools/finetune_splits.py``."""
+    files, listed = {}, {}
+    for split, top1 in zip((1, 2, 3), tops, strict=True):
+        content = results({"top1": top1}, "finetune", "ucf101", split=split, **options)
+        files[f"ucf/split{split}/results.json"] = content
+        listed[str(split)] = {"results": f"split{split}/results.json"}
+    return {**files, "ucf/splits.json": {"kind": "splits", "splits": listed}}
 
 
 def test_three_splits_fill_the_mean_and_the_first_the_cell_of_split_1(report):
@@ -230,68 +160,15 @@ def test_three_splits_fill_the_mean_and_the_first_the_cell_of_split_1(report):
         ("finetune", "ucf101", 1, 94.1),
     ]
     (mean,), (first,) = found.values()
-    assert mean.values == (pytest.approx(95.0),) and mean.name == "runs/ucf"
+    assert mean.values == (pytest.approx(95.0),) and mean.name == "runs/ucf/splits.json"
     assert "split 1: 93.0" in mean.how and "split 3: 98.0" in mean.how
     assert first.values == (pytest.approx(93.0),) and mean.deviations == first.deviations == ()
 
 
 def test_a_single_split_in_the_cell_of_a_mean_is_a_deviation(report):
-    files = three_splits()
-    for name in list(files)[1:]:
-        del files[name]
-    ((measurement,),) = filled(report(files)).values()
+    (first, *_) = three_splits().items()
+    ((measurement,),) = filled(report(dict([first]))).values()
     assert measurement.deviations == ("split 1 alone, the paper's is the mean of 3",)
-
-
-def test_k200_has_a_number_for_split_1_only(report):
-    built = report(three_splits(source="kinetics200"))
-    assert list(filled(built)) == [("finetune", "ucf101", 1, 88.4)]
-    (other,) = built.others
-    assert other.result.name == "runs/ucf"
-    assert other.reasons == ("of mean of 3 splits, the paper's is of split 1 alone",)
-    second = {"a.json": results({"top1": 0.9}, "finetune", "ucf101", split=2, source="kinetics200")}
-    built = report(second)
-    assert "of split 2, the paper's is of split 1 alone" in built.others[0].reasons
-
-
-def test_a_bad_split_excludes_the_mean_but_not_the_other_splits(report):
-    files = three_splits(network="r3d50")
-    name = "ucf/split2/results.json"
-    files[name]["protocol"]["videos"] = 10
-    built = report(files)
-    assert list(filled(built)) == [("finetune", "ucf101", 1, 94.1)]
-    (other,) = built.others
-    assert other.reasons == ("split 2: 10 videos, published 3,734",)
-
-
-def test_the_pretraining_method_selects_the_row(report):
-    def made_by(pretraining):
-        return results(
-            {"top1": 0.9}, "finetune", "ucf101", split=1, source="kinetics200",
-            benchmark={"pretraining": pretraining},
-        )  # fmt: skip
-
-    names = ("sce", "sce_baseline", "supervised", "moco")
-    built = report({f"{name}.json": made_by(name) for name in names})
-    assert {key[-1]: found[0].name for key, found in filled(built).items()} == {
-        88.4: "runs/sce.json",
-        86.3: "runs/sce_baseline.json",
-        87.5: "runs/supervised.json",
-    }
-    (other,) = built.others
-    assert other.reasons[0].startswith("the paper has no number for: UCF101, finetuned, split 1")
-
-
-def test_supervised_ssv2_and_detection(report):
-    built = report(
-        {
-            "a.json": results({"top1": 0.72}, "supervised", "kinetics200", source=None),
-            "b.json": results({"top1": 0.54}, "finetune", "ssv2", network="r3d50"),
-            "c.json": results({"mAP/overall": 0.2}, "detection", "ava", network="r3d50"),
-        }
-    )
-    assert {key[-1] for key in filled(built)} == {72.0, 53.9, 20.3}
-    assert built.others == ()
 
 
 @pytest.mark.parametrize(
@@ -300,7 +177,6 @@ def test_supervised_ssv2_and_detection(report):
         (results({"knn_top1": 0.5}, "linear", K400, changes={"benchmark": None}), "no benchmark"),
         (linear(changes={"videos": 24}), "24 videos, published"),
         (linear(frames=4), "the paper has no number for: Kinetics-400, linear, ResNet3D-18, 4 x"),
-        (results({"top5": 0.5}, "linear", K400), "has no top1"),
         (linear(top1=60.21), "60.21, which is not a fraction"),
         (results({"knn_top1": 0.5}, "retrieval", "ucf101", split=1), "has no retrieval_r1"),
     ],
@@ -314,23 +190,6 @@ def test_other_results_are_listed_with_the_reason(report, content, reason):
     assert len(table) == 2 and "<code>runs/x/results.json</code>" in table[1][-1]
     if other.result.benchmark:  # else the recipe does not claim to be comparable
         assert reason.split("_")[0] in table[1][-1] and reason in render_html(built)
-
-
-def test_metrics_that_are_not_fractions_are_shown_unscaled(report):
-    metrics = {"knn_top1": 0.5, "effective_rank": 31.25}
-    text = render_markdown(
-        report({"a.json": results(metrics, "linear", K400, changes={"benchmark": None})})
-    )
-    (row,) = md_tables(text)[0][1:]
-    assert row[1:3] == ["50.0", "31.25"]
-
-
-def test_skipped_files_are_listed(report):
-    built = report({"a|b.json": "{", "results.json": linear()})
-    assert built.skipped == (("runs/a|b.json", "is not JSON"),)
-    assert "a&#124;b.json</code>: is not JSON" in render_markdown(built)
-    assert "a|b.json</code>: is not JSON" in render_html(built)
-    assert "JSON files without results, listed at the end: 1." in render_markdown(built)
 
 
 # -- pages ---------------------------------------------------------------------------------
@@ -372,18 +231,6 @@ def test_the_page_is_self_contained_and_shows_every_cell(report):
         "Generalization · tab:video-sota-generalization, row: SCE (Ours), 2 views, T = 8"
         in headings
     )
-
-
-def test_the_same_files_give_the_same_bytes_in_any_order(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("b", "a", "c"):
-        write(tmp_path / name / "results.json", linear())
-        write(tmp_path / name / "y.json", "{")
-    pages = [
-        assign_results(collect_results(order)) for order in (["a", "b", "c"], ["c", "b", "a", "a"])
-    ]
-    assert render_markdown(pages[0]) == render_markdown(pages[1])
-    assert render_html(pages[0]) == render_html(pages[1])
 
 
 def test_writing(tmp_path):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 
 import pytest
 from helpers.results_files import K400, results, write
 
 from sce_video.published.paper_results import MEAN_OF_SPLITS
 from sce_video.reporting.comparability import compare
-from sce_video.reporting.result_files import Result, collect_results
+from sce_video.reporting.result_files import collect_results
 
 CLIPS = "test_dataloader.dataset.pipeline.UniformClips.num_clips"
 
@@ -53,7 +52,7 @@ def test_folders_are_searched_and_each_file_is_read_once(tmp_path, monkeypatch):
         ('{"metrics": {"top1": "x", "b": true}, "protocol": {}}', "no number"),
         ('{"kind": "splits", "splits": {}}', "no splits"),
         ('{"kind": "splits", "splits": {"a": {}}}', "'a'"),
-        ('{"kind": "splits", "splits": {"1": {}}}', "split 1 has no metrics"),
+        ('{"kind": "splits", "splits": {"1": {}}}', "split 1 has no results"),
     ],
 )
 def test_files_without_results_are_listed_and_the_rest_is_read(tmp_path, monkeypatch, text, why):
@@ -110,102 +109,39 @@ def splits_json(folder, tops, relative=True):
     for split, top1 in tops.items():
         path = folder / f"split{split}" / "results.json"
         shown = os.path.relpath(path, folder) if relative else str(path)
-        entries[str(split)] = {"metrics": {"top1": top1, "top5": 0.9}, "results": shown}
-    benchmark = results({}, "finetune", "ucf101")["protocol"]["benchmark"]
-    content = {"kind": "splits", "splits": entries, "mean": {"top1": 0.123}, "protocol": benchmark}
+        entries[str(split)] = {"metrics": {"top1": top1}, "results": shown}
+    content = {"kind": "splits", "splits": entries, "mean": {"top1": 0.123}}
     return write(folder / "splits.json", content)
 
 
-@pytest.mark.parametrize("stated", ["relative", "absolute", "not at all"])
+@pytest.mark.parametrize("stated", ["relative", "absolute"])
 def test_three_splits_become_the_mean_of_their_own_files(tmp_path, stated):
     tops = {1: 0.90, 2: 0.91, 3: 0.95}
     for split, top1 in tops.items():
         split_file(tmp_path / "run", split, top1)
-    if stated != "not at all":
-        splits_json(tmp_path / "run", tops, relative=stated == "relative")
+    splits_json(tmp_path / "run", tops, relative=stated == "relative")
     (mean,) = collect_results([tmp_path]).results
     assert mean.split == MEAN_OF_SPLITS
     assert mean.metrics == {"top1": pytest.approx(0.92), "top5": pytest.approx(0.9)}
     assert [(part.split, part.metrics["top1"]) for part in mean.parts] == list(tops.items())
     assert compare(mean) == compare(mean.parts[0])
-    assert mean.name.endswith("run/splits.json" if stated != "not at all" else "run")
+    assert mean.name.endswith("run/splits.json")
 
 
-def test_the_file_of_a_split_takes_precedence_over_the_copied_numbers(tmp_path):
-    for split in (1, 2, 3):
-        split_file(tmp_path, split, 0.9)
-    splits_json(tmp_path, {1: 0.9, 2: 0.8, 3: 0.9})
-    (mean,) = collect_results([tmp_path]).results
-    assert mean.metrics["top1"] == pytest.approx(0.9)
-    assert compare(mean).deviations == ("split 2 was measured again after splits.json",)
-
-
-def test_a_mean_without_the_files_of_its_splits_is_not_comparable(tmp_path):
-    splits_json(tmp_path, {1: 0.9, 2: 0.8, 3: 0.7})
-    (mean,) = collect_results([tmp_path / "splits.json"]).results
-    assert mean.metrics["top1"] == pytest.approx(0.8)
-    assert (mean.benchmark["pretrained_on"], mean.benchmark["pretraining"]) == (K400, "sce")
-    assert compare(mean).obstacles[0] == "split 1: the number of videos is not stated"
-
-
-def split_result(split):
-    protocol = results({}, "finetune", "ucf101", split=split)["protocol"]
-    protocol["checkpoint"]["path"] = f"split{split}.pth"
-    return protocol
-
-
-def test_a_summary_alone_states_the_videos_of_its_splits(tmp_path):
-    """As tools/finetune_splits.py writes it; the folders of the splits are missing."""
-    one = results({}, "finetune", "ucf101")["protocol"]
-    counts = {"1": 3783, "2": 3734, "3": 3690}
-    content = {
-        "kind": "splits",
-        "splits": {
-            split: {"metrics": {"top1": 0.9}, "videos": videos, "results": f"gone{split}.json"}
-            for split, videos in counts.items()
-        },
-        "protocol": {
-            **one,
-            "split": list(counts),
-            "videos": list(counts.values()),
-            "failures": 6,
-            "checkpoint": [split_result(int(split))["checkpoint"] for split in counts],
-        },
-    }
-    (mean,) = collect_results([write(tmp_path / "splits.json", content)]).results
-    found = compare(mean)
-    assert found.obstacles == ()
-    assert found.deviations == ("split 3: 3,690 videos, published 3,696",)
-    paths = [part.protocol["checkpoint"]["path"] for part in mean.parts]
-    assert [path[-10:] for path in paths] == [f"split{n}.pth" for n in (1, 2, 3)]
-
-
-def test_two_splits_stay_two_results(tmp_path):
-    for split in (1, 3):
-        split_file(tmp_path, split, 0.9)
-    splits_json(tmp_path, {1: 0.9, 3: 0.9})
-    found = collect_results([tmp_path]).results
-    assert [(result.split, len(result.parts)) for result in found] == [(1, 0), (3, 0)]
-
-
-@pytest.mark.parametrize("change", ["a second split 1", "another network", "another folder"])
-def test_results_that_are_not_three_splits_of_one_recipe_are_not_joined(tmp_path, change):
+def test_a_summary_without_the_files_of_its_splits_is_skipped(tmp_path):
     for split in (1, 2):
-        split_file(tmp_path / "run", split, 0.9)
-    if change == "another network":
-        split_file(tmp_path / "run", 3, 0.9, network="r3d50")
-    elif change == "another folder":
-        split_file(tmp_path / "run2", 3, 0.9)
-    else:
-        split_file(tmp_path / "run", 3, 0.9)
-        shutil.copytree(tmp_path / "run/split1", tmp_path / "run/split1_again")
-    assert all(not result.parts for result in collect_results([tmp_path]).results)
+        split_file(tmp_path, split, 0.9)
+    path = splits_json(tmp_path, {1: 0.9, 2: 0.8, 3: 0.9})
+    found = collect_results([tmp_path])
+    assert [result.split for result in found.results] == [1, 2]
+    assert found.skipped == [(str(path), "split 3 has no results at split3/results.json")]
 
 
 def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_path):
     for split in (1, 2, 3):
         changes = {"videos": 3690, "failures": 6} if split == 3 else {}
         split_file(tmp_path, split, 0.9, changes=changes, tested={CLIPS: 2})
+    splits_json(tmp_path, {1: 0.9, 2: 0.9, 3: 0.9})
     (mean,) = collect_results([tmp_path]).results
     assert compare(mean).deviations == (
         f"test: {CLIPS}: 2 -> 10",
@@ -216,8 +152,7 @@ def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_pa
     assert compare(mean).obstacles == ("split 2: 10 videos, published 3,734",)
 
 
-@pytest.mark.parametrize("summary", [True, False])
-def test_best_epochs_have_a_mean_of_their_own(tmp_path, summary):
+def test_best_epochs_have_a_mean_of_their_own(tmp_path):
     """The last epochs are the result; those chosen on the test set are shown beside it."""
     selected = {"checkpoint": {"path": "best.pth", "selected": {"ann_sha256": "a"}}, "epochs": 9}
     best = {}
@@ -229,10 +164,9 @@ def test_best_epochs_have_a_mean_of_their_own(tmp_path, summary):
         )  # fmt: skip
         path = write(tmp_path / f"run/split{split}/best.json", content)
         best[str(split)] = {"metrics": content["metrics"], "results": str(path)}
-    if summary:
-        path = splits_json(tmp_path / "run", {1: 0.9, 2: 0.9, 3: 0.9})
-        content = json.loads(path.read_text())
-        write(path, {**content, "best": {"kind": "splits", "splits": best}})
+    path = splits_json(tmp_path / "run", {1: 0.9, 2: 0.9, 3: 0.9})
+    content = json.loads(path.read_text())
+    write(path, {**content, "best": {"kind": "splits", "splits": best}})
     found = {round(r.metrics["top1"], 2): r for r in collect_results([tmp_path]).results}
     assert {value: r.split for value, r in found.items()} == {
         0.9: MEAN_OF_SPLITS, 0.95: MEAN_OF_SPLITS
@@ -241,8 +175,8 @@ def test_best_epochs_have_a_mean_of_their_own(tmp_path, summary):
     assert compare(found[0.95]).deviations == (
         "best epoch on the test set; the result is the last",
     )
-    assert found[0.9].name.endswith("run/splits.json" if summary else "run")
-    assert found[0.95].name == found[0.9].name + (", best epochs" if summary else ", best.json")
+    assert found[0.9].name.endswith("run/splits.json")
+    assert found[0.95].name == f"{found[0.9].name}, best epochs"
 
 
 def test_logs_and_settings_of_a_run_are_not_listed(tmp_path):
@@ -252,8 +186,3 @@ def test_logs_and_settings_of_a_run_are_not_listed(tmp_path):
     assert [name.rsplit("/")[-1] for name, _ in collect_results([tmp_path]).skipped] == [
         "mine.json"
     ]
-
-
-def test_names_of_the_detection_metric():
-    assert Result("x", {"mAP/overall": 0.2}, {}).metric("mAP") == 0.2
-    assert Result("x", {"mAP/overall": 0.2, "mAP": 0.3}, {}).metric("mAP") == 0.3

@@ -41,9 +41,9 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
     ],
     "encoder": [(("model",), "X --out O")],
     "embed": [
-        (NETWORKS, "V --checkpoint X --out O/f.npz"),
+        (NETWORKS, "V --checkpoint X --out O/f.npz --workers 0"),
         (NETWORKS, "V --checkpoint X --out O/f.npz --windows 1s --clips 1"),
-        (("table",), "X --checkpoint N --out O/f.npz"),
+        (("table",), "X --checkpoint N --out O/f.npz --workers 0"),
     ],
     "index": [
         (NETWORKS, "V --checkpoint X --out O/index --workers 0"),

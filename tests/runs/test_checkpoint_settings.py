@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.recognition import FINETUNE, LINEAR, RETRIEVAL
+from helpers.recognition import FINETUNE, RETRIEVAL
 from helpers.tiny_encoder import as_json
 from helpers.training import REPO
 
@@ -78,15 +78,9 @@ def test_options_win_over_the_checkpoint(small):
     assert not any("base_channels" in line for line in cfg.adopted.settings)
 
 
-def test_the_options_of_the_training_may_be_repeated(small):
-    """As one had to: the views of the test fit then too."""
-    cfg = launch.testing_config(FOLDER, str(small), cfg_options=SMALL)
-    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
-
-
 @pytest.mark.parametrize(
     "recipe",
-    [FOLDER, IMAGES, FINETUNE, LINEAR, AVA, SMALL_IMAGES, LARGE_IMAGES],
+    [FOLDER, FINETUNE, AVA, SMALL_IMAGES],
     ids=lambda p: p.stem,
 )
 def test_nothing_is_taken_from_a_training_of_the_same_settings(recipe, tmp_path):
@@ -107,31 +101,15 @@ def test_test_views_of_ones_own_config_file_stay(tmp_path):
     assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
 
 
-def test_the_config_in_the_work_folder_is_tested_alike(small, tmp_path):
-    copy = tmp_path / "copy.py"
-    load_config(FOLDER, SMALL).dump(copy)
-    cfg = launch.testing_config(copy, str(small))
-    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
-
-
 def test_another_protocol_takes_the_backbone_only(small):
     cfg = launch.testing_config(RETRIEVAL, str(small))
     assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
 
 
-def test_an_image_encoder_on_videos_keeps_the_clips_of_the_recipe(tmp_path):
-    options = ["model.backbone.stem=small", f"{TRAIN}.RandomResizedCropClips.size=64"]
-    cfg = launch.testing_config(FRAMES, str(save(tmp_path, load_config(IMAGES, options))))
-    pipeline = steps(cfg.test_dataloader.dataset.pipeline)
-    assert cfg.model.backbone.stem == "small"
-    assert pipeline["CenterCropClips"]["size"] == 64 and pipeline["UniformClips"]["num_frames"] == 8
-
-
 def test_features_are_extracted_alike(small, tmp_path):
-    for recipe, part in ((FOLDER, "test"), (FOLDER, "bank"), (FOLDER, "train")):
-        cfg = launch.extraction_config(recipe, str(small), tmp_path / "f.npz", part=part)
-        assert cfg.model.backbone.base_channels == 16
-        assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
+    cfg = launch.extraction_config(FOLDER, str(small), tmp_path / "f.npz", part="bank")
+    assert cfg.model.backbone.base_channels == 16
+    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
 
 
 def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
@@ -166,31 +144,6 @@ def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
     assert (cfg.model.backbone.depth, cfg.model.backbone.stem) == (50, "imagenet")
     assert cfg.model.cls_head.in_channels == 2048
     assert steps(cfg.train_dataloader.dataset.pipeline)["RandomCropClips"]["padding"] == 4
-    given = launch.training_config(
-        SMALL_IMAGES, pretrained=str(path), cfg_options=["model.backbone.stem=small"]
-    )
-    assert given.model.backbone.stem == "small"  # options win; the weights then do not fit
-
-
-def test_feature_gating_is_taken_from_the_checkpoint(tmp_path):
-    """S3D-G and S3D are one class: the recipe of a test or a finetuning may lack the gates."""
-    plain, other = tmp_path / "s3d.py", tmp_path / "finetune.py"
-    for path, base in ((plain, FOLDER), (other, FINETUNE)):
-        backbone = 'model = dict(backbone=dict(_delete_=True, type="S3D"))'
-        path.write_text(f'_base_ = "{base}"\n{backbone}\n')
-    trained = load_config(plain, ["model.backbone.gating=True", "model.backbone.base_channels=16"])
-    checkpoint = str(save(tmp_path, trained))
-    cfg = launch.testing_config(plain, checkpoint)
-    assert cfg.model.backbone.gating is True and cfg.model.backbone.base_channels == 16
-    cfg = launch.training_config(other, pretrained=checkpoint)
-    assert cfg.model.backbone.gating is True and cfg.model.cls_head.in_channels == 256
-
-
-def test_a_finetuned_classifier_is_tested_without_options(tmp_path):
-    options = ["model.backbone.base_channels=16", "model.cls_head.in_channels=128"]
-    trained = load_config(FINETUNE, [*options, "model.cls_head.num_classes=5"])
-    cfg = launch.testing_config(FINETUNE, str(save(tmp_path, trained, widths=(5, 16, 128))))
-    assert cfg.model.cls_head.num_classes == 5 and cfg.model.cls_head.in_channels == 128
 
 
 def test_resuming_takes_network_and_training_views(small, tmp_path):
@@ -256,11 +209,10 @@ TRANSFORMER = dict(
 )
 
 
-@pytest.mark.parametrize("use", ["test", "resume"])
-def test_a_transformer_is_that_of_the_checkpoint(tmp_path, use):
+def test_a_transformer_is_that_of_the_checkpoint(tmp_path):
     options = [f"model.backbone.{key}={value}" for key, value in TRANSFORMER.items()]
     trained = load_config(VIT, [*options, "model.backbone.position=learned"])
-    cfg = adopted_config(VIT, [], save(tmp_path, trained), use)
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), "resume")
     assert dict(cfg.model.backbone) == dict(trained.model.backbone)
     assert cfg.model.backbone.num_heads == 16 and cfg.model.backbone.position == "learned"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from sce_video.runs.choices import (
@@ -20,31 +22,14 @@ GPU = Machine(cores=16, gpu="A", gpu_memory=80, bfloat16=True)
 
 
 def facts(**changes):
-    values = dict(
-        folder="/v",
-        num_videos=5000,
-        num_classes=0,
-        num_examined=48,
-        unreadable=(),
-        duration=10.0,
-        height=256,
-        width=340,
-        fps=25.0,
-        key_distance=12.0,
-        codec="h264",
-    )
-    return FolderFacts(**{**values, **changes})
+    counts = dict(folder="/v", num_videos=5000, num_classes=0, num_examined=48, unreadable=())
+    videos = dict(duration=10.0, height=256, width=340, fps=25.0, key_distance=12.0, codec="h264")
+    return FolderFacts(**{**counts, **videos, **changes})
 
 
 def values(machine=CPU, given=None, **changes):
     found = choose(facts(**changes), machine, given)
     return {name: choice.value for name, choice in found.items()}
-
-
-@pytest.mark.parametrize("batch", [37, 1000])
-def test_a_batch_has_no_video_twice(batch):
-    with pytest.raises(ValueError, match=f"at most the 36 videos, got {batch}: clips of one video"):
-        values(num_videos=36, given={"batch": batch})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +46,7 @@ def test_network_and_clip_follow_the_machine(machine, expected):
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("num_videos", [2, 3, 16, 17, 31, 36, 300, 5000, 10**6])
+@pytest.mark.parametrize("num_videos", [2, 3, 17, 31, 36, 5000, 10**6])
 @pytest.mark.parametrize("machine", [CPU, GPU])
 def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, machine):
     found = values(machine, num_videos=num_videos)
@@ -72,11 +57,11 @@ def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, m
     assert samples == samples_of_epoch(num_videos, samples), "the number shown is the one trained"
 
 
-@pytest.mark.parametrize(("num_videos", "width", "steps"), [(99, 8, 2000), (100, 16, 1540)])
-def test_on_a_cpu_many_videos_have_a_wider_network_for_as_long(num_videos, width, steps):
-    assert values(num_videos=num_videos)["width"] == width
-    assert least_steps(CPU, width) == steps
-    assert values(GPU, num_videos=num_videos)["width"] == 64 and least_steps(GPU, 64) == 2000
+def test_on_a_cpu_many_videos_have_a_wider_network_for_as_long():
+    for num_videos, width, steps in ((99, 8, 2000), (100, 16, 1540)):
+        assert values(num_videos=num_videos)["width"] == width
+        assert least_steps(CPU, width) == steps
+    assert values(GPU, num_videos=99)["width"] == 64 and least_steps(GPU, 64) == 2000
 
 
 def test_short_and_small_videos_get_clips_that_fit():
@@ -97,23 +82,22 @@ def test_the_budget_makes_the_epochs():
         choose_epochs(20, 7300.0, 0)
 
 
-@pytest.mark.parametrize("steps", [1, 20, 37, 999, 1000, 1001, 6250, 19_999, 62_500, 10**6])
+@pytest.mark.parametrize("steps", [1, 37, 999, 1000, 1001, 6250, 10**6])
 def test_without_a_budget_a_training_ends_in_finite_time(steps):
     """100,000 videos in batches of 16 are 6250 steps: 20 epochs would be 125,000 steps."""
     total = choose_epochs(steps, None, None).value * steps
     assert total >= 2000 and total < max(20_000 + steps, 2000 + steps)
 
 
-@pytest.mark.parametrize("fps", [0.5, 2.0, 3.0, 5.0, 25.0, 60.0])
-@pytest.mark.parametrize("duration", [0.04, 0.5, 1.0, 2.5, 10.0, 3600.0])
 @pytest.mark.parametrize("frames", [None, 16])
-def test_no_frame_is_twice_in_a_clip_unless_asked_for(fps, duration, frames):
-    found = values(given={"frames": frames}, fps=fps, duration=duration)
-    assert found["clip_duration"] > 0
-    if frames is None:
-        assert 1 <= found["frames"] <= max(1, found["clip_duration"] * fps + 0.05)
-    elif duration > 64:  # long enough for any rate
-        assert found["frames"] == 16 <= found["clip_duration"] * fps + 0.05
+def test_no_frame_is_twice_in_a_clip_unless_asked_for(frames):
+    for fps, duration in product((0.5, 2.0, 5.0, 60.0), (0.04, 0.5, 2.5, 3600.0)):
+        found = values(given={"frames": frames}, fps=fps, duration=duration)
+        assert found["clip_duration"] > 0
+        if frames is None:
+            assert 1 <= found["frames"] <= max(1, found["clip_duration"] * fps + 0.05)
+        elif duration > 64:  # long enough for any rate
+            assert found["frames"] == 16 <= found["clip_duration"] * fps + 0.05
 
 
 def test_choices_follow_what_is_given():
@@ -125,9 +109,11 @@ def test_choices_follow_what_is_given():
             values(given={"batch": wrong})
 
 
-def test_one_video_is_refused():
+def test_one_video_and_a_video_twice_in_a_batch_are_refused():
     with pytest.raises(ValueError, match="one video only in /v.*ffmpeg"):
         values(num_videos=1)
+    with pytest.raises(ValueError, match="at most the 36 videos, got 37: clips of one video"):
+        values(num_videos=36, given={"batch": 37})
 
 
 def test_notes_name_what_is_unusual():

@@ -42,14 +42,11 @@ def test_the_queue_of_the_folder_recipe_follows_the_folder(folder):
     assert config(folder, "train_dataloader.batch_size=5").model.queue_size == 35
     options = ("train_dataloader.batch_size=5", "optim_wrapper.accumulative_counts=2")
     assert config(folder, *options).model.queue_size == 30
+    assert config(folder, "model.queue_size=64").model.queue_size == 64
+    assert config(folder, "fit_queue=False").model.queue_size == 256
     for number in range(36, 400):
         (folder / f"{number}.mp4").touch()
     assert config(folder).model.queue_size == 256  # the recipe's: large enough a folder
-
-
-def test_given_queues_and_other_recipes_are_kept(folder):
-    assert config(folder, "model.queue_size=64").model.queue_size == 64
-    assert config(folder, "fit_queue=False").model.queue_size == 256
 
 
 def test_all_processes_fill_the_queue(folder, monkeypatch):

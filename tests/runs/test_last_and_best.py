@@ -10,8 +10,7 @@ from helpers import image_trees
 from helpers.run_tool import load
 from helpers.training import REPO
 
-from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
-from sce_video.engine.training_record import selected_on
+from sce_video.engine.checkpoint import selected_on
 from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.reporting.comparability import selection_of
 from sce_video.runs import launch
@@ -80,14 +79,9 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
     assert results["best"]["metrics"]["top1"] == selected["value"]
     assert results["best"]["metrics"]["top1"] >= results["results"]["metrics"]["top1"]
     assert chosen["epochs"] == int(best.stem.rpartition("_")[2])
-
-
-def test_the_best_epoch_is_that_of_the_logged_validations(kept_best):
     lines = [json.loads(text) for text in (kept_best / "metrics.jsonl").read_text().splitlines()]
     curve = [line["top1"] for line in lines if line["kind"] == "val"]
-    assert len(curve) == EPOCHS
-    (best,) = kept_best.glob("best_top1_epoch_*.pth")
-    assert int(best.stem.rpartition("_")[2]) == 1 + int(np.argmax(curve))
+    assert len(curve) == EPOCHS and chosen["epochs"] == 1 + int(np.argmax(curve))
 
 
 def test_a_best_checkpoint_alone_does_not_replace_the_result(root, kept_best, tmp_path, capsys):
@@ -102,33 +96,15 @@ def test_a_best_checkpoint_alone_does_not_replace_the_result(root, kept_best, tm
     assert json.loads(named.read_text())["protocol"]["chosen_on_test"] is True
 
 
-def test_an_epoch_chosen_on_other_images_is_not_called_chosen_on_the_test_set(root, tmp_path):
-    """CIFAR's splits share a folder and have no lists: their names tell them apart."""
-    options = [*KEEP_BEST, "train_cfg.max_epochs=1", "val_dataloader.dataset.split=train"]
-    train(root, tmp_path, *options)
-    cfg = launch.testing_config(
-        RECIPE, str(tmp_path / "best_top1_epoch_1.pth"), work_dir=tmp_path, cfg_options=small(root)
-    )
-    launch.test(cfg)
-    protocol = json.loads((tmp_path / "best.json").read_text())["protocol"]
-    assert protocol["chosen_on_test"] is False
-    assert selection_of(protocol) == "best epoch on a validation list, not the last"
-
-
-@pytest.mark.parametrize(
-    ("selected", "data", "expected"),
-    [
-        ({"data_root": "a", "ann_sha256": "1"}, {"data_root": "b", "ann_sha256": "1"}, True),
-        ({"data_root": "a", "ann_sha256": "1"}, {"data_root": "a", "ann_sha256": "2"}, False),
-        ({"data_root": "a", "ann_sha256": "1"}, {"data_root": "a"}, False),
-        ({"data_root": "a"}, {"data_root": "a"}, True),
-        ({"data_root": "a"}, {"data_root": "b"}, False),
-        ({"data_root": "a", "split": "test"}, {"data_root": "a", "split": "test"}, True),
-        ({"data_root": "a", "split": "test"}, {"data_root": "a", "split": "train"}, False),
-    ],
-)
-def test_selected_on(selected, data, expected):
-    assert selected_on(selected, data) is expected
+def test_selected_on():
+    """By the hash of the list where there is one, else by folder and split."""
+    first = {"data_root": "a", "ann_sha256": "1"}
+    assert selected_on(first, {"data_root": "b", "ann_sha256": "1"})
+    assert not selected_on(first, {"data_root": "a", "ann_sha256": "2"})
+    assert not selected_on(first, {"data_root": "a"})
+    part = {"data_root": "a", "split": "test"}
+    assert selected_on(part, part) and not selected_on(part, {**part, "split": "train"})
+    assert not selected_on({"data_root": "a"}, {"data_root": "b"})
 
 
 def test_what_is_tested(tmp_path, capsys):
@@ -145,18 +121,3 @@ def test_what_is_tested(tmp_path, capsys):
     (tmp_path / "best_top5_epoch_4.pth").touch()
     with pytest.raises(ValueError, match="several best checkpoints.*best_top5_epoch_4"):
         checkpoints_to_test(str(tmp_path))
-
-
-def test_a_file_that_states_a_selection_in_another_form_is_an_ordinary_one(
-    root, kept_best, tmp_path
-):
-    """A stranger's file may hold anything."""
-    content = load_checkpoint_file(kept_best / f"epoch_{EPOCHS}.pth")
-    content["meta"]["selected"] = ["top1"]
-    save_checkpoint_file(content, tmp_path / "a.pth")
-    cfg = launch.testing_config(
-        RECIPE, str(tmp_path / "a.pth"), work_dir=tmp_path, cfg_options=small(root)
-    )
-    launch.test(cfg)
-    assert "chosen_on_test" not in json.loads((tmp_path / "results.json").read_text())["protocol"]
-    assert not (tmp_path / "best.json").exists()

@@ -7,46 +7,15 @@ from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
-    TooManyBadFilesError,
     VideoDataset,
     VideoDecodeError,
-    WorkerCrashError,
 )
-from sce_video.datasets.loading.batches import SharedMemoryError
-from sce_video.datasets.readers.errors import VideoTimeoutError
 from sce_video.engine import TrainingStepError
-from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.models import SCE
 from sce_video.utils.command import explain
-from sce_video.utils.distributed import OtherRankError
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("tau must be positive"),
-        FileExistsError(17, "File exists", "run.mp4"),
-        PermissionError(13, "Permission denied", "/readonly"),
-        NotADirectoryError(20, "Not a directory", "a/b"),
-        VideoDecodeError("a.mp4", "is empty"),
-        VideoTimeoutError("a.mp4", "timed out"),
-        WorkerCrashError("a loader worker crashed"),
-        SharedMemoryError("no shared memory"),
-        TooManyBadFilesError("3 of 10 files cannot be decoded"),
-        OtherRankError("embedding failed on rank 1: ValueError: no"),
-    ],
-)
-def test_wrong_values_and_paths_are_one_line(error):
-    message = explain(error)
-    assert message == str(error) and "\n" not in message
-
-
-@pytest.mark.parametrize("error", [KeyError("a"), RuntimeError("VideoDecodeError: a"), OSError(5)])
-def test_other_errors_keep_their_traceback(error):
-    assert explain(error) is None
-
-
-@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError, AssertionError, KeyError])
+@pytest.mark.parametrize("kind", [ValueError, KeyError])
 def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch, kind):
     def fail(model, views):
         raise kind("from within")
@@ -58,20 +27,12 @@ def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch, kind):
     assert type(raised.value.__cause__) is kind
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_bad_file_is_one_line_with_and_without_workers(tmp_path, workers):
+def test_a_bad_file_is_one_line_with_a_worker(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"")
     dataset = VideoDataset(str(tmp_path), pipeline=[dict(type="OpenVideo")], on_error="raise")
     with pytest.raises(VideoDecodeError) as raised:
-        list(DataLoader(dataset, num_workers=workers))
+        list(DataLoader(dataset, num_workers=1))
     assert raised.value.path == str(tmp_path / "a.mp4")
     assert raised.value.reason.startswith("is empty (0 bytes)")
     assert explain(raised.value) == f"{raised.value.path}: {raised.value.reason}"
     assert "\n" not in str(raised.value)
-
-
-def test_a_file_that_torch_never_wrote_is_no_checkpoint(tmp_path):
-    path = tmp_path / "clip.mp4"
-    path.write_bytes(b"\0\0\0\x20ftypisom" * 100)
-    with pytest.raises(ValueError, match=r"clip\.mp4 is not a readable checkpoint: it is no file"):
-        load_checkpoint_file(path)

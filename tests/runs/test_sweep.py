@@ -45,10 +45,8 @@ def test_a_file_with_every_entry(sweep_of):
         Point("c", columns=["K200"]),
         Point("r", checkpoint="random"),
     )
-    for point, names in zip(
-        sweep.points, (["K200", "kNN"], ["K200"], ["K200", "kNN"]), strict=True
-    ):
-        assert [column.name for column in sweep.columns if point.has(column)] == names
+    found = [[c.name for c in sweep.columns if point.has(c)] for point in sweep.points]
+    assert found == [["K200", "kNN"], ["K200"], ["K200", "kNN"]]
     assert sweep.columns == (
         Column("K200", "top1", "e.py", {"a.b": (1, 2)}, "one"),
         Column("kNN", "knn_top1", None, {}, "none"),
@@ -61,27 +59,14 @@ def test_a_file_with_every_entry(sweep_of):
     [
         ("title", "titel", r"mine\.py: unknown 'titel'; known: title, source, "),
         ('"lambda"', "1 / 0", r"cannot read the sweep .*mine\.py: "),
-        (
-            'options={"model.tau": 0.1}',
-            "options=[1]",
-            r"pretrain: options must be a dict, got \[1\]",
-        ),
-        (
-            '    dict(name="r", ',
-            '    "r", dict(name="r", ',
-            r"points\[2\]: must be a dict, got 'r'",
-        ),
+        ('options={"model.tau": 0.1}', "options=[1]", r"pretrain: options must be a dict, got \[1"),
+        ('    dict(name="r"', '    "r", dict(name="r"', r"points\[2\]: must be a dict, got 'r'"),
         ('note="base"', 'not_="base"', r"points\[0\]: unknown 'not_'; known: name, config, opt"),
         ('name="a"', "name=0.5", r"points\[0\]: name must be a text, got 0\.5"),
         ('name="r"', 'name="a"', "two of points have the name 'a'"),
         ('{"K200": 64}', "64", r"points\[0\]: published must be a dict, got 64"),
         ('["K200"]', '"K200"', r"points\[1\]: columns must be a list, got 'K200'"),
         ('["K200"]', '["UCF"]', r"point 'c' has columns=\['UCF'\], 'UCF' is none"),
-        (
-            'columns=["K200"]',
-            'columns=["kNN"], published={"K200": 1}',
-            "point 'c' has a published 'K200', which is no column",
-        ),
         ('{"K200": 64}', '{"UCF": 64}', "point 'a' has a published 'UCF', which is no column"),
         ('{"K200": 64}', '{"K200": "64"}', "point 'a': published K200 must be a number, got '64'"),
         ("config=_config, ", "", "point 'a' has no config, and pretrain has none"),
@@ -89,7 +74,6 @@ def test_a_file_with_every_entry(sweep_of):
         ('training="one"', 'training="two"', "training='two', not one of none, one, splits"),
         ('config="e.py", ', "", "column 'K200' trains, and needs a config"),
         ("[3, 4]", "3", "seeds must be a list of whole numbers, got 3"),
-        ("[3, 4]", "[0.5]", r"seeds must be a list of whole numbers, got \[0\.5\]"),
         ("[3, 4]", "[3, 3]", r"seeds must be one or more different numbers, got \[3, 3\]"),
         ("[3, 4]", "[]", r"seeds must be one or more different numbers, got \[\]"),
         ('["one", "two"]', '"one"', "notes must be a list of texts, got 'one'"),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,12 +16,13 @@ from sce_video.commands import sweep as sweep_command
 from sce_video.runs import sweep as sweep_plan
 from sce_video.runs import sweep_run
 from sce_video.runs.sweep import Step
-from sce_video.runs.sweep_run import Resources, SweepRunner, step_state
+from sce_video.runs.sweep_run import SweepRunner, step_state
 from sce_video.utils.files import WriteError
 
-# Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed.
+# Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed. A pipe
+# "started" or "stopping" is opened when it has started, or got its first signal.
 TOOL = """
-import os, signal, sys, time
+import os, signal, sys
 from pathlib import Path
 
 folder, result, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -38,19 +37,15 @@ if what in ("wait", "stubborn"):
             file.write(f"{number}\\n")
         if what == "wait":
             sys.exit(128 + number)
+        open(folder / "stopping", "w").close()
     signal.signal(signal.SIGTERM, stop)
-    (folder / "started").touch()
-    for _ in range(600):
-        time.sleep(0.1)
-    (folder / result).write_text("nothing has stopped it")
-    sys.exit(0)
-if what == "slow":
-    time.sleep(0.3)
+    open(folder / "started", "w").close()
+    while True:
+        signal.pause()
 if what.startswith("fail:"):
     print(what.removeprefix("fail:"))
     sys.exit(3)
-if what != "nothing":
-    (folder / result).write_text(what)
+(folder / result).write_text(what)
 """
 
 
@@ -66,11 +61,15 @@ class Sweep:
     def step(self, name, what="succeed", before=None):
         kind = "pretrain" if before is None else "evaluate"
         folder = f"{kind}/{name}"
+        if what in ("wait", "stubborn"):
+            (self.out / folder).mkdir(parents=True)
+            os.mkfifo(self.out / folder / "started")
+            os.mkfifo(self.out / folder / "stopping")
         command = ("tools/fake.py", str(self.out / folder), "result.txt", what)
         return Step(folder, (command,), "result.txt", before)
 
     def run(self, *chains, jobs=1, nproc=1):
-        runner = SweepRunner(self.root, self.out, Resources(jobs, nproc), self.lines.append)
+        runner = SweepRunner(self.root, self.out, jobs, nproc, self.lines.append)
         return runner.run(chains)
 
     def calls(self):
@@ -93,10 +92,6 @@ def test_finished_steps_are_not_run_again(sweep):
     done = json.loads((sweep.out / "evaluate/b/done.json").read_text())
     tool, folder = "python tools/fake.py", f"{sweep.out}/evaluate/b"
     assert done["commands"] == [f"{tool} {folder} result.txt succeed"] and done["seconds"] >= 0
-    assert [line.split()[:2] for line in sweep.lines[:2]] == [
-        ["start", "pretrain/a:"],
-        ["done", "pretrain/a:"],
-    ]
     (sweep.out / "evaluate/c/result.txt").unlink()
     assert [step_state(sweep.out, step) for step in chain] == ["done", "done", "interrupted"]
     assert sweep.run(chain) == []
@@ -141,12 +136,12 @@ def test_the_line_that_tells_the_error(sweep, output, why):
     assert step_state(sweep.out, step) == f"failed: {why} (status 3)"
 
 
-def when(path, action):
-    """Call an action in a thread as soon as all files exist."""
+def when(pipes, action):
+    """Call an action in a thread as soon as all pipes have been opened by the tool."""
 
     def wait():
-        while not all(p.exists() for p in path):
-            time.sleep(0.01)
+        for pipe in pipes:
+            open(pipe).close()
         action()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -154,7 +149,7 @@ def when(path, action):
     return thread
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_running_commands_once_and_the_next_run_continues(sweep, number):
     done, waiting, other = sweep.step("done"), sweep.step("x", "wait"), sweep.step("y", "wait")
     needs, later = sweep.step("needs", before=waiting), sweep.step("later")
@@ -176,21 +171,12 @@ def test_a_signal_ends_the_running_commands_once_and_the_next_run_continues(swee
     assert sorted(sweep.calls()) == sorted(["done", "x", "y", "x", "y", "needs", "later"])
 
 
-@pytest.mark.parametrize("status", [0, 1])
-@pytest.mark.parametrize("advanced", [True, False])
-def test_a_sweep_that_runs_out_of_time_is_requeued(
-    sweep, monkeypatch, capsys, tmp_path, advanced, status
-):
-    """scontrol is a fake; the trainings get SIGTERM, so that they do not requeue the job too."""
-    fake = tmp_path / "bin/scontrol"
-    fake.parent.mkdir()
-    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/scontrol.txt\nexit {status}\n')
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    for name, value in (("JOB_ID", "9"), ("ARRAY_JOB_ID", "7"), ("ARRAY_TASK_ID", "2")):
-        monkeypatch.setenv(f"SLURM_{name}", value)
-    step = sweep.step("x", "wait")
+def test_a_sweep_that_runs_out_of_time_is_requeued(sweep, monkeypatch, capsys):
+    """The trainings get SIGTERM, so that they do not requeue the job too."""
+    step, calls = sweep.step("x", "wait"), []
     folder = sweep.out / step.folder
+    monkeypatch.setattr("sce_video.engine.restarts.slurm_job", lambda: "7_2")
+    monkeypatch.setattr("sce_video.engine.restarts.call_scontrol", calls.append)
     monkeypatch.setattr(sweep_command, "selected", lambda args: [])
     monkeypatch.setattr(sweep_command, "find_sweep", Path)
     monkeypatch.setattr(sweep_plan, "plan", lambda *args: [])
@@ -198,23 +184,17 @@ def test_a_sweep_that_runs_out_of_time_is_requeued(
     monkeypatch.setattr(sweep_command, "shipped_folder", lambda: sweep.root)
 
     def end():
-        if advanced:
-            (folder / "iter_3.pth").touch()
+        (folder / "iter_3.pth").touch()
         os.kill(os.getpid(), signal.SIGUSR1)
 
     thread = when([folder / "started"], end)
     assert sweep_command.main(["a.py", "--out", str(sweep.out)]) == 130
     thread.join()
     assert (folder / "signals").read_text().split() == [str(signal.SIGTERM.value)]
-    said = capsys.readouterr().err
-    calls = tmp_path / "scontrol.txt"
-    if not advanced:
-        assert "job 7_2 is not requeued: since its start no step has advanced" in said
-        assert not calls.exists()
-    else:
-        assert calls.read_text() == "requeue 7_2\n"
-        expected = "is requeued" if status == 0 else "could not be requeued: scontrol has status 1"
-        assert f"job 7_2 {expected}" in said
+    assert "job 7_2 is requeued" in capsys.readouterr().err and calls == ["7_2"]
+    assert "since its start no step has advanced" in sweep_command.requeue("7_2", False)
+    monkeypatch.setattr("sce_video.engine.restarts.call_scontrol", lambda job: "status 1")
+    assert "could not be requeued: status 1" in sweep_command.requeue("7_2", True)
 
 
 def test_a_second_signal_kills_what_does_not_end(sweep):
@@ -223,7 +203,7 @@ def test_a_second_signal_kills_what_does_not_end(sweep):
     before = signal.getsignal(signal.SIGTERM)
     threads = [
         when([folder / name], lambda: os.kill(os.getpid(), signal.SIGTERM))
-        for name in ("started", "signals")
+        for name in ("started", "stopping")
     ]
     with pytest.raises(KeyboardInterrupt):
         sweep.run([step])
@@ -237,8 +217,7 @@ def test_an_error_of_the_runner_itself_ends_the_others_at_once(sweep, monkeypatc
     waiting = sweep.step("x", "wait")
 
     def full_disk(path, content):
-        while not (sweep.out / "pretrain/x/started").exists():
-            time.sleep(0.01)
+        open(sweep.out / "pretrain/x/started").close()
         raise WriteError("the disk is full")
 
     monkeypatch.setattr(sweep_run, "write_json", full_disk)
@@ -248,67 +227,45 @@ def test_an_error_of_the_runner_itself_ends_the_others_at_once(sweep, monkeypatc
     assert step_state(sweep.out, waiting) == "interrupted"
 
 
-def test_two_runs_in_one_folder_do_every_step_once(sweep):
-    chains = [[sweep.step("a", "slow"), sweep.step("b", "slow")], [sweep.step("c")]]
-    context = multiprocessing.get_context("fork")
-    runs = [context.Process(target=sweep.run, args=chains) for _ in range(2)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join(60)
-    assert [run.exitcode for run in runs] == [0, 0]
-    assert sorted(sweep.calls()) == ["a", "b", "c"]
-    assert all(step_state(sweep.out, step) == "done" for chain in chains for step in chain)
-
-
 def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
-    monkeypatch.setattr(sweep_run, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(sweep_run, "_LOCK_SECONDS", 0.01)
     step = sweep.step("a")
     folder = sweep.out / step.folder
     folder.mkdir(parents=True)
-    lock = FileLock(folder / "step.lock")
-    lock.acquire()
-    assert step_state(sweep.out, step) == "running"
+    lines = []
 
-    def interrupt():
-        while not sweep.lines:
-            time.sleep(0.01)
+    def report(line):
+        lines.append(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        sweep.run([step])
-    thread.join()
-    assert sweep.lines == ["wait    pretrain/a: another run is at it"]
-    assert not (sweep.out / "calls.txt").exists()
-    lock.release()
+    with FileLock(folder / "step.lock"):
+        assert step_state(sweep.out, step) == "running"
+        with pytest.raises(KeyboardInterrupt):
+            SweepRunner(sweep.root, sweep.out, report=report).run([[step]])
+        assert lines == ["wait    pretrain/a: another run is at it"]
+        assert not (sweep.out / "calls.txt").exists()
     assert step_state(sweep.out, step) == "not run"
 
 
-@pytest.mark.parametrize("nproc", [1, 3])
-def test_several_processes_start_through_torchrun(sweep, monkeypatch, nproc):
+def test_several_processes_start_through_torchrun(sweep, monkeypatch):
     python = sweep.root / "python"
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     step = sweep.step("a")
-    sweep.run([step], nproc=nproc)
+    sweep.run([step], nproc=3)
     words = (sweep.out / "pretrain/a/sweep.log").read_text().splitlines()
     tool = [f"{sweep.root}/tools/fake.py", f"{sweep.out}/pretrain/a", "result.txt", "succeed"]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=3"]
-    expected = {1: tool, 3: [*launcher, *tool, "--launcher", "pytorch"]}
-    assert words == expected[nproc]
+    assert words == [*launcher, *tool, "--launcher", "pytorch"]
 
 
 @pytest.mark.parametrize(
     ("jobs", "nproc", "visible", "gpus", "expected"),
     [
         (1, 2, "4,5", 2, ["4,5"]),  # as it was
-        (2, 1, "4,5", 9, ["4", "5"]),
         (2, 2, None, 4, ["0,1", "2,3"]),
         (3, 1, "GPU-a,GPU-b", 2, ["GPU-a", "GPU-b", "GPU-a"]),
-        (2, 2, None, 3, ["0,1", "2,0"]),
         (2, 1, None, 0, ["", ""]),
     ],
 )
@@ -317,6 +274,6 @@ def test_every_job_has_its_gpus(monkeypatch, jobs, nproc, visible, gpus, expecte
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    resources = Resources(jobs, nproc)
-    found = [resources.environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
+    runner = SweepRunner(Path(), Path(), jobs, nproc)
+    found = [runner.environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
     assert found == expected

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,20 +11,15 @@ import pytest
 import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 
-from sce_video.commands import embed, evaluate, index, pretrain, search
-from sce_video.commands.predict import find_videos
+from sce_video.commands import embed, pretrain
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.find.index import build_index, read_index
-from sce_video.find.query import query_index
-from sce_video.find.search import rows_of_file
-from sce_video.inference.embed import EmbedOptions, embed_files
+from sce_video.inference.embed import embed_files
 from sce_video.inference.model import load_model
-from sce_video.pages.gallery import read_entry
+from sce_video.runs import launch
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.pretrain import _decode
-from sce_video.utils.run_files import PAGE, PAGE_FEATURES
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -46,12 +40,12 @@ def runs(sources, tmp_path_factory):
     """A run on each; not to be changed."""
     root = tmp_path_factory.mktemp("runs")
     options = [text for name, value in SETTINGS.items() for text in (f"--{name}", str(value))]
-    before, sys.argv = sys.argv, ["sce-video"]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["sce-video"])
+        patch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+        patch.setattr("sce_video.runs.page._compare_or_warn", lambda *_: None)
         for kind, videos in sources.items():
             assert pretrain.main([videos, "--out", str(root / kind), *options]) == 0
-    finally:
-        sys.argv = before
     return root
 
 
@@ -66,79 +60,20 @@ def test_a_pretraining_is_the_same(runs):
     assert "type='LanceVideoDataset'" in plans[1] and "LanceVideoDataset" not in plans[0]
 
 
-def test_its_page_shows_views_and_neighbours(runs):
-    pages = [(runs / kind / PAGE).read_text() for kind in ("folder", "table")]
-    for html in pages:
-        assert 'section id="views"' in html and 'section id="neighbours"' in html
-        assert "could not be read" not in html and "There are no" not in html
-    features = [runs / kind / PAGE_FEATURES for kind in ("folder", "table")]
-    first, second = (np.load(path, allow_pickle=False)["features"] for path in features)
-    assert np.array_equal(first, second)
-
-
 def test_metrics_and_features_are_the_same(runs, sources, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     metrics, features = [], []
     for kind, videos in sources.items():
-        out = tmp_path / f"{kind}.json"
-        given = ["--test", videos, "--gallery", sources["folder"], "--out", str(out)]
-        assert evaluate.main([str(runs / "folder"), *given]) == 0
-        metrics.append(json.loads(out.read_text()))
+        out = str(tmp_path / f"{kind}.json")
+        given = {"gallery": sources["folder"], "protocols": ["knn"], "out": out}
+        metrics.append(launch.evaluate(runs / "folder", videos, **given))
         file = tmp_path / f"{kind}.npz"
         assert embed.main([videos, "--checkpoint", str(runs / "folder"), "--out", str(file)]) == 0
         features.append(np.load(file, allow_pickle=False))
-    assert metrics[0]["metrics"] == metrics[1]["metrics"]
-    assert metrics[1]["protocol"]["test"]["type"] == "LanceVideoDataset"
+    assert metrics[0] == metrics[1]
+    assert json.loads(Path(out).read_text())["protocol"]["test"]["type"] == "LanceVideoDataset"
     assert np.array_equal(features[0]["features"], features[1]["features"])
     assert np.array_equal(features[0]["labels"], features[1]["labels"])
-
-
-def test_rows_are_embedded_by_their_paths(runs, sources):
-    model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    files, rows = find_videos([sources["folder"]]), find_videos([sources["table"]])
-    assert [r.removeprefix(sources["table"]) for r in rows] == [
-        f.removeprefix(sources["folder"]) for f in files
-    ]
-    options = EmbedOptions(num_clips=2)
-    first, second = (
-        embed_files(model, paths, options) for paths in (files, [*rows, f"{rows[0]}x"])
-    )
-    assert np.array_equal(first.features, second.features)
-    assert second.failures == [(f"{rows[0]}x", "the table has no such row, or its import failed")]
-
-
-def test_an_index_of_a_table_is_that_of_its_folder(runs, sources, tmp_path, capsys):
-    table = str(tmp_path / "copy.lance")
-    shutil.copytree(sources["table"], table)
-    model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    for kind, videos in (("folder", sources["folder"]), ("table", table)):
-        for workers in (1, 0):
-            report = build_index(model, videos, tmp_path / kind, EmbedOptions(num_workers=workers))
-            assert (report.videos, report.failures) == (6, [])
-            assert (report.new, report.kept) == ((6, 0) if workers else (0, 6))
-    first, second = read_index(tmp_path / "folder"), read_index(tmp_path / "table")
-    assert first.paths == second.paths and second.root == table
-    assert np.array_equal(first.features, second.features)
-    assert rows_of_file(second, f"{table}/a/1.mp4") == [1]
-    assert rows_of_file(second, f"{sources['table']}/a/1.mp4") == []
-    found, expected = (
-        query_index(one, first.features[1], 3, leave_out=[1]) for one in (second, first)
-    )
-    assert [m.path for m in found] == [m.path for m in expected]
-    assert "a/1.mp4" not in [m.path for m in found]
-    assert read_entry(found[0].path, found[0].file).frames
-    command = [table, "--out", str(tmp_path / "table"), "--column", "sce", "--device", "cpu"]
-    assert index.main(command) == 0
-    assert f"{table}: 6 features in the column feature_sce" in capsys.readouterr().out
-    column = read_index(table, "sce")
-    of_path = dict(zip(column.paths, column.features[np.arange(6)], strict=True))
-    assert np.array_equal([of_path[path] for path in second.paths], second.features)
-    assert len(LanceVideoDataset(table)) == 6
-    command = [sources["folder"], "--out", str(tmp_path / "x"), "--column", "sce"]
-    assert index.main(command) == 2
-    assert "is none" in capsys.readouterr().err
-    assert search.main(["--serve", str(tmp_path / "table"), "--no-open"]) == 2
-    assert "the page plays files" in capsys.readouterr().err
 
 
 def test_facts_and_findings_are_those_of_the_folder(sources):
@@ -149,29 +84,18 @@ def test_facts_and_findings_are_those_of_the_folder(sources):
     assert [finding.level for finding in check_video_files(found["table"])] == ["ok"]
 
 
-def test_a_table_and_its_list_in_an_object_store(runs, sources, bucket, tmp_path, monkeypatch):
+def test_a_table_in_an_object_store(runs, sources, bucket, monkeypatch):
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     for path in Path(sources["table"]).rglob("*"):
         if path.is_file():
             name = path.relative_to(Path(sources["table"]).parent)
             bucket.put(str(name), path.read_bytes())
-    table, listed = bucket.url("videos.lance"), bucket.put("lists/v.txt", b"b/1.mp4 1\na/0.mp4 0\n")
-    dataset = LanceVideoDataset(table, listed, [], class_file=bucket.put("c.txt", b"x\ny\n"))
-    assert [dataset.path(i) for i in range(2)] == [f"{table}/b/1.mp4", f"{table}/a/0.mp4"]
-    assert dataset.metainfo["classes"] == ("x", "y")
+    table = bucket.url("videos.lance")
     model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    given = [
-        f"{table}/a/0.mp4",
-        bucket.put("a.mp4", Path(sources["folder"], "a/0.mp4").read_bytes()),
-    ]
-    first, second = embed_files(model, given).features
+    paths = [f"{table}/a/0.mp4", f"{sources['folder']}/a/0.mp4"]
+    first, second = embed_files(model, paths).features
     assert np.array_equal(first, second)
-    (row,) = find_videos([f"{table}/a/0.mp4"])
-    entry = read_entry(row, row)
-    assert entry.frames and not entry.problem
     facts = examine_folder(table)
     assert facts.folder == table and (facts.num_videos, facts.key_distance) == (6, 1)
     sample, seconds = _decode(LanceVideoDataset(table, None, PIPELINE))
     assert sample["index"] == 5 and seconds > 0
-    failed = embed_files(model, [bucket.url("gone.mp4")]).failures
-    assert failed == [(bucket.url("gone.mp4"), f"there is no {bucket.url('gone.mp4')}")]

@@ -14,7 +14,7 @@ from helpers.training import REPO, make_videos
 from sce_video.engine.train_loop import ResumableTrainLoop
 from sce_video.runs import launch
 
-METHODS = ("byol", "lejepa", "moco", "moco_v3", "ressl", "sce", "simclr", "swav")
+METHODS = ("byol", "lejepa", "moco_v3", "sce", "swav")
 BATCH = 4
 
 
@@ -70,27 +70,19 @@ ONE_VIEW = (
 COEFFICIENTS = "lambda_=0.5 and mu=1 (eta=0.5) add up to 1.5, not 1"
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["byol", "sce"])
 def test_one_view_is_refused(log, method):
     with pytest.raises(ValueError, match="at least two views, got 1"):
         log(method, *ONE_VIEW)
-
-
-@pytest.mark.parametrize("method", ["moco", "ressl", "sce", "swav"])
-def test_a_queue_that_is_no_multiple_of_the_batch_is_warned_of(log, method):
-    assert "model.queue_size=10 is no multiple of the 4 " in log(method, "model.queue_size=10")
 
 
 @pytest.mark.parametrize(
     ("method", "options", "warning"),
     [
         ("ressl", ["model.tau_m=0.1"], "tau_m=0.1 is not below tau=0.1: the relations are then"),
-        ("ressl", ["model.tau=0.04", "model.tau_m=0.05"], "tau_m=0.05 is not below tau=0.04"),
-        ("sce", ["model.lambda_=[0,1.0,0]", "model.tau_m=0.1"], "tau_m=0.1 is not below tau=0.1"),
         ("sce", ["model.lambda_=[0.5,1.0,0.5]"], COEFFICIENTS),
+        ("sce", ["model.queue_size=10"], "model.queue_size=10 is no multiple of the 4 "),
         ("swav", ["model.num_prototypes=12", "model.queue_size=4"], "less than a sample for each"),
-        ("moco_v3", ["train_dataloader.sampler.min_samples=32", "train_dataloader.batch_size=16"],
-         "a step has 16 samples and there are 12 training samples"),
         ("simclr", ["train_dataloader.sampler.min_samples=32", "train_dataloader.batch_size=16"],
          "a step has 16 samples and there are 12 training samples"),
     ],
@@ -104,9 +96,7 @@ def test_what_will_not_learn_is_warned_of(log, method, options, warning):
     [
         ("swav", ["model.num_prototypes=13"], "12 training samples are fewer than the 13 proto"),
         ("sce", ["model.lambda_=[0.5,0.5]"], r"one number or the three \(lambda, mu, eta\)"),
-        ("sce", ["model.lambda_=[0,0,1.0]"], "leave nothing that brings query and key together"),
         ("sce", ["model.lambda_=[1.5,-0.5,0]"], "coefficient mu must be .* got -0.5"),
-        ("moco_v3", ["train_dataloader.batch_size=1"], "batch_size=1"),
         ("simclr", ["train_dataloader.batch_size=1"], "batch_size=1"),
     ],
 )

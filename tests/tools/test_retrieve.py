@@ -1,20 +1,15 @@
 """tools/retrieve.py from feature files to table and JSON, against a loop in numpy."""
 
 import hashlib
-import importlib.util
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.run_tool import load
 
-
-@pytest.fixture(scope="module")
-def tool(repo):
-    spec = importlib.util.spec_from_file_location("retrieve_tool", repo / "tools" / "retrieve.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+tool = load("retrieve")
 
 
 def write(path, seed, count, start=0, width=6, classes=5, **changes):
@@ -60,7 +55,7 @@ def recall(query, gallery, k, centred):
     return hits / len(x)
 
 
-def test_table_and_json(tool, files, tmp_path, capsys):
+def test_table_and_json(files, tmp_path, capsys):
     query, gallery = files
     out = tmp_path / "deep" / "r.json"
     arguments = ["--query", query, "--bank", gallery, "--ks", "5", "1", "3", "--json", str(out)]
@@ -75,51 +70,27 @@ def test_table_and_json(tool, files, tmp_path, capsys):
             assert content["metrics"][f"{prefix}_r{k}"] == content[name][f"R@{k}"]
     assert content["centred"] != content["plain"]
     printed = capsys.readouterr().out
-    for k in (1, 3, 5):
-        line = next(line for line in printed.splitlines() if f"R@{k} " in line)
-        values = [content[name][f"R@{k}"] for name in ("centred", "plain")]
-        cells = [f"{100 * value:.2f} %" for value in values]
-        assert line.split() == f"R@{k} {cells[0]} {cells[1]}".split()
-    assert "24 queries" in printed
-    assert "60 videos" in printed
-    assert "note" not in printed
-
-
-def test_the_results_have_their_provenance(tool, files, tmp_path):
-    query, gallery = files
-    out = tmp_path / "r.json"
-    assert tool.main(["--query", query, "--bank", gallery, "--json", str(out)]) == 0
-    content = json.loads(out.read_text())
+    values = [f"{100 * content[name]['R@3']:.2f}" for name in ("centred", "plain")]
+    line = next(line for line in printed.splitlines() if "R@3 " in line)
+    assert line.split() == ["R@3", values[0], "%", values[1], "%"]
+    assert "24 queries" in printed and "60 videos" in printed and "note" not in printed
     protocol = content["protocol"]
     expected = {
-        "kind": "representation",
-        "protocol_name": "retrieval",
-        "dataset": "ucf101",
-        "split": 1,
-        "benchmark": {"network": "r3d18"},
-        "ks": [1, 5, 10],
-        "videos": 24,
-        "bank_videos": 60,
-        "failures": 1,
-        "bank_failures": 1,
-        "feature_size": 6,
-        "same_file": False,
-        "shared_paths": 0,
-        "queries_of_unseen_classes": 0,
+        **{"kind": "representation", "protocol_name": "retrieval", "dataset": "ucf101", "split": 1},
+        **{"benchmark": {"network": "r3d18"}, "ks": [1, 3, 5], "feature_size": 6},
+        **{"videos": 24, "bank_videos": 60, "failures": 1, "bank_failures": 1},
+        **{"same_file": False, "shared_paths": 0, "queries_of_unseen_classes": 0},
     }
     assert {name: protocol[name] for name in expected} == expected
     for name, path in (("query", query), ("bank", gallery)):
-        with open(path, "rb") as file:
-            content_of_file = file.read()
-        described = protocol[name]
-        assert described["path"] == path
-        assert described["sha256"] == hashlib.sha256(content_of_file).hexdigest()
-        assert described["bytes"] == len(content_of_file)
+        described, stored = protocol[name], Path(path).read_bytes()
+        assert (described["path"], described["bytes"]) == (path, len(stored))
+        assert described["sha256"] == hashlib.sha256(stored).hexdigest()
         assert described["protocol"]["num_views"] == 30
     assert content["failures"] == [["bad.mp4", "cannot be decoded"]]
 
 
-def test_one_file_against_itself(tool, files, tmp_path, capsys):
+def test_one_file_against_itself(files, tmp_path, capsys):
     query, _ = files
     out = tmp_path / "r.json"
     assert tool.main(["--query", query, "--bank", query, "--json", str(out)]) == 0
@@ -127,20 +98,17 @@ def test_one_file_against_itself(tool, files, tmp_path, capsys):
     for name in ("centred", "plain"):
         for k in (1, 5, 10):
             assert content[name][f"R@{k}"] == recall(query, query, k, name == "centred")
-    assert content["plain"]["R@1"] < 1
-    assert content["protocol"]["same_file"] is True
-    assert content["protocol"]["shared_paths"] == 24
-    assert content["protocol"]["benchmark"] is None
+    protocol = content["protocol"]
+    assert content["plain"]["R@1"] < 1 and protocol["same_file"] is True
+    assert (protocol["shared_paths"], protocol["benchmark"]) == (24, None)
     assert "24 of 24 queries are in" in capsys.readouterr().out
 
 
-def test_neighbours_are_written(tool, files, tmp_path):
+def test_neighbours_are_written(files, tmp_path):
     query, gallery = files
     out = tmp_path / "n.npz"
-    assert (
-        tool.main([*["--query", query, "--bank", gallery, "--ks", "3"], "--neighbours", str(out)])
-        == 0
-    )
+    words = ["--query", query, "--bank", gallery, "--ks", "3", "--neighbours", str(out)]
+    assert tool.main(words) == 0
     stored, q, b = np.load(out), np.load(query), np.load(gallery)
     assert stored["paths"].tolist() == q["paths"].tolist()
     x = q["features"] / np.linalg.norm(q["features"], axis=1, keepdims=True)
@@ -154,37 +122,26 @@ def test_neighbours_are_written(tool, files, tmp_path):
     assert stored["centred_indices"].shape == (24, 3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"width": 9}, r"6 in .*q\.npz, 9 in .*bad\.npz"),
-        ({"labels": None}, r"bad\.npz has no 'labels' .*retrieval"),
-        ({"labels": np.arange(9)}, r"bad\.npz: 20 rows .*'labels'"),
-        ({"features": np.full((20, 6), np.nan)}, r"bad\.npz: 20 of 20 rows.*row 0, v100\.mp4"),
-    ],
-)
-def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, changes, message):
-    bad = write(tmp_path / "bad.npz", 5, 20, start=100, **changes)
-    assert tool.main(["--query", files[0], "--bank", bad]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("retrieve.py: error: ")
-    assert len(error.splitlines()) == 1
-    assert re.search(message, error), error
-
-
-def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
+def test_invalid_files_and_arguments_are_named(files, tmp_path, capsys):
     query, gallery = files
     pair = ["--query", query, "--bank", gallery]
-    for arguments, message in (
-        (["--query", query, "--bank", str(tmp_path / "none.npz")], "none.npz"),
-        (["--query", str(tmp_path / "none.npz"), "--bank", gallery], "none.npz"),
-        ([*pair, "--ks", "0", "1"], "ranks of 1 or more, got (0, 1)"),
-        ([*pair, "--block", "0"], "blocks must be 1 row or more"),
-        ([*pair, "--json", query], "q.npz is an input"),
-        ([*pair, "--neighbours", gallery], "b.npz is an input"),
-        ([*pair, "--neighbours", "n.npy"], "writes a .npz file, got n.npy"),
+    cases = [
+        (["--query", query, "--bank", str(tmp_path / "none.npz")], r"none\.npz"),
+        ([*pair, "--ks", "0", "1"], r"ranks of 1 or more, got \(0, 1\)"),
+        ([*pair, "--json", query], r"q\.npz is an input"),
+        ([*pair, "--neighbours", "n.npy"], r"writes a \.npz file, got n\.npy"),
+    ]
+    for number, (changes, message) in enumerate(
+        (
+            ({"width": 9}, r"6 in .*q\.npz, 9 in .*bad0\.npz"),
+            ({"labels": None}, r"bad1\.npz has no 'labels' .*retrieval"),
+            ({"features": np.full((20, 6), np.nan)}, r"20 of 20 rows.*row 0, v100\.mp4"),
+        )
     ):
-        assert tool.main(arguments) == 2, arguments
+        bad = write(tmp_path / f"bad{number}.npz", 5, 20, start=100, **changes)
+        cases.append((["--query", query, "--bank", bad], message))
+    for words, message in cases:
+        assert tool.main(words) == 2, words
         error = capsys.readouterr().err
-        assert error.startswith("retrieve.py: error: ")
-        assert message in error
+        assert error.startswith("retrieve.py: error: ") and len(error.splitlines()) == 1
+        assert re.search(message, error), error

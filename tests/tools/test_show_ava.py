@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import av
 import cv2
-import numpy as np
 import pytest
 from helpers.ava_small import RECIPE, options
-
-from sce_video.pages.frames import draw_boxes
-
-
-@pytest.fixture(scope="module")
-def tool(repo):
-    spec = importlib.util.spec_from_file_location("show_ava", repo / "tools/analysis/show_ava.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from helpers.run_tool import load
 
 
 @pytest.fixture(scope="module")
-def root(ava_root):
-    return ava_root
+def tool():
+    return load("analysis/show_ava")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +21,10 @@ def trained(ava_checkpoint):
 
 
 @pytest.mark.slow
-def test_a_key_frame_of_the_list(tool, root, trained, tmp_path, capsys):
+def test_a_key_frame_of_the_list(tool, ava_root, trained, tmp_path, capsys):
     out = tmp_path / "key.png"
     arguments = [str(RECIPE), trained, "--key", "bb,902", "--out", str(out), "--top", "1"]
-    assert tool.main([*arguments, "--cfg-options", *options(root)]) == 0
+    assert tool.main([*arguments, "--cfg-options", *options(ava_root)]) == 0
     printed = capsys.readouterr().out
     assert "stand 0." in printed.splitlines()[0] and "true: stand" in printed.splitlines()[0]
     assert "watch 0." in printed.splitlines()[1] and "true: watch" in printed.splitlines()[1]
@@ -45,11 +33,11 @@ def test_a_key_frame_of_the_list(tool, root, trained, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_any_other_video(tool, root, trained, tmp_path, capsys):
+def test_any_other_video(tool, ava_root, trained, tmp_path, capsys):
     out = tmp_path / "clip.mp4"
-    arguments = [str(RECIPE), trained, "--video", str(root / "videos/aa.mp4"), "--at", "2.0"]
+    arguments = [str(RECIPE), trained, "--video", str(ava_root / "videos/aa.mp4"), "--at", "2.0"]
     arguments += ["--boxes", "0.05,0.2,0.45,0.9", "0.55,0.2,0.95,0.9", "--out", str(out)]
-    assert tool.main([*arguments, "--top", "1", "--cfg-options", *options(root)]) == 0
+    assert tool.main([*arguments, "--top", "1", "--cfg-options", *options(ava_root)]) == 0
     first, second = capsys.readouterr().out.splitlines()[:2]
     assert "stand 0." in first and "watch 0." in second
     with av.open(str(out)) as container:
@@ -59,33 +47,18 @@ def test_any_other_video(tool, root, trained, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (["--key", "aa,1700", "--out", "x.png"], "'aa,1700' is not a key frame of"),
-        (["--key", "aa", "--out", "x.png"], "is not a key frame of"),
-        (["--video", "FILM", "--out", "x.png"], "needs --at SECOND and --boxes"),
-        (["--video", "FILM", "--at", "1", "--boxes", "0,0,1", "--out", "x.png"], "four numbers"),
-        (
-            ["--video", "FILM", "--at", "1", "--boxes", "0.5,0,0.1,1", "--out", "x.png"],
-            "is not x1 < x2",
-        ),
-        (["--video", "FILM", "--at", "99", "--boxes", "0,0,1,1", "--out", "x.png"], "no second 99"),
-        (["--key", "bb,902", "--out", "x.gif"], "must end in"),
-    ],
-)
-def test_errors_name_the_cause(tool, root, trained, capsys, changes, message):
-    changes = [str(root / "videos/aa.mp4") if word == "FILM" else word for word in changes]
-    assert tool.main([str(RECIPE), trained, *changes, "--cfg-options", *options(root)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and "Traceback" not in error
-
-
-def test_drawing():
-    frame = np.full((60, 90, 3), 128, dtype=np.uint8)
-    boxes = np.array([[0.1, 0.1, 0.5, 0.9], [0.12, 0.1, 0.6, 0.9]])
-    image = draw_boxes(frame, boxes, [["stand 0.9"], ["walk 0.8"]])
-    assert image.shape == (480, 720, 3)
-    x1, y1 = round(0.1 * 720), round(0.5 * 480)
-    assert np.abs(image[y1, x1].astype(int) - (66, 165, 245)).max() < 30, "the first box's edge"
-    assert (draw_boxes(frame, boxes[:0], []) == 128).all()
+def test_errors_name_the_cause(tool, ava_root, trained, capsys):
+    film = str(ava_root / "videos/aa.mp4")
+    for words, message in (
+        ("--key aa,1700 --out x.png", "'aa,1700' is not a key frame of"),
+        ("--key aa --out x.png", "is not a key frame of"),
+        ("--video FILM --out x.png", "needs --at SECOND and --boxes"),
+        ("--video FILM --at 1 --boxes 0,0,1 --out x.png", "four numbers"),
+        ("--video FILM --at 1 --boxes 0.5,0,0.1,1 --out x.png", "is not x1 < x2"),
+        ("--video FILM --at 99 --boxes 0,0,1,1 --out x.png", "no second 99"),
+        ("--key bb,902 --out x.gif", "must end in"),
+    ):
+        given = [film if word == "FILM" else word for word in words.split()]
+        assert tool.main([str(RECIPE), trained, *given, "--cfg-options", *options(ava_root)]) == 2
+        error = capsys.readouterr().err
+        assert message in error and "Traceback" not in error

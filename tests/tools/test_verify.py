@@ -1,8 +1,7 @@
-"""tools/data/verify.py on generated data sets."""
+"""``sce-video verify`` on generated data sets."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -16,16 +15,10 @@ import pytest
 from helpers.stores import count_records
 from helpers.videos import numbered_frames, write_video
 
+from sce_video.commands import verify
 from sce_video.jobs import RecordStore
 
-
-@pytest.fixture(scope="module")
-def verify(repo):
-    path = repo / "tools" / "data" / "verify.py"
-    spec = importlib.util.spec_from_file_location("verify_tool", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +45,7 @@ def rows(path):
     return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
 
 
-def test_a_good_data_set(verify, data, capsys):
+def test_a_good_data_set(data, capsys):
     status = verify.main([str(data / "list.txt"), "--classes", str(data / "classes.txt")])
     out = capsys.readouterr()
     assert status == 0, out.err
@@ -62,7 +55,7 @@ def test_a_good_data_set(verify, data, capsys):
         assert [record.facts["frames"] for record in store] == [12, 12, 12, 12]
 
 
-def test_all_problems_are_in_the_table(verify, data, capsys, monkeypatch):
+def test_all_problems_are_in_the_table(data, capsys, monkeypatch):
     (data / "Two/e.avi").unlink()
     (data / "One/c.avi").write_bytes(b"")
     write_video(data / "Two/short.avi", numbered_frames(5), codec="mpeg4")
@@ -85,13 +78,13 @@ def test_all_problems_are_in_the_table(verify, data, capsys, monkeypatch):
     assert "7 files, 2 good, 5 with problems" in out and str(table) in out
     # with other limits and a longer list, known files are not decoded again
     assert verify.main([*command, "--min-frames", "5", "--min-duration", "0"]) == 1
-    assert "0 files to decode, 6 known or missing" in capsys.readouterr().err
+    assert "0 of 6 files to do" in capsys.readouterr().err
     assert "short" not in [r["problem"] for r in rows(table)]
     assert verify.main([*command, "--restart"]) == 1
-    assert "5 files to decode, 1 known or missing" in capsys.readouterr().err
+    assert "5 of 6 files to do" in capsys.readouterr().err
 
 
-def test_a_folder_and_a_table_elsewhere(verify, data, tmp_path, capsys):
+def test_a_folder_and_a_table_elsewhere(data, tmp_path, capsys):
     assert verify.main([str(data)]) == 0
     assert (tmp_path / "data.verify.tsv").is_file() and (tmp_path / "data.verify.sqlite").is_file()
     (data / "Two/e.avi").write_bytes(b"no video")
@@ -101,27 +94,7 @@ def test_a_folder_and_a_table_elsewhere(verify, data, tmp_path, capsys):
     assert (tmp_path / "new/report.sqlite").is_file()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--workers", "0"], "--workers"),
-        (["--timeout", "0"], "--timeout"),
-        (["--timeout", "nan"], "--timeout"),
-        (["--min-frames", "0"], "--min-frames"),
-        (["--min-duration", "-1"], "--min-duration"),
-        (["--out", "table.csv"], ".tsv or .md"),
-        (["--classes", "nowhere.txt"], "nowhere.txt"),
-        (["--data-root", "nowhere"], "nowhere"),
-    ],
-)
-def test_wrong_usage(verify, data, capsys, options, words):
-    assert verify.main([str(data / "list.txt"), *options]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("verify.py: error: ") and words in err
-    assert sorted(os.listdir(data)) == ["One", "Two", "classes.txt", "list.txt"]
-
-
-def test_wrong_lists(verify, data, tmp_path, capsys):
+def test_wrong_lists(data, tmp_path, capsys):
     for name, text in (("absent", None), ("empty", "\n"), ("mixed", "One/c.avi 0\nTwo/d.avi\n")):
         listed = data / f"{name}.txt"
         if text is not None:
@@ -157,7 +130,7 @@ def run_until(command, store, records):
 
 
 @pytest.mark.slow
-def test_killed_and_interrupted_runs_are_resumed(repo, verify, tmp_path, capsys):
+def test_killed_and_interrupted_runs_are_resumed(repo, tmp_path, capsys):
     """The one test of the tool as a command: signals need a process."""
     noise = np.random.default_rng(0).integers(0, 256, (40, 144, 176, 3), dtype=np.uint8)
     first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
@@ -175,11 +148,11 @@ def test_killed_and_interrupted_runs_are_resumed(repo, verify, tmp_path, capsys)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, err = process.communicate(timeout=240)
     assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
-    assert f"{60 - done} files to decode, {done} known" in err
+    assert f"{60 - done} of 60 files to do" in err
     done = count_records(store, "verify")
     assert done < 60
     assert verify.main(arguments) == 0
     captured = capsys.readouterr()
-    assert f"{60 - done} files to decode, {done} known" in captured.err
+    assert f"{60 - done} of 60 files to do" in captured.err
     assert "60 files, no problems" in captured.out
     assert count_records(store, "verify") == 60

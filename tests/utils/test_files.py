@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import pickle
-import threading
 
 import pytest
 from helpers.disk_faults import contents, file_size_limit
@@ -15,7 +14,6 @@ from sce_video.utils.files import (
     WriteError,
     append_text,
     atomic_file,
-    write_bytes,
     write_json,
     write_text,
 )
@@ -52,11 +50,6 @@ def test_the_temporary_file_is_renamed_not_copied(tmp_path):
     assert path.read_text() == "new" and path.stat().st_ino == inode
 
 
-def test_a_block_that_writes_nothing_is_an_error(tmp_path):
-    with pytest.raises(WriteError, match="No such file"), atomic_file(tmp_path / "file.txt"):
-        pass
-
-
 def test_a_full_disk(tmp_path):
     path = tmp_path / "file.txt"
     write_text(path, "old")
@@ -89,25 +82,6 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         WriteError, match=r"cannot write .*file/a/b.txt: Not a directory: .*file/a$"
     ):
         write_text(tmp_path / "file" / "a" / "b.txt", "new")
-
-
-def test_a_reader_sees_the_old_or_the_new_file(tmp_path):
-    """A file that is rewritten or copied is at times shorter than both."""
-    path = tmp_path / "file.bin"
-    whole = [bytes([number]) * 3_000_000 for number in (1, 2)]
-    write_bytes(path, whole[0])
-    stop = threading.Event()
-
-    def write():
-        for number in range(20):
-            write_bytes(path, whole[number % 2])
-        stop.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not stop.is_set():
-        assert path.read_bytes() in whole
-    writer.join()
 
 
 def test_appending_all_or_nothing(tmp_path):

@@ -42,35 +42,3 @@ def test_the_bar_of_a_terminal_shows_rate_time_left_and_failures(monkeypatch):
     progress.finish()
     shown = "embedding [a] 5/10 (50%), 0.5 videos/s, 1 unreadable, 0:00:10 left"
     assert shown in stream.getvalue()
-
-
-def test_nothing_to_count():
-    stream = io.StringIO()
-    Progress(0, "checking", stream, clock=lambda: 0.0).finish()
-    assert stream.getvalue() == "checking 0/0 (100%), 0.0 files/s, took 0:00:00\n"
-
-
-def test_the_rate_leaves_out_what_an_earlier_run_did():
-    stream, now = io.StringIO(), [0.0]
-    progress = Progress(
-        10, "embedding", stream, clock=lambda: now[0], every=1.0, unit="videos", begin=4
-    )
-    for failed in (False, True, False):
-        now[0] += 2.0
-        progress.advance(failed)
-    assert stream.getvalue().splitlines() == [
-        "embedding 5/10 (50%), 0.5 videos/s, 0:00:10 left",
-        "embedding 6/10 (60%), 0.5 videos/s, 1 unreadable, 0:00:08 left",
-        "embedding 7/10 (70%), 0.5 videos/s, 1 unreadable, 0:00:06 left",
-    ]
-
-
-def test_a_short_count_leaves_no_line_in_a_log():
-    lines, now = [], [0.0]
-    for seconds in (10.0, 20.0):
-        progress = Progress(2, "fits", clock=lambda: now[0], write=lines.append, quiet=True)
-        for _ in range(2):
-            now[0] += seconds
-            progress.advance()
-        progress.finish()
-    assert lines == ["fits 2/2 (100%), 0.1 files/s, took 0:00:40"]

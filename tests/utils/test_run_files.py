@@ -49,12 +49,6 @@ def test_numbers_that_json_does_not_have(tmp_path):
 # -- JSON that is damaged or written by anybody
 
 
-def test_a_file(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_bytes('\ufeff{"a": [1, {"b": "ü"}]}'.encode())
-    assert read_json(path) == {"a": [1, {"b": "ü"}]}
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -1,4 +1,4 @@
-"""Objects in a store: what is written is read back by boto3, and errors come within seconds."""
+"""Objects in a store: what is written is read back by boto3, and errors are sentences."""
 
 from __future__ import annotations
 
@@ -29,32 +29,20 @@ from sce_video.utils.files import (
 from sce_video.utils.storage import ObjectStoreError as StoreError
 from sce_video.utils.storage import find_files
 
-#: Seconds in which every error below is raised.
-_BOUND = 30
 
-
-@pytest.mark.parametrize(
-    "path",
-    ["C:\\list.txt", "C:/list.txt", "name:with:colon", "s3:/bucket/key", "x/s3://b/k", "ftp://b/k",
-     "S3://b/k", "file:///tmp/x", Path("s3://bucket/key")],
-)  # fmt: skip
-def test_what_is_no_url_is_a_path(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert not storage.is_url(path) and local_copy(path) == Path(path)
-
-
-@pytest.mark.parametrize(
-    ("folder", "name", "joined"),
-    [
-        ("s3://b/run", "x.json", "s3://b/run/x.json"),
-        ("s3://b/run/", "x.json", "s3://b/run/x.json"),
-        ("run", "x.json", "run/x.json"),
-        ("run", "/abs/x.json", "/abs/x.json"),
-        ("run", "s3://b/x.json", "s3://b/x.json"),
-    ],
-)
-def test_join(folder, name, joined):
-    assert storage.join(folder, name) == joined
+def test_what_is_no_url_is_a_path():
+    for path in (
+        "C:\\list.txt",
+        "name:with:colon",
+        "s3:/b/k",
+        "x/s3://b/k",
+        "S3://b/k",
+        Path("s3:"),
+    ):
+        assert not storage.is_url(path) and local_copy(path) == Path(path)
+    assert storage.join("s3://b/run/", "x.json") == "s3://b/run/x.json"
+    assert storage.join("run", "/abs/x.json") == "/abs/x.json"
+    assert storage.join("run", "s3://b/x.json") == "s3://b/x.json"
 
 
 def test_an_object_is_written_read_and_removed(bucket):
@@ -71,39 +59,6 @@ def test_an_object_is_written_read_and_removed(bucket):
     storage.remove(url)
     storage.remove(url)
     assert bucket.keys() == ["run/a.json", "run/deeper/epoch_9.pth"]
-
-
-def test_an_object_is_replaced_only_if_the_block_succeeds(bucket):
-    url = bucket.put("x.bin", b"old")
-    with pytest.raises(ZeroDivisionError), atomic_file(url) as unfinished:
-        unfinished.write_bytes(b"half")
-        raise ZeroDivisionError
-    assert bucket.get("x.bin") == b"old" and not unfinished.exists()
-
-
-def test_a_large_file_is_uploaded_in_parts(bucket, tmp_path):
-    content = os.urandom(1 << 20) * 101  # above twice the part size of s3fs
-    (tmp_path / "large").write_bytes(content)
-    storage.put_file(tmp_path / "large", bucket.url("large"))
-    assert bucket.get("large") == content
-    assert "-" in bucket.client.head_object(Bucket=bucket.name, Key="large")["ETag"]  # of parts
-
-
-def test_a_failed_upload_in_parts_is_aborted(bucket, tmp_path, monkeypatch):
-    import s3fs
-
-    bucket.put("large", b"old")
-    with open(tmp_path / "large", "wb") as file:
-        file.truncate(101 << 20)
-
-    async def fails(*args, **kwargs):
-        assert bucket.unfinished_uploads() == ["large"]
-        raise OSError("the connection was cut")
-
-    monkeypatch.setattr(s3fs.S3FileSystem, "_upload_file_part_concurrent", fails)
-    with pytest.raises(StoreError, match=r"large cannot be written: the connection was cut"):
-        storage.put_file(tmp_path / "large", bucket.url("large"))
-    assert bucket.unfinished_uploads() == [] and bucket.get("large") == b"old"
 
 
 @pytest.mark.parametrize("by", ["Ctrl-C", "another thread"])
@@ -210,13 +165,6 @@ def test_a_process_keeps_to_the_version_that_it_has_read(bucket):
     assert local_copy(url).read_bytes() == b"new" and not kept.exists()
 
 
-def test_a_known_copy_needs_no_store(bucket):
-    url = bucket.put("list.txt", b"a")
-    local_copy(url)
-    bucket.vanish()
-    assert local_copy(url).read_bytes() == b"a"
-
-
 def test_a_truncated_download_is_no_copy(bucket, monkeypatch):
     import s3fs
 
@@ -239,23 +187,12 @@ def test_output_files_are_uploaded_at_the_end(bucket):
     assert bucket.get("out/features.npz") == b"features" and not path.exists()
 
 
-def test_an_output_whose_upload_fails_is_kept(bucket):
-    with pytest.raises(WriteError, match="the complete file is (.*)") as caught:
-        with output_file(bucket.url("features.npz")) as path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"features")
-            bucket.vanish()
-    assert str(path) in str(caught.value) and path.read_bytes() == b"features"
-
-
 # -- what can be wrong ----------------------------------------------------------------------
 
 
 def assert_refused(action, error, *words):
-    begin = time.monotonic()
     with pytest.raises(error) as caught:
         action()
-    assert time.monotonic() - begin < _BOUND
     message = str(caught.value)
     assert "\n" not in message and all(word in message for word in words), message
 

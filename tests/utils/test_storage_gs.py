@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from sce_video.utils import storage
-from sce_video.utils.files import WriteError, atomic_file, local_copy, write_bytes, write_text
+from sce_video.utils.files import write_bytes, write_text
 from sce_video.utils.storage import ObjectStoreError
 
 
@@ -67,31 +67,6 @@ def test_an_object_is_written_listed_read_and_removed(store, tmp_path):
     storage.remove("gs://b/runs/a b/x.txt")
     storage.remove("gs://b/runs/a b/x.txt")
     assert keys(store) == ["runs/a b/c/y.txt"]
-
-
-def test_an_object_is_downloaded_again_when_it_has_changed(store):
-    write_text("gs://b/list.txt", "a.mp4 0\n")
-    assert local_copy("gs://b/list.txt").read_text() == "a.mp4 0\n"
-    first = storage.find("gs://b/list.txt").version
-    write_text("gs://b/list.txt", "b.mp4 1\n")
-    assert storage.find("gs://b/list.txt").version != first
-
-
-def test_a_block_that_raises_writes_nothing(store):
-    with pytest.raises(RuntimeError), atomic_file("gs://b/never.txt") as file:
-        file.write_text("half")
-        raise RuntimeError
-    assert "never.txt" not in keys(store)
-
-
-def test_what_is_missing_is_one_sentence(store):
-    with pytest.raises(FileNotFoundError, match=r"there is no gs://b/none\.txt"):
-        storage.find("gs://b/none.txt")
-    with pytest.raises(FileNotFoundError, match="is a folder"):
-        write_text("gs://b/folder/z.txt", "")
-        storage.find("gs://b/folder")
-    with pytest.raises(WriteError, match=r"gs://no-bucket/x\.txt cannot be written"):
-        write_text("gs://no-bucket/x.txt", "one")
 
 
 def test_nobody_listens(store, monkeypatch):

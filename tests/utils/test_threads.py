@@ -27,13 +27,6 @@ def test_workers_have_cores_of_their_own(monkeypatch, cores, workers, threads):
         torch.set_num_threads(before)
 
 
-def test_a_stated_number_is_kept(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setattr(torch, "set_num_threads", pytest.fail)
-    with cores_for_workers(2):
-        pass
-
-
 def test_nothing_is_changed_with_a_gpu(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from sce_video.interop.weights.convert import convert_file, summary
-from sce_video.interop.weights.pytorchvideo import from_pytorchvideo
+from sce_video.interop.weights.videos import from_video_layout
 from sce_video.utils.command import command
 
 
@@ -36,7 +36,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Convert and print a summary; returns the exit status."""
     args = parse_args(argv)
-    conversion = convert_file(from_pytorchvideo, args.src, args.dst, args.prefix, args.add_prefix)
+    conversion = convert_file(
+        lambda weights, prefix: from_video_layout(weights, "pytorchvideo", prefix),
+        *(args.src, args.dst, args.prefix, args.add_prefix),
+    )
     print(summary(conversion, args.dst))
     return 0
 

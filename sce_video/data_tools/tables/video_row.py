@@ -20,7 +20,7 @@ from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.frame_table import is_restart_point
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.rows import INDEX, STREAM, CodecParameters, FrameIndex, table_path
-from sce_video.datasets.tables.table_reader import TableReader
+from sce_video.datasets.tables.table_rows import TableReader
 
 _HASH_BYTES = 16
 _LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is written

@@ -26,10 +26,10 @@ class SharedMemoryError(UserError, RuntimeError):
 
 
 def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor:
-    """An uninitialised tensor in shared memory.
+    """An uninitialised tensor in shared memory for ``what``, "a batch", which the error names.
 
-    ``what`` it is for, "a batch", is named by the SharedMemoryError that is raised where there is
-    too little shared memory, or a limit of file sizes (``ulimit -f``).
+    Raises:
+        SharedMemoryError: Too little shared memory, or a limit of file sizes (``ulimit -f``).
     """
     first = torch.empty(0, dtype=dtype)
     size = math.prod(shape) * first.itemsize
@@ -37,13 +37,12 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
         storage = first.untyped_storage()._new_shared(size)
     except RuntimeError as error:  # torch reserves the pages here, so this is where it fails
         reason = str(error).partition("\n")[0]
+        advice = (
+            "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
+            "num_workers or prefetch_factor"
+        )
         if os.strerror(errno.EFBIG) in reason:
             advice = "raise the limit of file sizes (ulimit -f), which applies to shared memory"
-        else:
-            advice = (
-                "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
-                "num_workers or prefetch_factor"
-            )
         there = "the size of /dev/shm is unknown"
         with suppress(OSError):
             fs = os.statvfs("/dev/shm")
@@ -59,12 +58,9 @@ class BatchTensor(Tensor):
     """A tensor of a loader worker that is sent without a copy.
 
     Everything computed from it is a plain tensor; such a view of it is copied when it is sent.
-
-    Attributes:
-        memory: Header and batch, (bytes,) uint8 in shared memory.
     """
 
-    memory: Tensor
+    memory: Tensor  # header and batch, (bytes,) uint8 in shared memory
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Callable, tuple]:
@@ -90,26 +86,23 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
     """An uninitialised tensor for a batch; in a loader worker a :class:`BatchTensor`.
 
     Its memory is used for another batch once no tensor and no array shows a part of it.
-
-    Raises:
-        SharedMemoryError: Too little shared memory, as in a container with its default of 64 MiB.
+    SharedMemoryError if there is too little, as in a container with its default of 64 MiB.
     """
     batch, block = _memory.empty(shape, dtype)
     if block is None or not block.is_shared():
         return batch
-    return _in(block, batch)
+    shared = batch.as_subclass(BatchTensor)
+    shared.memory = block
+    return shared
 
 
 def part_of(batch: Tensor, first: int, count: int) -> Tensor:
     """Some consecutive items of a tensor; those of a :class:`BatchTensor` are one, too."""
     part = batch[first : first + count]
-    return _in(batch.memory, part) if isinstance(batch, BatchTensor) else part
-
-
-def _in(block: Tensor, tensor: Tensor) -> BatchTensor:
-    batch = tensor.as_subclass(BatchTensor)
-    batch.memory = block
-    return batch
+    if isinstance(batch, BatchTensor):
+        part = part.as_subclass(BatchTensor)
+        part.memory = batch.memory
+    return part
 
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -119,11 +112,8 @@ class SharedBatchBuffer:
     """One tensor per view for all samples of a batch, of which each sample fills one slot.
 
     ``PackClips`` writes the views of a sample to the next slot, so that :func:`stack_slots` has
-    nothing left to copy when the batch is collated.
-
-    Args:
-        size: Number of slots, the largest number of samples.
-        shapes: Shapes of the views, taken from the batch before; None for a buffer without slots.
+    nothing left to copy. There are ``size`` slots, for views of the ``shapes`` of the batch
+    before; none if that is None.
     """
 
     def __init__(self, size: int = 1, shapes: Shapes | None = None) -> None:
@@ -151,10 +141,9 @@ class SharedBatchBuffer:
 
 def shapes_of(sample: dict[str, Any]) -> Shapes | None:
     """Shapes of the views of a sample (``inputs``) if they are uint8 tensors, else None."""
-    views = sample["inputs"]
-    if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in views):
+    if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in sample["inputs"]):
         return None
-    return tuple(tuple(view.shape) for view in views)
+    return tuple(tuple(view.shape) for view in sample["inputs"])
 
 
 def stack_slots(tensors: Sequence[Tensor]) -> Tensor:
@@ -181,68 +170,50 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     """Stack samples view by view; samples of :class:`PackVideo` are returned as a list.
 
     Args:
-        samples: Output of :class:`~sce_video.datasets.VideoDataset`: ``inputs``, a list of V
-            uint8 tensors (T, H, W, 3) (None for a skipped sample), or ``frames, positions,
-            offsets, crop_size``; and ``label``, ``index``, ``seed`` and ``failures``.
+        samples: Of a :class:`~sce_video.datasets.VideoDataset`; ``inputs`` None for a skipped one.
 
     Returns:
-        ``inputs``: list of V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped;
-        or ``videos``: list of N dicts of ``frames, positions, offsets, crop_size``. Also
-        ``label``, ``index``, ``seed``: (N,) int64; ``failures``: one flat list of (path, error);
-        ``differences``: sums over the samples, see
-        :class:`~sce_video.datasets.transforms.DecodeClips`.
+        ``inputs``: V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped; or
+        ``videos``: N dicts of ``frames, positions, offsets, crop_size``. Also ``label``, ``index``,
+        ``seed``: (N,) int64; ``failures``: one flat list of (path, error); ``differences``: sums
+        over the samples, see :class:`~sce_video.datasets.transforms.DecodeClips`.
 
     Raises:
         ValueError: The samples differ in their number of views or in the shape of a view.
     """
-    failures = [failure for sample in samples for failure in sample.get("failures", ())]
+    batch: dict[str, Any]
     kept = [sample for sample in samples if "frames" in sample or sample["inputs"] is not None]
     if kept and "frames" in kept[0]:
-        batch: dict[str, Any] = {
-            "videos": [{name: sample[name] for name in _VIDEO_KEYS} for sample in kept]
-        }
+        batch = {"videos": [{name: sample[name] for name in _VIDEO_KEYS} for sample in kept]}
     else:
-        batch = {"inputs": _stack_views(kept)}
+        counts = [len(sample["inputs"]) for sample in kept]
+        if len({*counts}) > 1:
+            raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
+        views = list(zip(*(sample["inputs"] for sample in kept), strict=True))
+        for number, view in enumerate(views):
+            shapes = sorted({tuple(tensor.shape) for tensor in view})
+            if len(shapes) > 1:
+                raise ValueError(
+                    f"view {number} has different shapes in one batch, {shapes}: "
+                    "end the pipeline with a crop of fixed size"
+                )
+        batch = {"inputs": [stack_slots(view) for view in views]}
     for name in ("label", "index", "seed"):
         batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
-    batch["failures"] = failures
+    batch["failures"] = [failure for sample in samples for failure in sample.get("failures", ())]
     counted = [sample["differences"] for sample in kept if "differences" in sample]
     if counted:
         batch["differences"] = tuple(map(sum, zip(*counted, strict=True)))
     return batch
 
 
-def _stack_views(kept: list[dict[str, Any]]) -> list[torch.Tensor]:
-    if len({len(sample["inputs"]) for sample in kept}) > 1:
-        counts = [len(sample["inputs"]) for sample in kept]
-        raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
-    views = list(zip(*(sample["inputs"] for sample in kept), strict=True))
-    for number, view in enumerate(views):
-        shapes = sorted({tuple(tensor.shape) for tensor in view})
-        if len(shapes) > 1:
-            raise ValueError(
-                f"view {number} has different shapes in one batch, {shapes}: "
-                "end the pipeline with a crop of fixed size"
-            )
-    return [stack_slots(view) for view in views]
-
-
 @FUNCTIONS.register_module()
 def collate_boxes(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stack clips; boxes and actions are returned as lists, since their number differs.
+    """As :func:`collate_views`, of :class:`~sce_video.datasets.AVADataset`.
 
-    Args:
-        samples: Output of :class:`~sce_video.datasets.AVADataset`.
-
-    Returns:
-        As :func:`collate_views`, and ``boxes``, N tensors (n_i, 4), ``actions``, N tensors
-        (n_i, 80).
-
-    Raises:
-        ValueError: The clips differ in shape, as test frames do: then batch_size must be 1.
+    Also ``boxes``, N tensors (n_i, 4), and ``actions``, N tensors (n_i, 80). Test frames differ in
+    shape, so their batch_size must be 1.
     """
-    batch = collate_views(samples)
     kept = [sample for sample in samples if sample["inputs"] is not None]
-    for name in ("boxes", "actions"):
-        batch[name] = [sample[name] for sample in kept]
-    return batch
+    lists = {name: [sample[name] for sample in kept] for name in ("boxes", "actions")}
+    return {**collate_views(samples), **lists}

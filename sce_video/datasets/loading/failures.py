@@ -27,28 +27,24 @@ _PID = 8  # bytes of a process id
 _PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
 #: torch's two messages for a crashed worker.
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
+_NUMBER = re.compile(r"\d+")
 
 
 class WorkerCrashError(UserError, RuntimeError):
     """A loader worker ended without a Python error: killed, or crashed inside a decoder.
 
-    Args:
-        message: Names the files.
-        files: What the workers were reading.
-        cause: How they ended.
+    ``files`` are what the workers were reading, ``cause`` is how they ended.
     """
 
     def __init__(self, message: str, files: tuple[str, ...] = (), cause: str = "") -> None:
         super().__init__(message)
-        self.files = files
-        self.cause = cause
+        self.files, self.cause = files, cause
 
 
 class CurrentFiles:
     """A table in shared memory with each worker's process id and the file it is reading.
 
-    A crash inside a decoder ends the worker process without an exception. The main process then
-    reads the file from this table.
+    A crash inside a decoder ends a worker without an exception; the main process reads this table.
     """
 
     def __init__(self) -> None:
@@ -98,33 +94,42 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         found = _CRASH.search(str(error))
         if found is None:
             raise
-        pids = [int(word) for word in re.findall(r"\d+", found.group(1))]
-        tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
-        files = [table[pid] for table in tables for pid in pids if pid in table]
+        reading, pids = _reading(dataloader), [int(word) for word in _NUMBER.findall(found[1])]
         # torch says how a worker ended in the first error, which a second one may have replaced.
         first = _CRASH.search(str(error.__cause__)) or found
-        raise _crash_error(pids, files, first.group(2).strip()) from error
+        files = [reading[pid] for pid in pids if pid in reading]
+        raise _crash_error(pids, files, first[2].strip()) from error
     except (ConnectionError, EOFError, FileNotFoundError) as error:  # of a batch being fetched
-        ended = _wait_for_ended_workers(dataloader)
+        end, ended = time.monotonic() + _PATIENCE, dict[int, str]()
+        with _child_signals_deferred(deliver=False):  # torch's handler would raise here
+            while not ended and time.monotonic() < end:
+                reading = _reading(dataloader)
+                ended = {pid: path for pid, path in reading.items() if not _is_running(pid)}
+                time.sleep(0 if ended else 0.05)
         if not ended:
             raise
         cause = f"{type(error).__name__}."
         raise _crash_error(list(ended), list(ended.values()), cause) from error
 
 
+def _reading(dataloader: DataLoader) -> dict[int, str]:
+    """Process id and file of each worker that is reading one, or has ended while it did."""
+    tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
+    return {pid: path for table in tables for pid, path in table.items()}
+
+
 def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
-    work = f"while reading {', '.join(files)}" if files else "while it was reading no file"
-    advice = (
-        "If this happens again with the same file, remove it from the list (sce-video verify "
-        "finds such files)"
-        if files
-        else "It may have been killed for lack of memory: lower num_workers or batch_size"
-    )
-    return WorkerCrashError(
-        f"a loader worker (process {', '.join(map(str, pids))}) crashed {work}: {cause} {advice}",
-        tuple(files),
-        cause,
-    )
+    work = "while it was reading no file"
+    advice = "It may have been killed for lack of memory: lower num_workers or batch_size"
+    if files:
+        work = f"while reading {', '.join(files)}"
+        advice = (
+            "If this happens again with the same file, remove it from the list (sce-video verify "
+            "finds such files)"
+        )
+    processes = ", ".join(map(str, pids))
+    message = f"a loader worker (process {processes}) crashed {work}: {cause} {advice}"
+    return WorkerCrashError(message, tuple(files), cause)
 
 
 def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
@@ -144,9 +149,13 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     loader = dataloader
     while True:
         try:
-            for batch in _batches(loader):
-                delivered += 1
-                yield batch
+            # A crash is reported when the next batch is asked for, not before: torch's signal
+            # handler would raise in whatever the main process is computing meanwhile.
+            with report_worker_crashes(loader):
+                for batch in loader:
+                    delivered += 1
+                    with _child_signals_deferred():
+                        yield batch
             return
         except WorkerCrashError as error:
             if not skip or found.issuperset(error.files):
@@ -161,21 +170,14 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
             if loader.persistent_workers:
                 loader._iterator = None
             gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
-        loader = _rest_of(dataloader, delivered)
-
-
-def _batches(loader: DataLoader) -> Iterator[Any]:
-    """The batches of a loader; a crash is reported when the next batch is asked for, not before."""
-    # torch's signal handler would raise in whatever the main process is computing meanwhile.
-    with report_worker_crashes(loader):
-        iterator = iter(loader)
-        while True:
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
-            with _child_signals_deferred():
-                yield batch
+        names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
+                 "multiprocessing_context", "prefetch_factor")  # fmt: skip
+        settings = {name: getattr(dataloader, name) for name in names}
+        if dataloader.batch_sampler is None:
+            settings |= {"batch_size": None, "sampler": list(dataloader.sampler)[delivered:]}
+        else:
+            settings["batch_sampler"] = list(dataloader.batch_sampler)[delivered:]
+        loader = DataLoader(dataloader.dataset, **settings)
 
 
 @contextmanager
@@ -193,38 +195,6 @@ def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
         signal.signal(signal.SIGCHLD, handler)
     if received and deliver:
         handler(signal.SIGCHLD, None)
-
-
-def _rest_of(loader: DataLoader, delivered: int) -> DataLoader:
-    """A loader of the batches after the first ``delivered`` ones."""
-    order: dict[str, Any]
-    if loader.batch_sampler is None:
-        order = {"batch_size": None, "sampler": list(loader.sampler)[delivered:]}
-    else:
-        order = {"batch_sampler": list(loader.batch_sampler)[delivered:]}
-    return DataLoader(
-        loader.dataset,
-        **order,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-    )
-
-
-def _wait_for_ended_workers(dataloader: DataLoader) -> dict[int, str]:
-    """Process ids and files of workers that ended while reading; waits up to ``_PATIENCE``."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
-        reading = {pid: path for table in tables for pid, path in table.items()}
-        ended = {pid: path for pid, path in reading.items() if not _is_running(pid)}
-        if ended or time.monotonic() > end:
-            return ended
-        time.sleep(0.05)
 
 
 def _parts(dataset: Any) -> list[Any]:
@@ -248,17 +218,10 @@ def _is_running(pid: int) -> bool:
 class BadFileReport:
     """Counts bad files, writes them to a report, and raises when there are too many.
 
-    The report has one JSON object per line, ``{"path": ..., "count": ..., "error": ...}``, sorted
-    by path: how often reading the file failed, and its first error. It is an atomic file. An
-    existing report is continued.
-
-    Args:
-        path: The report file; None counts without a report (all ranks but 0).
-        num_files: Number of files in the data set.
-        max_bad_share: Largest allowed share of bad files, from 0 to 1.
-
-    Raises:
-        ValueError: A share outside [0, 1], or an existing report that cannot be read.
+    The report at ``path`` (None for none), an atomic file, has one JSON object per line, ``{"path":
+    ..., "count": ..., "error": ...}``, sorted by path: how often reading the file failed, and its
+    first error. An existing report is continued; ValueError if it cannot be read. At most
+    ``max_bad_share`` of the ``num_files`` of the data set may be bad.
     """
 
     def __init__(
@@ -269,8 +232,7 @@ class BadFileReport:
         if num_files < 1:
             raise ValueError(f"num_files must be at least 1, got {num_files}")
         self.path = None if path is None else os.fspath(path)
-        self.num_files = num_files
-        self.max_bad_share = max_bad_share
+        self.num_files, self.max_bad_share = num_files, max_bad_share
         self.counts: dict[str, int] = {}
         self.errors: dict[str, str] = {}
         if self.path is None or not os.path.exists(self.path):
@@ -306,11 +268,9 @@ class BadFileReport:
             self.counts[path] = self.counts.get(path, 0) + 1
             self.errors.setdefault(path, error)
         if self.path is not None:
-            entries = (
-                {"path": path, "count": self.counts[path], "error": self.errors[path]}
-                for path in sorted(self.counts)
-            )
-            write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in entries))
+            paths = sorted(self.counts)
+            rows = [{"path": p, "count": self.counts[p], "error": self.errors[p]} for p in paths]
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
         self.check()
 
     def check(self) -> None:

@@ -1,8 +1,7 @@
 """Video decoding behind one interface: :func:`open_reader` opens a file with a backend.
 
 A backend is a :class:`VideoReader` registered in ``READERS``; its registered name is the value of
-``--backend``. A new one is a new module of this folder, or a module of one's own that the config
-names in ``custom_imports``; nothing else changes.
+``--backend``. A new one is a module that the config names in ``custom_imports``.
 """
 
 from __future__ import annotations
@@ -44,22 +43,14 @@ def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]
         path: A regular file.
         backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All
             return the same frames, bit for bit; ``av`` was the fastest on every file measured.
-        options: ``num_threads, correction, deadline, limits``, see
-            :class:`~sce_video.datasets.readers.base.ReaderOptions`.
+        options: See :class:`~sce_video.datasets.readers.base.ReaderOptions`.
 
     Raises:
         VideoDecodeError: The file cannot be opened.
-        ValueError: Unknown backend.
-        ImportError: The backend is not installed.
+        ValueError: Unknown backend; ImportError: it is not installed.
     """
     check_backend(backend)
     return READERS.module_dict[backend](path, **options)
 
 
-__all__ = [
-    "AvReader",
-    "VideoReader",
-    "backend_importable",
-    "check_backend",
-    "open_reader",
-]
+__all__ = ["AvReader", "VideoReader", "backend_importable", "check_backend", "open_reader"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -16,7 +17,6 @@ from sce_video.datasets.readers.base import check_deadline
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
-    TableCache,
     is_restart_point,
     table_from_index,
     table_from_packets,
@@ -40,7 +40,9 @@ _NO_PROBING = {"codec_whitelist": "none"}
 # Without an index the packets of a file are read once, and kept in memory up to this size: decoding
 # then starts at any key frame without a seek. Larger files are read again from the key frame on.
 _MAX_HELD_BYTES = 64 * 2**20
-_tables = TableCache(capacity=128)
+# Tables of files above that size, nine bytes a frame, by path, size and time of the last change.
+_tables: OrderedDict[tuple[str, int, int], FrameTable] = OrderedDict()
+_MAX_TABLES = 128
 
 
 def file_url(path: str | os.PathLike[str]) -> str:
@@ -54,18 +56,11 @@ def open_container(
     demuxer_options: dict[str, str] | None = None,
     decoder_options: dict[str, str] | None = None,
 ) -> Any:
-    """Open a video file with PyAV, to read it.
+    """The ``av.container.InputContainer`` of a video file.
 
-    Args:
-        path: The file.
-        demuxer_options: Of the demuxer, beside those that keep to files.
-        decoder_options: Of the decoders with which FFmpeg probes the file.
-
-    Returns:
-        ``av.container.InputContainer``.
-
-    Raises:
-        VideoDecodeError: It cannot be opened, or is no container of :data:`CONTAINERS`.
+    ``demuxer_options`` are added to those that keep to files; ``decoder_options`` are those of the
+    decoders with which FFmpeg probes the file. VideoDecodeError if it cannot be opened, or is no
+    container of :data:`CONTAINERS`.
     """
     path = os.fspath(path)
     try:
@@ -84,10 +79,8 @@ def open_container(
 
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
-    """Options with which a decoder refuses frames that are much too large.
-
-    It counts coded pixels, which may be some rows and columns more than are displayed.
-    """
+    """Options with which a decoder refuses frames that are much too large."""
+    # It counts coded pixels, which may be some rows and columns more than are displayed.
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
@@ -102,22 +95,16 @@ def can_be_quick(path: str) -> bool:
 
 
 class AvFile:
-    """An open container.
+    """An open container; its best video stream has a decoder of ``num_threads``.
 
     FFmpeg decodes the first frames of a file it opens (``avformat_find_stream_info``) to find
     parameters that mp4 and Matroska files state in their headers. That takes longer than opening:
     0.7 of 0.9 ms at 340 x 256, 5.4 of 5.6 ms at 1080p. ``quick`` prevents it;
     :meth:`quick_was_enough` then says whether a parameter is missing.
 
-    Args:
-        path: A regular file.
-        num_threads: Threads of the decoder.
-        quick: Decode nothing while opening.
-        limits: Of the frame size, which the decoder also checks before it allocates a frame.
-
     Raises:
         VideoDecodeError: The file cannot be opened, has no video stream with a decoder, or its
-            frames are too large.
+            frames are larger than ``limits``, which bound the decoder before it allocates, too.
     """
 
     def __init__(self, path: str, num_threads: int, quick: bool, limits: DecodeLimits) -> None:
@@ -130,7 +117,13 @@ class AvFile:
             self.container = open_container(path, decoder_options=bound)
         try:
             self._open_decoder(num_threads, bound)
-            limits.check_frame(path, *self._frame_size())
+            height, width = self.codec.height or 0, self.codec.width or 0
+            if not height * width and not quick:
+                # A decoder that refuses a size while FFmpeg probes leaves none: the header's.
+                with open_container(path, demuxer_options=_NO_PROBING) as container:
+                    codec = container.streams[self.stream.index].codec_context
+                    height, width = codec.height or 0, codec.width or 0
+            limits.check_frame(path, height, width)
         except BaseException:
             self.close()
             raise
@@ -155,24 +148,13 @@ class AvFile:
         except av.FFmpegError as error:
             raise VideoDecodeError(self.path, f"no decoder: {error.strerror}") from error
 
-    def _frame_size(self) -> tuple[int, int]:
-        """Height and width before anything is decoded; 0 where they are not known."""
-        height, width = self.codec.height or 0, self.codec.width or 0
-        if height * width or self.quick:
-            return height, width
-        # A decoder that refuses a size while FFmpeg probes leaves none: then it is the header's.
-        with open_container(self.path, demuxer_options=_NO_PROBING) as container:
-            codec = container.streams[self.stream.index].codec_context
-            return codec.height or 0, codec.width or 0
-
     @property
     def self_describing(self) -> bool:
         """Whether the container's header suffices to choose and decode the stream."""
-        if len(self.container.streams.video) != 1:
-            return False  # FFmpeg chooses the best one by what it decoded of them
-        return self.codec.name in _SELF_DESCRIBING and (
-            bool(self.codec.extradata) or self.codec.name in ("vp8", "vp9")
-        )
+        # Of several streams FFmpeg chooses the best one by what it decoded of them.
+        name, alone = self.codec.name, len(self.container.streams.video) == 1
+        described = bool(self.codec.extradata) or name in ("vp8", "vp9")
+        return alone and name in _SELF_DESCRIBING and described
 
     @property
     def stated_duration(self) -> float | None:
@@ -184,19 +166,21 @@ class AvFile:
         return duration / av.time_base if alone and duration is not None else None
 
     def quick_was_enough(self, table: FrameTable) -> bool:
-        """Whether decoding returns the same frames as without ``quick``.
-
-        Without probing, the reorder depth of a stream with B frames must be in the stream's header,
-        and the last packet must have a duration.
-        """
-        return table.last_duration > 0 and not (table.reordered and not self.codec.has_b_frames)
+        """Whether decoding returns the same frames as without ``quick``."""
+        # Without probing, the reorder depth of a stream with B frames must be in its header, and
+        # the last packet must have a duration.
+        known_order = bool(self.codec.has_b_frames) or not (np.diff(table.pts) < 0).any()
+        return table.last_duration > 0 and bool(known_order)
 
     def packets(self, deadline: float | Callable[[], float | None] | None) -> Iterator[av.Packet]:
         """All non-empty packets from the current position, in decoding order.
 
-        Args:
-            deadline: Value of ``time.monotonic()`` after which reading raises; or a function that
-                returns it, since it may move while packets are read.
+        ``deadline`` is a value of ``time.monotonic()`` after which reading raises, or a function
+        that returns it, since it may move while packets are read.
+        ====
+                    return
+                # An index flags key frames without their packets, so these are read here, once.
+        XX
         """
         limit = deadline if callable(deadline) else lambda: deadline
         more = True
@@ -227,12 +211,8 @@ def decode_packets(
 ) -> Iterator[list[av.VideoFrame]]:
     """Decode packets; after one that the decoder refuses, continue at the next key frame.
 
-    The frames in between are predicted from missing data, so their packets are skipped. At a
-    refused packet and at the end the decoder is drained: frames it still holds back are returned.
-
-    Args:
-        packets: In decoding order.
-        decoder_for: Called before each packet that is decoded; returns the decoder.
+    The frames in between are predicted from missing data. At a refused packet and at the end the
+    decoder is drained. ``decoder_for`` is called before each packet that is decoded.
 
     Yields:
         The frames the decoder returned at once, in the order they are displayed.
@@ -255,11 +235,11 @@ def decode_packets(
 def _drain(codec: av.VideoCodecContext) -> list[av.VideoFrame]:
     """The frames still inside the decoder; it is ready for a key frame afterwards."""
     try:
-        frames = codec.decode(None)
+        return codec.decode(None)
     except av.FFmpegError:
-        frames = []
-    codec.flush_buffers()
-    return frames
+        return []
+    finally:
+        codec.flush_buffers()
 
 
 class WrongIndexError(Exception):
@@ -271,22 +251,17 @@ class NoRestartPointError(Exception):
 
 
 class AvStream:
-    """Packets and frames of the best video stream of a file.
+    """Packets and frames of the best video stream of a file: its open ``file`` and their ``table``.
 
-    Attributes:
-        file: The open file; another one after :meth:`reopen`.
-        table: See :meth:`read_table`.
-        deadline: Value of ``time.monotonic()`` after which reading raises; may be moved while
-            frames are decoded.
+    ``deadline``, a value of ``time.monotonic()``, may be moved while frames are decoded.
     """
 
     def __init__(
         self, path: str, num_threads: int, deadline: float | None, limits: DecodeLimits
     ) -> None:
         self.path = path
-        self._num_threads = num_threads
         self.deadline = deadline
-        self._limits = limits
+        self._num_threads, self._limits = num_threads, limits
         self._held: list[av.Packet] | None = None
         self._indexed = False
         self._checked = False  # whether the keys of an index are known to be restart points
@@ -307,29 +282,20 @@ class AvStream:
         self._held = None
         self.file.close()
 
-    # -- the table of frames ---------------------------------------------------------------
-
     def read_table(self, use_index: bool) -> bool:
-        """Read :attr:`table`; False (and an empty table) where packets have no time stamps.
-
-        It is read again with FFmpeg's probing where the quick opening was not enough.
-        """
+        """Read :attr:`table`; False (and an empty table) where packets have no time stamps."""
         if self.file.quick and not self.file.self_describing:
             self.reopen(quick=False)
-        found = self._read_table(use_index)
-        if found and self.file.quick and not self.file.quick_was_enough(self.table):
-            self.reopen(quick=False)
-            found = self._read_table(use_index)
-        return found
-
-    def _read_table(self, use_index: bool) -> bool:
-        self._held = None
-        table = self._table_of_index() if use_index else None
-        self._indexed = table is not None
-        self._checked = not self._indexed
-        table = table or self._table_of_packets()
-        self.table = table or table_from_packets([], [], [], [])
-        return table is not None
+        while True:
+            self._held = None
+            table = self._table_of_index() if use_index else None
+            self._indexed = table is not None
+            self._checked = not self._indexed
+            table = table or self._table_of_packets()
+            self.table = table or table_from_packets([], [], [], [])
+            if table is None or not self.file.quick or self.file.quick_was_enough(table):
+                return table is not None
+            self.reopen(quick=False)  # and once more, with FFmpeg's probing
 
     def _table_of_index(self) -> FrameTable | None:
         """The table in the file's index, if valid; checked against the first packet."""
@@ -344,9 +310,11 @@ class AvStream:
 
     def _table_of_packets(self) -> FrameTable | None:
         """The table of all packets, kept in memory if small; None if time stamps are missing."""
-        known = _tables.get(self.path)
-        if known is not None:
-            return known
+        status = os.stat(self.path)
+        identity = (os.path.abspath(self.path), status.st_size, status.st_mtime_ns)
+        if identity in _tables:
+            _tables.move_to_end(identity)
+            return _tables[identity]
         held: list[av.Packet] | None = []
         size, pts, keys, durations, hidden = 0, [], [], [], []
         false_keys = False
@@ -367,19 +335,19 @@ class AvStream:
             return None
         table = table_from_packets(pts, keys, durations, hidden, false_keys)
         if held is None:
-            _tables.put(self.path, table)
+            _tables[identity] = table
+            if len(_tables) > _MAX_TABLES:
+                _tables.popitem(last=False)
         return table
 
     def _can_start_at(self, packet: av.Packet) -> bool:
         return is_restart_point(self.file.codec.name, self.extradata, memoryview(packet))
 
     def drop_false_keys(self) -> None:
-        """Clear ``table.is_key`` of the packets at which decoding cannot start.
-
-        An index flags key frames without their packets, so these are read here, once.
-        """
+        """Clear ``table.is_key`` of the packets at which decoding cannot start."""
         if self._checked:
             return
+        # An index flags key frames without their packets, so these are read here, once.
         is_key = self.table.is_key.copy()
         for position in np.flatnonzero(is_key).tolist()[1:]:
             check_deadline(self.path, self.deadline)
@@ -387,8 +355,6 @@ class AvStream:
         dropped = not np.array_equal(is_key, self.table.is_key)
         self.table = replace(self.table, is_key=is_key, false_keys=dropped)
         self._checked = True
-
-    # -- packets to frames -----------------------------------------------------------------
 
     def frames_from(
         self, first: int, last: int | None = None, wanted: Container[int] | None = None

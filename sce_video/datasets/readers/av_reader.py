@@ -20,7 +20,7 @@ from sce_video.datasets.readers.base import (
     check_regular_file,
 )
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
-from sce_video.datasets.readers.frame_table import holds_idr
+from sce_video.datasets.readers.frame_table import nal_units
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
@@ -28,13 +28,9 @@ from sce_video.registry import READERS
 class AvFrames(DecodedFrames):
     """Decoded frames of a reader; still valid after the reader is closed.
 
-    Args:
-        frames: Frames of the decoder.
-        size: Height and width as displayed; frames of another size are scaled to it. None: that of
-            the first frame.
-        num_threads: Threads of the conversion to RGB.
-        count: Called at each conversion.
-        turns: Quarter turns counter-clockwise; None takes those of each frame's metadata.
+    ``size``, height and width as displayed, is that of the first frame if None; all frames are
+    scaled to it. ``count`` is called at each conversion to RGB. ``turns``: quarter turns
+    counter-clockwise; None takes those of each frame's metadata.
     """
 
     def __init__(
@@ -45,10 +41,8 @@ class AvFrames(DecodedFrames):
         count: Callable[[], None],
         turns: int | None = None,
     ) -> None:
-        self._frames = frames
-        self._num_threads = num_threads
-        self._count = count
-        self._turns = turns
+        self._frames, self._num_threads = frames, num_threads
+        self._count, self._turns = count, turns
         self._reformatter = VideoReformatter()
         coded = (frames[0].height, frames[0].width)
         self.size = size or (coded[::-1] if self.turns % 2 else coded)
@@ -64,7 +58,11 @@ class AvFrames(DecodedFrames):
     @property
     def turns(self) -> int:
         """Quarter turns counter-clockwise of the first frame."""
-        return quarter_turns(self._frames[0]) if self._turns is None else self._turns
+        return self._turns_of(self._frames[0])
+
+    def _turns_of(self, frame: av.VideoFrame) -> int:
+        # By default those of the display matrix.
+        return round(frame.rotation / 90) % 4 if self._turns is None else self._turns
 
     @property
     def pixel_format(self) -> str:
@@ -73,7 +71,7 @@ class AvFrames(DecodedFrames):
 
     def __getitem__(self, index: int) -> np.ndarray:
         frame = self._frames[index]
-        turns = quarter_turns(frame) if self._turns is None else self._turns
+        turns = self._turns_of(frame)
         height, width = self.size[::-1] if turns % 2 else self.size
         # By default every reformatter starts a thread pool of its own, which takes many times
         # longer than the conversion of one frame.
@@ -87,17 +85,11 @@ class AvFrames(DecodedFrames):
         return np.ascontiguousarray(np.rot90(array, k=turns)) if turns else array
 
 
-def quarter_turns(frame: av.VideoFrame) -> int:
-    """Quarter turns counter-clockwise, from the display matrix."""
-    return round(frame.rotation / 90) % 4
-
-
 class HeldFrames:
     """Bounds the memory of the frames that one call has decoded and keeps."""
 
     def __init__(self, path: str, limits: DecodeLimits) -> None:
-        self._path = path
-        self._limits = limits
+        self._path, self._limits = path, limits
         self._count = self._bytes = 0
 
     def checked(self, frame: av.VideoFrame) -> av.VideoFrame:
@@ -114,47 +106,43 @@ class AvReader(VideoReader):
     """Reads a video with PyAV.
 
     The table of time stamps comes from the index of an mp4, mov or AVI file, so that only the media
-    data that leads to requested frames is read. For other files it comes from the packets, which
-    are read without decoding: once if they fit into 64 MiB, and once per process for a larger file.
-    Frame counts and average rates of the header are not used, so variable frame rates are exact.
+    data that leads to requested frames is read; else from the packets, which are read without
+    decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable frame
+    rates are exact.
 
-    A frame is found by its presentation time stamp. Decoding starts at the key frame at or before a
-    requested frame, seeks when another key frame lies between two requested frames, and ends with
-    the packet of the last requested frame, after which the decoder is drained. Frames that no other
-    frame refers to (most B frames) are not decoded unless requested: the other frames are the same
-    without them, and it saves a third of the time on Kinetics files.
+    Decoding starts at the last key frame at or before a requested frame from which all frames come
+    out the same (:func:`~.frame_table.is_restart_point`; the container's own flags are wrong with
+    intra refresh), and seeks when another lies between two requested frames. Frames that no other
+    one refers to (most B frames) are not decoded unless requested, a third of the time on Kinetics.
 
-    Decoding does not start at every packet that the container flags as a key frame, but at those
-    from which on all frames come out the same (:func:`~.frame_table.is_restart_point`): with intra
-    refresh, at an earlier one.
-
-    In an AVI file with B frames the demuxer makes up the packets' time stamps, and they do not
-    match the frames: such a file is decoded from its start and the frames are counted. The same is
-    done for a file with two equal time stamps. Without any time stamps, frames are spaced evenly.
-
-    After a packet that the decoder refuses, decoding continues at the next key frame, because the
-    frames in between are predicted from missing data.
-
-    Raises:
-        VideoDecodeError: The file cannot be opened, has no video frames, or too large ones.
+    In an AVI file with B frames the demuxer makes up time stamps that do not match the frames: such
+    a file, as one with two equal time stamps, is decoded from its start and the frames are counted.
+    Without any time stamps, frames are spaced evenly.
     """
+
+    _pts: np.ndarray  # (F,) int64, time stamps of the frames in the order of display
 
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         check_regular_file(path)
         super().__init__(path, **options)
         correction = options.get("correction")
         self._closed = False
+        #: Whether frames are found by counting from the start, not by time stamp.
+        self.by_count = False
         self._stream = AvStream(path, self.num_threads, self.deadline, self.limits)
         try:
             # A correction refers to the table of packets, from which the index may differ.
             self._take_table(use_index=correction is None)
             if correction is not None:
-                self._correct(correction)
+                if correction[-1] >= len(self._pts):
+                    raise VideoDecodeError(path, "changed while it was being read")
+                last = self.duration - float(self.timestamps[-1])
+                self._pts, kept = self._pts[correction], self.timestamps[correction]
+                self.timestamps = kept - kept[0]
+                self.duration = float(self.timestamps[-1]) + last
         except BaseException:
             self.close()
             raise
-
-    # -- the table of frames ---------------------------------------------------------------
 
     def _take_table(self, use_index: bool) -> None:
         """Read the table of time stamps; count the frames where the packets have none."""
@@ -163,7 +151,7 @@ class AvReader(VideoReader):
         rate = file.stream.average_rate or file.stream.guessed_rate
         fps = float(rate) if rate else FALLBACK_FPS
         if not found:
-            self._by_count = True
+            self.by_count = True
             count = sum(1 for _ in self._frames_from(0))
             if count == 0:
                 raise VideoDecodeError(self.path, "no frame can be decoded")
@@ -174,7 +162,7 @@ class AvReader(VideoReader):
         made_up = file.format == "avi" and file.codec.has_b_frames
         self._order = table.display_order
         self._pts = self._shown = table.pts[self._order]
-        self._by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
+        self.by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
         base = file.stream.time_base
         numerator, denominator = (base.numerator, base.denominator) if base else (1, 1000)
         # integer * integer / integer: correctly rounded, so frame 64 at 25 fps is exactly 2.56
@@ -197,20 +185,12 @@ class AvReader(VideoReader):
         return self._stream.file.stated_duration
 
     @property
-    def by_count(self) -> bool:
-        """Whether frames are found by counting from the start, not by time stamp."""
-        return self._by_count
-
-    @property
     def random_access_at_keys(self) -> bool:
-        """Whether decoding can start at every key frame and return all frames from there on.
-
-        False where frames decoded after a key frame are displayed before it, or the second key
-        frame of h264 is no IDR picture (open GOP), and where decoding cannot start at some of them
-        (intra refresh): the frames then depend on where decoding started. Also False if the first
-        time stamp is negative.
-        """
-        if self._by_count or self._pts[0] < 0 or self.has_false_keys:
+        """Whether decoding can start at every key frame and return all frames from there on."""
+        # Not where decoding cannot start at some of them (intra refresh), frames decoded after a
+        # key frame are displayed before it, or the second key frame of h264 is no IDR picture
+        # (open GOP): frames then depend on where decoding started.
+        if self.by_count or self._pts[0] < 0 or self.has_false_keys:
             return False
         table = self._stream.table
         keys = np.flatnonzero(table.is_key)
@@ -219,7 +199,8 @@ class AvReader(VideoReader):
             return False
         if len(keys) == 1 or self._stream.file.codec.name != "h264":
             return True
-        return holds_idr(self.extradata, memoryview(self._stream.packet(int(keys[1]))))
+        second = memoryview(self._stream.packet(int(keys[1])))
+        return any(unit[0] & 31 == 5 for unit in nal_units(second, self._stream.extradata, 4))
 
     @property
     def has_false_keys(self) -> bool:
@@ -231,38 +212,27 @@ class AvReader(VideoReader):
         return self._stream.table.false_keys
 
     @property
-    def interlaced(self) -> bool:
-        """Whether the first frame is flagged as interlaced."""
-        frames = self.decode(np.zeros(1, dtype=np.int64))
-        return isinstance(frames, AvFrames) and frames.interlaced
-
-    @property
     def extradata(self) -> bytes:
         """The codec's header as stored in the container; empty if there is none."""
         return self._stream.extradata
 
-    def _correct(self, correction: np.ndarray) -> None:
-        if correction[-1] >= len(self._pts):
-            raise VideoDecodeError(self.path, "changed while it was being read")
-        last = self.duration - float(self.timestamps[-1])
-        self._pts = self._pts[correction]
-        kept = self.timestamps[correction]
-        self.timestamps = kept - kept[0]
-        self.duration = float(self.timestamps[-1]) + last
-
-    # -- frames ----------------------------------------------------------------------------
-
     def read(self, indices: np.ndarray) -> np.ndarray:
         return self.decode(indices).stacked(self.path, self.limits)
 
-    def decode(self, indices: np.ndarray) -> DecodedFrames:
+    def decode(self, indices: np.ndarray) -> AvFrames:
         indices = self._check_indices(indices)
         if self._closed:
             raise ValueError(f"the reader of {self.path} is closed")
         try:
-            frames = None if self._by_count else self._find_by_pts(indices)
+            frames = None if self.by_count else self._find_by_pts(indices)
             if frames is None:
-                frames = self._find_by_count(indices) if self._by_count else self._recount(indices)
+                if not self.by_count:  # the time stamps failed: count the frames instead
+                    self._stream.reopen()  # a decoder may keep state of its first frame
+                    found = [frame.pts for frame in self._frames_from(0)]
+                    if len(found) < len(self._pts):
+                        raise self._frame_count_error(found)
+                    self.by_count = True
+                frames = self._find_by_count(indices)
         except (av.FFmpegError, OSError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
         return self._lazy_frames(frames)
@@ -295,7 +265,7 @@ class AvReader(VideoReader):
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """Number and frame of those of ``indices`` that exist; each packet is read once."""
         left = indices
-        if not self._by_count:
+        if not self.by_count:
             try:
                 for number, frame in self._in_order_by_pts(indices, patience):
                     left = indices[np.searchsorted(indices, number, side="right") :]
@@ -344,7 +314,7 @@ class AvReader(VideoReader):
         try:
             try:
                 return self._frames_of(self._pts[indices])
-            except NoRestartPointError:
+            except NoRestartPointError:  # now read which packets are restart points
                 self._stream.drop_false_keys()
                 return self._frames_of(self._pts[indices])
         except WrongIndexError:
@@ -352,7 +322,7 @@ class AvReader(VideoReader):
             self._take_table(use_index=False)
             if indices[-1] >= len(self._pts):
                 raise VideoDecodeError(self.path, "its index does not match its packets") from None
-            return None if self._by_count else self._frames_of(self._pts[indices])
+            return None if self.by_count else self._frames_of(self._pts[indices])
 
     def _frames_of(self, wanted: np.ndarray) -> list[av.VideoFrame] | None:
         """Frames with these ascending time stamps; None if one of them is not found."""
@@ -370,12 +340,12 @@ class AvReader(VideoReader):
         return frames if len(frames) == len(found) else None
 
     def _stretches(self, wanted: np.ndarray) -> list[tuple[int, int]]:
-        """First and last packet of each stretch that is decoded without a seek.
-
-        A new stretch begins where a key frame follows the last packet needed so far::
+        """First and last packet of each stretch that is decoded without a seek::
 
             packets   K . . . . K . . . . K . . . .
             wanted          x x               x x      two stretches: 0 to 4, 10 to 12
+
+        A new stretch begins where a key frame follows the last packet needed so far.
         """
         packets = self._order[np.searchsorted(self._shown, wanted)]
         keys = np.flatnonzero(self._stream.table.is_key)
@@ -406,19 +376,10 @@ class AvReader(VideoReader):
             found.append(frame.pts)
         raise self._frame_count_error(found)
 
-    def _recount(self, indices: np.ndarray) -> list[av.VideoFrame]:
-        """After time stamps failed: count instead; FrameCountError if frames are missing."""
-        self._stream.reopen()  # a decoder may keep state of its first frame (interlacing)
-        found = [frame.pts for frame in self._frames_from(0)]
-        if len(found) < len(self._pts):
-            raise self._frame_count_error(found)
-        self._by_count = True
-        return self._find_by_count(indices)
-
     def _frame_count_error(self, found: list[int | None]) -> Exception:
         if not found:
             return VideoDecodeError(self.path, "no frame can be decoded")
-        if self._by_count or None in found:
+        if self.by_count or None in found:
             keep = np.arange(len(self._pts)) < len(found)
         else:
             keep = np.isin(self._pts, np.asarray(found, dtype=np.int64))

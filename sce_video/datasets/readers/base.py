@@ -23,12 +23,9 @@ STREAMED_FRAMES = 16
 
 
 class DecodedFrames(ABC):
-    """Decoded frames, each converted to RGB when it is indexed.
+    """Decoded frames, each converted to RGB when it is indexed."""
 
-    Attributes:
-        size: Height and width of each frame as displayed, pixels.
-    """
-
+    #: Height and width of each frame as displayed, pixels.
     size: tuple[int, int]
 
     @abstractmethod
@@ -42,11 +39,9 @@ class DecodedFrames(ABC):
     def reduce(self, reduction: float) -> int:
         """Called before frames are indexed: decode them smaller where the format makes it cheap.
 
-        Args:
-            reduction: The largest factor that leaves as many pixels as are needed.
-
         Returns:
-            The factor: frames have 1/factor of their height and width, rounded up.
+            The factor, at most ``reduction``, which leaves as many pixels as are needed: frames
+            have 1/factor of their height and width, rounded up.
         """
         return 1
 
@@ -90,22 +85,8 @@ class VideoReader(ABC):
     """An open video: a table of time stamps, and frames by their index in that table.
 
     A reader is a class registered in :data:`sce_video.registry.READERS`; the registered name is the
-    value of ``--backend``. :func:`~sce_video.datasets.readers.open_reader` builds it.
-
-    Args:
-        path: The file.
-        options: See :class:`ReaderOptions`.
-
-    Raises:
-        VideoDecodeError: The file cannot be opened.
-
-    Attributes:
-        path: The file.
-        timestamps: (F,) float64, start of every frame in seconds, ascending, the first is 0.
-        duration: Seconds from the first frame's start to the last frame's end.
-        frames_decoded: Frames the decoder has returned so far (for tests and benchmarks; 0 where
-            the backend does not report it).
-        frames_converted: Frames converted to RGB so far.
+    value of ``--backend``. :func:`~sce_video.datasets.readers.open_reader` builds it from a path
+    and :class:`ReaderOptions`; VideoDecodeError if the file cannot be opened.
     """
 
     #: Module that must be importable for the reader to work; empty if none is needed.
@@ -114,9 +95,13 @@ class VideoReader(ABC):
     import_hint: str = ""
 
     path: str
+    #: (F,) float64, start of every frame in seconds, ascending, the first is 0.
     timestamps: np.ndarray
+    #: Seconds from the first frame's start to the last frame's end.
     duration: float
+    #: Frames the decoder has returned so far; 0 where the backend does not report it.
     frames_decoded: int = 0
+    #: Frames converted to RGB so far.
     frames_converted: int = 0
     num_threads: int = 1
     deadline: float | None = None
@@ -144,7 +129,7 @@ class VideoReader(ABC):
 
     @property
     def width(self) -> int:
-        """Width in pixels as displayed, that is after the rotation in the file's metadata."""
+        """Width in pixels, likewise."""
         return self._frame_size()[1]
 
     @property
@@ -161,13 +146,9 @@ class VideoReader(ABC):
 
     @abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Decode frames in one pass.
+        """Decode frames in one pass: (n, H, W, 3) uint8 RGB, rotated as the file's metadata says.
 
-        Args:
-            indices: (n,) integers, strictly ascending, each in ``[0, F)``.
-
-        Returns:
-            (n, H, W, 3) uint8 RGB, rotated as the file's metadata says.
+        ``indices``, (n,) integers, are strictly ascending, each in ``[0, F)``.
 
         Raises:
             FrameCountError: Some of the frames do not exist, though the container lists them.
@@ -176,10 +157,7 @@ class VideoReader(ABC):
         """
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        """As :meth:`read`, but each frame is converted to RGB only when it is indexed.
-
-        The result can be used after :meth:`close`.
-        """
+        """As :meth:`read`, but each frame is converted to RGB when it is indexed, at any time."""
         return ArrayFrames(self.read(indices))
 
     def stream(
@@ -187,16 +165,11 @@ class VideoReader(ABC):
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
         """Decode any number of frames in one ordered pass, some of them in memory at a time.
 
-        Args:
-            indices: As of :meth:`read`.
-            patience: Seconds that decoding up to the next frame may take; None for no limit.
+        ``patience``: seconds that decoding up to the next frame may take (VideoTimeoutError).
 
         Yields:
             Indices (n,) and their frames, in order. Indices whose frames do not exist, as in a file
             that was cut off, are left out.
-
-        Raises:
-            VideoTimeoutError: Decoding takes too long.
         """
         indices = self._check_indices(indices)
         for part in np.split(indices, range(STREAMED_FRAMES, len(indices), STREAMED_FRAMES)):
@@ -217,17 +190,15 @@ class VideoReader(ABC):
 
     def _check_indices(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, dtype=np.int64)
-        if indices.ndim != 1 or indices.size == 0:
-            raise ValueError(f"read() takes a non-empty 1-d array of indices, got {indices.shape}")
-        if (np.diff(indices) <= 0).any():
+        if indices.ndim != 1 or indices.size == 0 or (np.diff(indices) <= 0).any():
             raise ValueError(
-                "read() takes strictly ascending indices: sort them and drop duplicates"
+                "read() takes a non-empty 1-d array of strictly ascending indices (sort them and "
+                f"drop duplicates), got shape {indices.shape}"
             )
-        if indices[0] < 0 or indices[-1] >= len(self.timestamps):
-            raise ValueError(
-                f"frame indices {indices[0]}..{indices[-1]} are outside the "
-                f"{len(self.timestamps)} frames of {self.path}"
-            )
+        count = len(self.timestamps)
+        if indices[0] < 0 or indices[-1] >= count:
+            wrong = f"frame indices {indices[0]}..{indices[-1]} are outside"
+            raise ValueError(f"{wrong} the {count} frames of {self.path}")
         return indices
 
 
@@ -241,15 +212,12 @@ def _can_import(library: str) -> bool:
 
 
 def check_regular_file(path: str) -> None:
-    """Raise :class:`VideoDecodeError` unless ``path`` is a non-empty regular file.
-
-    Called before a file is opened: opening a FIFO would block for ever.
-    """
+    """Raise :class:`VideoDecodeError` unless ``path`` is a non-empty regular file."""
     try:
         status = os.stat(path)
     except OSError as error:
         raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode):  # opening a FIFO would block for ever
         raise VideoDecodeError(path, "is not a regular file")
     if status.st_size == 0:
         raise VideoDecodeError(path, "is empty (0 bytes)")

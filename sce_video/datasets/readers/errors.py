@@ -10,12 +10,9 @@ from sce_video.utils.errors import UserError, message_from_worker
 class VideoDecodeError(UserError, RuntimeError):
     """A file from which no usable frame can be decoded.
 
-    Args:
-        path: The file; without ``reason``, the whole message "path: reason" (as torch and pickle
-            rebuild an exception).
-        reason: What went wrong, in a few words (no path in it).
-        permanent: True if the error does not depend on which frames were requested, so that the
-            file need not be tried again.
+    ``reason`` is what went wrong, in a few words without the path; None: ``path`` is the whole
+    message "path: reason" (as torch and pickle rebuild an exception). ``permanent``: the error does
+    not depend on which frames were requested, so that the file need not be tried again.
     """
 
     def __init__(self, path: str, reason: str | None = None, permanent: bool = True) -> None:
@@ -32,16 +29,11 @@ class VideoTimeoutError(VideoDecodeError):
 
 
 class FrameCountError(RuntimeError):
-    """A file holds fewer frames than time stamps; internal to this package.
+    """A file holds fewer frames than the ``promised`` time stamps of its container; internal.
 
-    The data set catches it and runs the pipeline again with ``correction`` passed to the reader, so
-    that the sample is drawn from the frames that exist.
-
-    Args:
-        path: The file.
-        promised: Number of frames in the container's table.
-        timestamps: (F,) float64, seconds, of the frames that can be decoded.
-        correction: (F,) int64, rows of that table whose frames exist; for the same backend.
+    The data set catches it and runs the pipeline again with ``correction`` passed to the reader,
+    (F,) int64, rows of the table whose frames exist (for the same backend), so that the sample is
+    drawn from the frames that exist, at ``timestamps``, (F,) float64 seconds.
     """
 
     def __init__(

@@ -1,16 +1,14 @@
 """The table of a video's frames: when each is displayed, and where decoding can start.
 
-Two sources give the same table: all packets of the stream (:func:`table_from_packets`), and the
-index of an mp4, mov or AVI file, for which no media data is read (:func:`table_from_index`).
-Containers flag key frames; whether decoding can start there says the packet's own header
-(:func:`is_restart_point`).
+It comes from all packets of the stream (:func:`table_from_packets`), or from the index of an mp4,
+mov or AVI file, for which no media data is read (:func:`table_from_index`). Containers flag key
+frames; whether decoding can start there says the packet's header (:func:`is_restart_point`).
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -43,11 +41,6 @@ class FrameTable:
         shown = np.arange(len(self.pts)) if self.hidden is None else np.flatnonzero(~self.hidden)
         return shown[np.argsort(self.pts[shown], kind="stable")]
 
-    @property
-    def reordered(self) -> bool:
-        """Whether decoding order and display order differ (B frames)."""
-        return bool((np.diff(self.pts) < 0).any())
-
 
 def table_from_packets(
     pts: list[int],
@@ -64,43 +57,13 @@ def table_from_packets(
     return FrameTable(stamps, keys, last, cut if cut.any() else None, false_keys)
 
 
-class TableCache:
-    """Least-recently-used cache of ``capacity`` tables of files that had to be read to the end.
-
-    A table takes nine bytes a frame. That of a file that has changed since is not found.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._tables: OrderedDict[tuple[str, int, int], FrameTable] = OrderedDict()
-
-    def get(self, path: str) -> FrameTable | None:
-        """The table of a file, or None."""
-        key = _identity(path)
-        if key in self._tables:
-            self._tables.move_to_end(key)
-        return self._tables.get(key)
-
-    def put(self, path: str, table: FrameTable) -> None:
-        """Add the table of a file."""
-        self._tables[_identity(path)] = table
-        while len(self._tables) > self._capacity:
-            self._tables.popitem(last=False)
-
-
-def _identity(path: str) -> tuple[str, int, int]:
-    status = os.stat(path)
-    return os.path.abspath(path), status.st_size, status.st_mtime_ns
-
-
 def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     """The table of an mp4, mov or AVI file, from the index that FFmpeg reads when opening it.
 
     The index has offset, decoding time and key-frame flag of each sample, for mp4 after the edit
-    list. FFmpeg does not expose the difference of decoding and presentation time (``ctts``), so it
-    is read from the file here. The time stamps are right up to one constant, which the first packet
-    gives (see ``AvStream``), and key-frame flags are those of the container: decoding may be
-    impossible to start there.
+    list. The difference to presentation time (``ctts``), which FFmpeg does not expose, is read from
+    the file here. Time stamps are right up to one constant, which the first packet gives (see
+    ``AvStream``), and key-frame flags are those of the container, where decoding may not start.
 
     Returns:
         None where it is not certain that the packets give the same table: other containers,
@@ -161,23 +124,19 @@ def _read_sample_tables(
             if any(kind == b"ctts" for kind, _ in _boxes(table)):
                 return durations, _runs(_child(table, b"ctts"), "ctts", count)
             return durations, np.zeros(count, dtype=np.int64)
-    except (OSError, struct.error, ValueError, KeyError):
+    except (OSError, struct.error, ValueError, StopIteration):
         pass
     return None
 
 
 def _box_head(data: bytes | memoryview, position: int, room: int) -> tuple[int, bytes, int]:
-    """Size, kind and bytes of the head of the box at ``position``, behind which are ``room`` bytes.
-
-    A size of 1 stands for a 64-bit size behind the kind, 0 for all that is left. ValueError unless
-    the box ends within ``room``.
-    """
+    """Size, kind and bytes of the head of a box; ValueError if it is larger than ``room`` bytes."""
     size, kind = struct.unpack_from(">I4s", data, position)
     head = 8
-    if size == 1:
+    if size == 1:  # a 64-bit size follows
         (size,) = struct.unpack_from(">Q", data, position + 8)
         head = 16
-    elif size == 0:
+    elif size == 0:  # all that is left
         size = room
     if not head <= size <= room:
         raise ValueError("a box extends beyond its parent box")
@@ -208,14 +167,9 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _child(data: memoryview, *kinds: bytes) -> memoryview:
-    """The first box found by descending through ``kinds``; KeyError if there is none."""
+    """The first box found by descending through ``kinds``; StopIteration if there is none."""
     for wanted in kinds:
-        for kind, content in _boxes(data):
-            if kind == wanted:
-                data = content
-                break
-        else:
-            raise KeyError(wanted)
+        data = next(content for kind, content in _boxes(data) if kind == wanted)
     return data
 
 
@@ -244,20 +198,13 @@ _PICTURES = {
 def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -> bool:
     """Whether all frames displayed from a key packet on are the same if decoding starts there.
 
-    True for:
-
-    - h264: an IDR picture, or a recovery point (SEI) after zero frames, as in open GOPs;
-    - HEVC: an IDR, CRA or BLA picture;
-    - MPEG-1, MPEG-2, MPEG-4: an intra picture;
-    - other codecs: always, the container's flag is trusted.
-
-    Args:
-        codec: FFmpeg's name of it.
-        extradata: The codec's header, which says how NAL units are separated.
-        packet: A packet that the container flags as a key frame.
+    h264: an IDR picture, or a recovery point (SEI) after zero frames, as in open GOPs; HEVC: an
+    IDR, CRA or BLA picture; MPEG-1, MPEG-2, MPEG-4: an intra picture. Of other codecs the
+    container's flag is trusted. ``extradata``, the codec's header, says how NAL units are
+    separated.
     """
     if codec == "hevc":
-        kinds = (unit[0] >> 1 & 63 for unit in _units(packet, extradata, 21))
+        kinds = (unit[0] >> 1 & 63 for unit in nal_units(packet, extradata, 21))
         return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # of the first slice
     if codec in _PICTURES:
         start_code, at, shift, mask, intra = _PICTURES[codec]
@@ -267,7 +214,7 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
     if codec != "h264":
         return True
     recovery: int | None = None
-    for unit in _units(packet, extradata, 4):
+    for unit in nal_units(packet, extradata, 4):
         kind = unit[0] & 31
         if kind in (1, 2, 5):  # the first slice; 5: of an IDR picture
             return kind == 5 or recovery == 0
@@ -276,12 +223,9 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
     return False
 
 
-def holds_idr(extradata: bytes, packet: bytes | memoryview) -> bool:
-    """Whether an h264 packet holds an IDR picture, before which nothing is referred to."""
-    return any(unit[0] & 31 == 5 for unit in _units(packet, extradata, 4))
-
-
-def _units(packet: bytes | memoryview, extradata: bytes, at: int) -> Iterator[bytes | memoryview]:
+def nal_units(
+    packet: bytes | memoryview, extradata: bytes, at: int
+) -> Iterator[bytes | memoryview]:
     """The NAL units of a packet: each behind a start code, or behind its length.
 
     How long the length is says byte ``at`` of the header of an mp4 or Matroska file, whose first

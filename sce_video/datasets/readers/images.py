@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-import struct
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import cv2
 import numpy as np
@@ -24,17 +23,10 @@ from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
-#: JPEG markers: C4, C8 and CC are no frames; E1 is EXIF (or XMP, with an orientation too).
-_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_EXIF = 0xE1
+
 
 #: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
-_REDUCED = {
-    1: 0,
-    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
-    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
-    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
-}
+_REDUCED = {1: 0, **{n: getattr(cv2, f"IMREAD_REDUCED_GRAYSCALE_{n}") for n in (2, 4, 8)}}
 #: Where OpenCV has this flag, libjpeg writes RGB itself; else the image is converted afterwards.
 _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
 
@@ -42,22 +34,17 @@ _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
 class EncodedImage(DecodedFrames):
     """A JPEG image in memory, decoded when it is first indexed, smaller if :meth:`reduce` said so.
 
-    Args:
-        path: Of the file.
-        encoded: (n,) uint8, its content.
-        size: Height and width by its header; the image has no orientation to be applied.
-        deadline: Value of ``time.monotonic()`` after which decoding raises.
+    ``encoded`` (n,) uint8 is the content of the file at ``path``, ``size`` height and width by its
+    header; no orientation is applied. Decoding raises after ``deadline`` (``time.monotonic()``).
     """
 
     def __init__(
         self, path: str, encoded: np.ndarray, size: tuple[int, int], deadline: float | None
     ) -> None:
-        self._path = path
-        self._encoded = encoded
-        self._deadline = deadline
+        self.size = size
+        self._path, self._encoded, self._deadline = path, encoded, deadline
         self._factor = 1
         self._image: np.ndarray | None = None
-        self.size = size
 
     def __len__(self) -> int:
         return 1
@@ -79,14 +66,11 @@ class EncodedImage(DecodedFrames):
 def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
     """(H, W, 3) uint8 RGB, upright by its EXIF orientation.
 
-    Decoded from memory: ``cv2.imread`` fills the missing part of a truncated JPEG file with grey,
-    ``cv2.imdecode`` refuses it. The size is read before, from the file's header.
-
     Raises:
-        VideoDecodeError: The file cannot be opened or decoded, or the image is too large.
+        VideoDecodeError: The file cannot be opened or decoded, or the image is too large by its
+            header, which is read before.
     """
-    encoded, _ = _read_encoded(path, limits)
-    return _decode(path, encoded, cv2.IMREAD_COLOR)
+    return _decode(path, _read_encoded(path, limits)[0], cv2.IMREAD_COLOR)
 
 
 def open_jpeg(
@@ -97,13 +81,14 @@ def open_jpeg(
     Raises:
         VideoDecodeError: See :func:`read_image`; of a JPEG image, when it is decoded.
     """
-    encoded, header = _read_encoded(path, limits)
-    if header.format == "JPEG" and not header.rotated:
-        return EncodedImage(path, encoded, header.size, deadline)
+    encoded, size, plain = _read_encoded(path, limits)
+    if plain:
+        return EncodedImage(path, encoded, size, deadline)
     return _decode(path, encoded, cv2.IMREAD_COLOR)
 
 
 def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
+    # From memory: cv2.imread fills the missing part of a truncated JPEG file with grey.
     try:
         image = cv2.imdecode(encoded, flags)
     except (cv2.error, MemoryError) as error:
@@ -116,63 +101,28 @@ def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
-class _Header(NamedTuple):
-    """What the header of an image says; ``size`` (height, width) is that before a rotation."""
+def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[int, int], bool]:
+    """Content of an image file, (n,) uint8; height and width; whether it is an upright JPEG.
 
-    format: str | None
-    size: tuple[int, int]
-    rotated: bool
-
-
-def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, _Header]:
-    """The content of a file, (n,) uint8, and its header, if the image is not too large."""
+    Nothing is decoded. VideoDecodeError if the image is too large by its header.
+    """
     check_regular_file(path)
     try:
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
         raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
-    header = _read_header(path, content)
-    limits.check_frame(path, *header.size)
-    return np.frombuffer(content, dtype=np.uint8), header
-
-
-def _read_header(path: str, content: bytes) -> _Header:
-    """Nothing is decoded, and the content is not copied."""
-    plain = _plain_jpeg_header(content)
-    if plain is not None:
-        return plain
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+            size = (image.height, image.width)
             # Of PNG files pillow would decode all to find their EXIF data.
-            rotated = image.format == "JPEG" and _is_rotated(image)
-            return _Header(image.format, (image.height, image.width), rotated)
+            upright_jpeg = image.format == "JPEG" and not _is_rotated(image)
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
         raise VideoDecodeError(path, "is no image that can be decoded") from error
-
-
-def _plain_jpeg_header(content: bytes) -> _Header | None:
-    """That of a JPEG file without EXIF data; None for all that pillow has to read.
-
-    Takes a fifth of pillow's time, which is 5 % of loading an image.
-    """
-    # A segment is FF, its type, and its length in two bytes, which count themselves; the size
-    # follows on the length and a byte of precision in the first segment of type C0 to CF that
-    # starts a frame (ITU T.81, B.2.2).
-    if content[:2] != b"\xff\xd8":
-        return None
-    start = 2
-    while start + 9 <= len(content) and content[start] == 0xFF:
-        marker, length = content[start + 1], content[start + 2] << 8 | content[start + 3]
-        if marker in _START_OF_FRAME:
-            height, width = struct.unpack_from(">HH", content, start + 5)
-            return _Header("JPEG", (height, width), False) if height and width else None
-        if not 0xC0 <= marker <= 0xFE or 0xD0 <= marker <= 0xDA or marker == _EXIF:
-            return None
-        start += 2 + length
-    return None
+    limits.check_frame(path, *size)
+    return np.frombuffer(content, dtype=np.uint8), size, upright_jpeg
 
 
 def _is_rotated(image: Image.Image) -> bool:
@@ -190,14 +140,9 @@ _NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)\Z", re.I)
 class FrameFolderReader(VideoReader):
     """Reads frames that were extracted from a video as ``<anything><number>.jpg``.
 
-    Image number ``first`` is displayed at 0 s, the next one ``1 / fps`` later. Where a number is
-    missing, the image before it is displayed longer.
-
-    Args:
-        path: The folder.
-        fps: Frames per second.
-        first: Number of the image at 0 s; SlowFast and mmaction2 count the frames of AVA from 1.
-        options: Of a reader; ``num_threads`` and ``correction`` are not used.
+    Image number ``first`` is displayed at 0 s (SlowFast and mmaction2 count the frames of AVA
+    from 1), the next one ``1 / fps`` later. Where a number is missing, the image before it is
+    displayed longer. ``num_threads`` and ``correction`` are not used.
 
     Raises:
         VideoDecodeError: No folder, no numbered image in it, or the same number twice.

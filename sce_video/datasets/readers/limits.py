@@ -1,4 +1,4 @@
-"""How large the frames of one file may be, each and together."""
+"""How large the frames of one file may be, each and together; and calls with a time limit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,7 @@ MAX_HELD_BYTES = 2 * 2**30
 
 @dataclass(frozen=True)
 class DecodeLimits:
-    """Bounds of the memory that reading one file takes.
-
-    A file of a few hundred bytes may state any frame size, and hold any number of such frames.
-    """
+    """Bounds of the memory of reading one file; one of a few hundred bytes may state any size."""
 
     #: Of one frame, height x width.
     max_pixels: int = MAX_PIXELS
@@ -71,12 +69,10 @@ class TimeLimitedCaller:
     """Runs functions one after the other in a helper thread, with a time limit.
 
     A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
-    thread. This works because a hanging decoder has released the GIL; Python code in an endless
-    loop would keep using a core. The thread is started at the first call, once per process, so an
-    instance may be copied to worker processes.
-
-    Changing between threads takes a tenth of the time of loading an image, so the samples of a
-    batch are one call, in which each sample restarts the limit.
+    thread. This works because a hanging decoder has released the GIL. The thread is started at the
+    first call, once per process, so an instance may be copied to worker processes. Changing between
+    threads takes a tenth of the time of loading an image, so the samples of a batch are one call,
+    in which each sample restarts the limit.
     """
 
     def __init__(self) -> None:
@@ -88,11 +84,7 @@ class TimeLimitedCaller:
         return {"_helper": None, "_pid": 0, "_end": 0.0}
 
     def call(self, function: Callable[[], Any], seconds: float) -> Any:
-        """Return ``function()``; its exceptions are passed on.
-
-        Raises:
-            LimitExceededError: It did not return within ``seconds``.
-        """
+        """Return ``function()``, or raise its exception; LimitExceededError after ``seconds``."""
         if self._helper is None or self._pid != os.getpid():
             self._helper, self._pid = _Helper(self), os.getpid()
             self._helper.start()
@@ -100,7 +92,12 @@ class TimeLimitedCaller:
         self._end = time.monotonic() + seconds
         self._helper.requests.put((function, answer))
         try:
-            value, error = self._wait(answer, seconds)
+            while (left := self._end - time.monotonic()) > 0:
+                with suppress(queue.Empty):  # then look whether the limit was restarted
+                    value, error = answer.get(timeout=min(left, seconds))
+                    break
+            else:
+                raise LimitExceededError(f"no answer after {seconds:.1f} s")
         except BaseException:  # too late, or interrupted
             self._helper.abandoned = True
             self.close()
@@ -108,14 +105,6 @@ class TimeLimitedCaller:
         if error is not None:
             raise error
         return value
-
-    def _wait(self, answer: queue.SimpleQueue, seconds: float) -> tuple[Any, BaseException | None]:
-        while (left := self._end - time.monotonic()) > 0:
-            try:
-                return answer.get(timeout=min(left, seconds))
-            except queue.Empty:  # look whether the limit was restarted
-                continue
-        raise LimitExceededError(f"no answer after {seconds:.1f} s")
 
     def is_running(self) -> bool:
         """Whether this is called by a function that :meth:`call` runs."""
@@ -125,9 +114,7 @@ class TimeLimitedCaller:
         """For the function that :meth:`call` runs: its limit is ``seconds`` from now.
 
         A limit that follows on ``math.inf`` may be noticed later, by the ``seconds`` of the call.
-
-        Raises:
-            AbandonedError: The limit was exceeded before.
+        AbandonedError if the limit was exceeded before.
         """
         helper = self._current_helper()
         if helper is None or helper.abandoned:

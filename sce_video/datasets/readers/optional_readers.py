@@ -1,4 +1,4 @@
-"""Base class of readers that decode with another library and fall back to PyAV."""
+"""Readers that decode with another library, and with PyAV where that one is wrong."""
 
 from __future__ import annotations
 
@@ -25,23 +25,18 @@ _H264_8_BIT = (66, 77, 88, 100)  # baseline, main, extended, high: profile_idc
 class FallbackReader(VideoReader):
     """A reader with the frames of another library and the time stamps of PyAV.
 
-    The table of time stamps comes from :class:`AvReader`: for an mp4 file it is read from the
-    index, and the tables of other libraries have errors (decord's time stamps of AVI files with B
-    frames are unusable). Files that the library is known to read wrongly, or cannot open, are read
-    with PyAV altogether: backends differ in speed only, their frames are the same.
-
-    Raises:
-        ImportError: The library cannot be imported.
-        VideoDecodeError: PyAV cannot open the file.
+    The table of time stamps comes from :class:`AvReader`, since those of other libraries have
+    errors. Files that the library is known to read wrongly, or cannot open, are read with PyAV
+    altogether: backends differ in speed only, their frames are the same.
     """
 
     #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
     codecs: frozenset[str] = frozenset()
     #: What the library raises for a missing frame.
     errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
+    _video: Any = None
 
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
-        self._import()
         super().__init__(path, **options)
         fallback = AvReader(path, **options)
         self._pixels = fallback.facts[2]
@@ -73,27 +68,24 @@ class FallbackReader(VideoReader):
         if av_reader.has_false_keys:  # the libraries decode from there
             return False
         extradata = av_reader.extradata
-        if codec == "h264":  # the libraries round 10-bit values differently
-            return len(extradata) > 1 and extradata[0] == 1 and extradata[1] in _H264_8_BIT
-        if codec == "hevc":
-            return len(extradata) > 1 and extradata[0] == 1 and extradata[1] & 31 == 1
-        return True
-
-    @abstractmethod
-    def _import(self) -> None:
-        """Import the library; raise ImportError if it is missing."""
+        if codec not in ("h264", "hevc"):
+            return True
+        if len(extradata) < 2 or extradata[0] != 1:
+            return False
+        # The libraries round 10-bit values differently.
+        return extradata[1] in _H264_8_BIT if codec == "h264" else extradata[1] & 31 == 1
 
     @abstractmethod
     def _open(self, path: str, num_threads: int) -> int:
-        """Open the file with the library; returns the number of frames it reports."""
+        """Open the file with the library, as ``_video``; returns the frames that it reports."""
 
     @abstractmethod
     def _read(self, indices: list[int]) -> np.ndarray:
         """(n, H, W, 3) uint8, of frames counted from the start of the file."""
 
-    @abstractmethod
     def _release(self) -> None:
         """Close the file in the library."""
+        self._video = None
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._fallback is None:
@@ -132,47 +124,36 @@ class DecordReader(FallbackReader):
     of the other backends bit for bit. Prefer ``av``, which is faster on every file measured.
     """
 
-    # Why decord 0.6.0 reads no other files:
-    # - it cannot open AV1 or GIF files, and crashes on some truncated AVI files;
-    # - its random access returns wrong frames for files with open GOPs (MPEG-4 with B frames as
-    #   encoded by FFmpeg), with intra refresh, and for some with very short distances between key
-    #   frames (wmv2, some HEVC); for Matroska files with negative time stamps all are wrong;
-    # - its colours of interlaced video differ from FFmpeg's;
-    # - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
-    #   are unusable;
-    # - its colours of 10-bit video differ (3 levels in the mean), because it rounds differently.
-    # For a file whose header lists more frames than exist it may repeat frames or hang; the data
-    # set's time limit ends the latter.
+    # Why decord 0.6.0 reads no other files: it cannot open AV1 or GIF files, and crashes on some
+    # truncated AVI files; its random access returns wrong frames for files with open GOPs (MPEG-4
+    # with B frames as encoded by FFmpeg), with intra refresh, with very short distances between key
+    # frames (wmv2, some HEVC), and with negative time stamps (Matroska); its colours of interlaced
+    # and 10-bit video differ from FFmpeg's; its time stamps of AVI files with B frames (UCF101 as
+    # published) and of MPEG program streams are unusable. Where more frames are listed than exist
+    # it may repeat frames or hang; the data set's time limit ends the latter.
     library = "decord"
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
-    _video: Any = None
 
     @classmethod
     def can_read(cls, av_reader: AvReader) -> bool:
         if not super().can_read(av_reader):
             return False
         try:
-            return av_reader.random_access_at_keys and not av_reader.interlaced
+            first = av_reader.decode(np.zeros(1, dtype=np.int64))
+            return av_reader.random_access_at_keys and not first.interlaced
         except (VideoDecodeError, FrameCountError, StopIteration):
             return False  # damaged: PyAV reports it
-
-    def _import(self) -> None:
-        import decord
-
-        decord.logging.set_level(decord.logging.QUIET)  # errors are raised anyway
-        self.errors = (decord.DECORDError, RuntimeError, IndexError)
 
     def _open(self, path: str, num_threads: int) -> int:
         import decord
 
+        decord.logging.set_level(decord.logging.QUIET)  # errors are raised anyway
+        self.errors = (decord.DECORDError, RuntimeError, IndexError)
         self._video = decord.VideoReader(file_url(path), ctx=decord.cpu(0), num_threads=num_threads)
         return len(self._video)
 
     def _read(self, indices: list[int]) -> np.ndarray:
         return self._video.get_batch(indices).asnumpy()
-
-    def _release(self) -> None:
-        self._video = None
 
 
 @READERS.register_module("torchcodec")
@@ -183,19 +164,12 @@ class TorchcodecReader(FallbackReader):
     those of the other backends bit for bit. Read with PyAV: AVI files with B frames (UCF101 as
     published), of which it swaps neighbouring frames; MPEG program streams, of which it loses
     frames; and 10-bit video, whose colours differ by 3 levels in the mean.
-
-    Raises:
-        ImportError: torchcodec cannot be imported.
     """
 
     library = "torchcodec.decoders"
     import_hint = "torchcodec needs FFmpeg's shared libraries and a build for the installed torch"
     codecs = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
     errors = (RuntimeError, IndexError, ValueError)
-    _video: Any = None
-
-    def _import(self) -> None:
-        import torchcodec.decoders  # noqa: F401
 
     def _open(self, path: str, num_threads: int) -> int:
         from torchcodec.decoders import VideoDecoder
@@ -210,6 +184,3 @@ class TorchcodecReader(FallbackReader):
 
     def _read(self, indices: list[int]) -> np.ndarray:
         return self._video.get_frames_at(indices).data.numpy()
-
-    def _release(self) -> None:
-        self._video = None

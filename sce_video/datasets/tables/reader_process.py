@@ -1,21 +1,20 @@
 """A process that reads or writes a table for another one; a script, which imports Lance alone.
 
-    python reader_process.py < requests > answers
+    python reader_process.py FILE_DESCRIPTOR_OF_A_PIPE
 
-Requests and answers are pickles, each behind its length in 8 bytes. The first request holds the
-arguments of :func:`open_dataset`, every other one the method and arguments of :func:`call_method`.
-An answer is ("done", value) or ("error", text). The process ends with its input.
+Requests and answers are pickles. The first request holds the arguments of :func:`open_dataset`,
+every other one the method and arguments of :func:`call_method`. An answer is ("done", value) or
+("error", text). The process ends when the other end of the pipe is closed.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
-import struct
 import sys
 from collections.abc import Callable
-from typing import IO, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 #: More files than this of fewer rows than that are joined; a search opens every file of a table.
 _MOST_FILES, _SMALL_ROWS = 64, 8192
@@ -104,52 +103,29 @@ def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
     return None
 
 
-def send(stream: IO[bytes], value: Any) -> None:
-    """Write a value and flush."""
-    data = pickle.dumps(value, protocol=5)
-    stream.write(struct.pack("<Q", len(data)))
-    stream.write(data)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """The next value; EOFError at the end. Only for the two ends of one pipe."""
-    head = stream.read(8)
-    if len(head) < 8:
-        raise EOFError
-    (size,) = struct.unpack("<Q", head)
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError
-    return pickle.loads(data)
-
-
 def main() -> None:
-    """Answer requests until the input ends."""
+    """Answer requests until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the parent decides
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not get between the answers
-    requests = sys.stdin.buffer
     opened: Any = None
+    pipe = Connection(int(sys.argv[1]))
     while True:
         try:
-            request = receive(requests)
-        except EOFError:
-            return
-        try:
-            if opened is None:
-                import lance
+            request = pickle.loads(pipe.recv_bytes())
+            try:
+                if opened is None:
+                    import lance
 
-                opened = open_dataset(lance, request)
-                value: Any = (opened.version, dict(opened.schema.metadata or {}))
-            else:
-                method, arguments = request
-                value = call_method(opened, method, *arguments)
-            send(answers, ("done", value))
-        except BrokenPipeError:
+                    opened = open_dataset(lance, request)
+                    value: Any = (opened.version, dict(opened.schema.metadata or {}))
+                else:
+                    method, arguments = request
+                    value = call_method(opened, method, *arguments)
+                answer = pickle.dumps(("done", value), protocol=5)
+            except BaseException as error:  # Lance's panics are no Exception
+                answer = pickle.dumps(("error", str(error) or type(error).__name__))
+            pipe.send_bytes(answer)
+        except (EOFError, ConnectionError):
             return
-        except BaseException as error:  # Lance's panics are no Exception
-            send(answers, ("error", str(error) or type(error).__name__))
 
 
 if __name__ == "__main__":

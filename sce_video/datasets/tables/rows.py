@@ -52,10 +52,7 @@ class DamagedRowError(ValueError):
 
 @dataclass(frozen=True)
 class FrameIndex:
-    """Where the frames of a row are, and how to decode them.
-
-    Packets are stored one behind the other, in the order of display, which is that of decoding.
-    """
+    """Where the frames of a row are, one behind the other as displayed, and how to decode them."""
 
     #: (F + 1,) int64: packet i is at bytes ``offsets[i]`` to ``offsets[i + 1]``.
     offsets: np.ndarray
@@ -83,8 +80,7 @@ class FrameIndex:
     def packets_for(self, indices: np.ndarray) -> np.ndarray:
         """Ascending positions of the packets that must be decoded for some frames.
 
-        With key frames only, these are the frames themselves; else each run from the last key
-        frame at or before a wanted frame to that frame::
+        Each run from the last key frame at or before a wanted frame to that frame::
 
             packets   K . . . . K . . . .
             wanted        x         x        -> 0 1 2  5 6 7
@@ -132,11 +128,7 @@ class FrameIndex:
 
     @classmethod
     def unpack(cls, packed: bytes) -> FrameIndex:
-        """The index of a value that :meth:`pack` has returned.
-
-        Raises:
-            DamagedRowError: It is another one.
-        """
+        """The index of a value that :meth:`pack` has returned; DamagedRowError for another one."""
         check, length = _HEAD.unpack_from(packed.ljust(_HEAD.size, b"\0"))
         if len(packed) < _HEAD.size or zlib.crc32(memoryview(packed)[4:]) != check:
             raise DamagedRowError("its frame index is damaged")
@@ -205,16 +197,13 @@ class RowList:
 
 
 def list_rows(
-    table: str,
-    storage_options: Mapping[str, str] | None = None,
-    listed: VideoList | None = None,
+    table: str, storage_options: Mapping[str, str] | None = None, listed: VideoList | None = None
 ) -> RowList:
     """The rows of a table, or those of an annotation list in its order.
 
     Without a list: all rows but those of failed imports, sorted by path as a folder is; the labels
     are numbers of the sorted class folders, or those that the imported list gave. With a list: its
-    order and its labels, so that the samples are those of the files; a listed video whose import
-    failed is a bad file.
+    order and its labels; a listed video whose import failed is a bad file.
 
     Raises:
         TableError: The table cannot be read, or is no table of videos.
@@ -240,7 +229,10 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     import pyarrow.compute as pc
 
     paths = content["path"].cast(pa.large_string()).combine_chunks()
-    newest = _newest(paths)  # sorted by path
+    order = pc.sort_indices(paths)  # stable: equal paths stay in the order of their rows
+    ordered = paths.take(order)
+    last = pc.not_equal(ordered[:-1], ordered[1:])  # of the rows of one path
+    newest = order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
     if listed is not None:
         return RowList(listed, _of_list(table, listed, paths, newest), version, 0)
     failures = content["failure"].combine_chunks().take(newest)
@@ -253,28 +245,13 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
         labels = pc.fill_null(pc.index_in(names, classes), -1)
     else:
         labels = content["label"].combine_chunks().take(kept)
-    videos = _video_list(paths.take(kept), labels.to_numpy(zero_copy_only=False), classes)
-    rows = kept.to_numpy().astype(np.int64)
-    return RowList(videos, rows, version, len(newest) - len(kept))
-
-
-def _newest(paths: Any) -> Any:
-    """Row numbers by ascending path; of several rows of one path the last."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    order = pc.sort_indices(paths)  # stable: equal paths stay in the order of their rows
-    ordered = paths.take(order)
-    last = pc.not_equal(ordered[:-1], ordered[1:])
-    return order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
-
-
-def _video_list(paths: Any, labels: np.ndarray, classes: Any) -> VideoList:
-    """The list of an array of paths, without a Python object for each."""
-    _, offsets, data = paths.buffers()
-    ends = np.frombuffer(offsets, np.int64)[paths.offset : paths.offset + len(paths) + 1]
+    labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
+    shown = paths.take(kept)  # the list is made without a Python object for each path
+    _, offsets, data = shown.buffers()
+    ends = np.frombuffer(offsets, np.int64)[shown.offset : shown.offset + len(shown) + 1]
     blob = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].copy()
-    return VideoList(blob, ends[1:] - ends[0], labels.astype(np.int64), tuple(classes.to_pylist()))
+    videos = VideoList(blob, ends[1:] - ends[0], labels, tuple(classes.to_pylist()))
+    return RowList(videos, kept.to_numpy().astype(np.int64), version, len(newest) - len(kept))
 
 
 def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:

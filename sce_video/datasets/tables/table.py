@@ -2,8 +2,7 @@
 
 Lance starts threads, and a process that is forked from one with such threads crashes or hangs when
 it uses Lance. Loader workers are forked. So Lance is imported by loader workers, and by programs
-that imported it themselves; any other process, which may fork workers later, lets a process of its
-own read, and so does a process that was forked too late.
+that imported it themselves; any other process lets a process of its own read.
 """
 
 from __future__ import annotations
@@ -11,12 +10,14 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
+import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
+from multiprocessing.connection import Connection
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -28,11 +29,9 @@ from sce_video.utils.errors import MissingPackageError, UserError, message_from_
 #: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
 #: repeats this 4 to 17 times, for one to four minutes.
 CLIENT_LIMITS = {
-    "connect_timeout": "5 seconds",
-    "request_timeout": "30 seconds",
-    "client_max_retries": "100",
-    "client_retry_timeout": "15",
-}
+    "connect_timeout": "5 seconds", "request_timeout": "30 seconds",
+    "client_max_retries": "100", "client_retry_timeout": "15",
+}  # fmt: skip
 #: In their place for a first attempt to open a table: nobody may be there.
 _FIRST_LIMITS = {"client_max_retries": "3"}
 #: Bytes: two ranges are one request where less than this lies between them. Lance's own 64 KiB for
@@ -60,11 +59,7 @@ _importer = 0  # process that imported Lance by import_lance
 
 
 def import_lance() -> Any:
-    """The module ``lance``; imported only where a table is opened.
-
-    Raises:
-        MissingPackageError: It is not installed.
-    """
+    """The module ``lance``, imported where a table is opened; MissingPackageError without it."""
     global _importer
     if "lance" not in sys.modules:
         _importer = os.getpid()
@@ -93,9 +88,9 @@ def client_options(
     if table.lower().startswith("s3"):
         # Lance knows AWS_ENDPOINT; boto3 and the AWS tools read AWS_ENDPOINT_URL.
         names = ("aws_endpoint", "endpoint", "aws_endpoint_url", "endpoint_url")
-        endpoint = next((given[name] for name in names if name in given), "")
         variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-        endpoint = endpoint or next((os.environ[v] for v in variables if os.environ.get(v)), "")
+        stated = [*map(given.get, names), *map(os.environ.get, variables)]
+        endpoint = next(filter(None, stated), "")
         if endpoint:
             options["aws_endpoint"] = endpoint
             if endpoint.startswith("http://"):
@@ -115,12 +110,8 @@ def dataset_arguments(
     block_size: int = BLOCK_SIZE,
 ) -> dict[str, Any]:
     """Arguments of ``lance.dataset``, see :func:`read_table`."""
-    arguments = {
-        "uri": table,
-        "version": version,
-        "block_size": block_size,
-        "storage_options": client_options(table, storage_options),
-    }
+    arguments: dict[str, Any] = {"uri": table, "version": version, "block_size": block_size}
+    arguments["storage_options"] = client_options(table, storage_options)
     if is_remote(table):
         os.environ.setdefault("LANCE_IO_THREADS", _IO_THREADS)
         first = {**_FIRST_LIMITS, **(storage_options or {})}
@@ -155,12 +146,7 @@ _REASONS = (
 
 
 class OpenTable:
-    """An open table, read in this process.
-
-    Attributes:
-        version: Of the table.
-        metadata: Of its schema.
-    """
+    """An open table, read in this process: its ``version``, and the ``metadata`` of its schema."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -176,40 +162,42 @@ class RemoteTable:
     """As :class:`OpenTable`, read by a process of its own, which ends with this object.
 
     A call whose thread was abandoned (time limit) keeps its process; the next call starts another.
-
-    Raises:
-        OSError: What Lance has raised, or the process ended.
+    OSError is what Lance has raised, or that the process ended.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self._arguments = dict(arguments)
-        self._idle: list[subprocess.Popen] = []
-        process = self._start()
-        self.version, self.metadata = self._ask(process, self._arguments)
+        self._idle: list[tuple[subprocess.Popen, Connection]] = []
+        self.version, self.metadata = self._start()
         if "schema" not in self._arguments:
             self._arguments["version"] = self.version  # of all processes that are started later
 
-    def _start(self) -> subprocess.Popen:
-        return subprocess.Popen(
-            [sys.executable, "-W", "ignore", reader_process.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={"LANCE_LOG": "error", **os.environ},
-        )
+    def _start(self) -> Any:
+        """Start another process, which is idle then; returns version and metadata."""
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", reader_process.__file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={"LANCE_LOG": "error", **os.environ},
+            )
+        return self._ask((process, ours), self._arguments)
 
-    def _ask(self, process: subprocess.Popen, request: Any) -> Any:
+    def _ask(self, idle: tuple[subprocess.Popen, Connection], request: Any) -> Any:
         """The answer of an idle process, which is idle again afterwards."""
-        assert process.stdin is not None and process.stdout is not None
+        process, pipe = idle
         try:
-            reader_process.send(process.stdin, request)
-            kind, value = reader_process.receive(process.stdout)
-        except (EOFError, BrokenPipeError):
+            pipe.send_bytes(pickle.dumps(request, protocol=5))
+            kind, value = pickle.loads(pipe.recv_bytes())
+        except (EOFError, ConnectionError):
             status = process.wait()
             raise OSError(f"the process that reads the table ended with status {status}") from None
-        if kind == "error" and request is self._arguments:
-            _end(process)
+        if kind == "error" and request is self._arguments:  # it has opened nothing
+            _end(*idle)
         else:
-            self._idle.append(process)
+            self._idle.append(idle)
         if kind == "error":
             raise OSError(value)
         return value
@@ -217,24 +205,20 @@ class RemoteTable:
     def call(self, method: str, *arguments: Any) -> Any:
         """See :meth:`OpenTable.call`."""
         try:
-            process = self._idle.pop()
+            idle = self._idle.pop()
         except IndexError:
-            process = self._start()
-            self._ask(process, self._arguments)
-            process = self._idle.pop()
-        return self._ask(process, (method, arguments))
+            self._start()
+            idle = self._idle.pop()
+        return self._ask(idle, (method, arguments))
 
     def __del__(self) -> None:
-        for process in getattr(self, "_idle", ()):
-            _end(process)
+        for idle in getattr(self, "_idle", ()):
+            _end(*idle)
 
 
-def _end(process: subprocess.Popen) -> None:
-    for stream in (process.stdin, process.stdout):
-        with suppress(OSError):
-            if stream is not None:
-                stream.close()
+def _end(process: subprocess.Popen, pipe: Connection) -> None:
     with suppress(Exception):
+        pipe.close()
         process.wait(timeout=5)
 
 
@@ -244,13 +228,10 @@ def read_table(
     version: int | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> OpenTable | RemoteTable:
-    """Open a table to read it.
+    """Open a table, a path or a URI as ``s3://bucket/table.lance``, to read it.
 
-    Args:
-        table: Path, or URI as ``s3://bucket/table.lance``.
-        storage_options: See :func:`~sce_video.datasets.tables.table.client_options`.
-        version: Of the table; None for the latest.
-        block_size: Ranges of a file that are less than this many bytes apart are one request.
+    ``version`` None is the latest; for ``storage_options`` see :func:`client_options`. Ranges of a
+    file that are less than ``block_size`` bytes apart are one request.
 
     Raises:
         TableError: There is no such table, or it cannot be reached.
@@ -262,17 +243,11 @@ def read_table(
 
 
 def make_table(table: str, schema: Any) -> OpenTable | RemoteTable:
-    """Make an empty local table of a ``pyarrow.Schema``, to write to it.
-
-    Raises:
-        TableError: It cannot be made, or there is one.
-        MissingPackageError: Lance is not installed.
-    """
+    """Make an empty local table of a ``pyarrow.Schema``, to write to it; errors as above."""
     return _open({"uri": table, "schema": schema})
 
 
 def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
-    table = arguments["uri"]
     try:
         if _may_import():
             return OpenTable(reader_process.open_dataset(import_lance(), dict(arguments)))
@@ -283,7 +258,7 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
         raise
     except (OSError, ValueError, RuntimeError) as error:
         what = "make" if "schema" in arguments else "open"
-        raise TableError(cannot(what, table, error)) from error
+        raise TableError(cannot(what, arguments["uri"], error)) from error
 
 
 def _may_import() -> bool:

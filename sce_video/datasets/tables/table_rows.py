@@ -1,26 +1,37 @@
-"""Rows of a table, read by the process that uses them."""
+"""Rows of a table: read by the process that uses them, and decoded without a file."""
 
 from __future__ import annotations
 
 import os
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from threading import Lock
+from typing import Any, Unpack
 
+import av
 import numpy as np
 
-from sce_video.datasets.readers.base import ReaderOptions
+from sce_video.datasets.readers.av_file import decoder_options
+from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
+from sce_video.datasets.readers.base import (
+    DecodedFrames,
+    ReaderOptions,
+    VideoReader,
+    check_deadline,
+)
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.samplers import SampleRequest
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.rows import (
     INDEX,
     STREAM,
+    CodecParameters,
     DamagedRowError,
     FrameIndex,
     list_rows,
@@ -35,10 +46,110 @@ from sce_video.datasets.tables.table import (
     is_remote,
     read_table,
 )
-from sce_video.datasets.tables.table_reader import TableReader
 
 _ROWS_OF_A_READ = 4
 _READS_AT_ONCE = 8
+
+# Open decoders that are not in use. A table has few kinds of streams, and opening a decoder takes
+# as long as decoding a frame or two. One that raised, or whose thread was abandoned, is dropped.
+_idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()
+_idle_lock = Lock()
+_MOST_IDLE = 8
+
+
+class TableReader(VideoReader):
+    """Reads the frames of a row; they equal those of ``AvReader`` on the same stream, bit for bit.
+
+    ``fetch`` takes ascending positions of packets, returns their bytes. A reader that was opened
+    ahead of its sample gets that one's ``deadline``; the option ``correction`` is not used.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        index: FrameIndex,
+        fetch: Callable[[np.ndarray], Sequence[bytes | memoryview]],
+        **options: Unpack[ReaderOptions],
+    ) -> None:
+        super().__init__(path, **options)
+        self._index, self._fetch = index, fetch
+        self.limits.check_frame(path, index.parameters.height, index.parameters.width)
+        self.timestamps, self.duration = index.timestamps, index.duration
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return self.decode(indices).stacked(self.path, self.limits)
+
+    def decode(self, indices: np.ndarray) -> DecodedFrames:
+        indices = self._check_indices(indices)
+        index, positions = self._index, self._index.packets_for(indices)
+        packets = self._fetch(positions)
+        wanted, stamps = index.pts[indices].tolist(), index.pts[positions].tolist()
+        check_deadline(self.path, self.deadline)
+        timed = zip(stamps, packets, strict=True)
+        try:
+            found = _decode(index.parameters, timed, set(wanted), self.num_threads, self.limits)
+        except (av.FFmpegError, ValueError) as error:
+            raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
+        self.frames_decoded += len(positions)
+        if len(found) < len(wanted):
+            missing = [int(i) for i, pts in zip(indices, wanted, strict=True) if pts not in found]
+            raise VideoDecodeError(self.path, f"frame {missing[0]} cannot be decoded", False)
+        held = HeldFrames(self.path, self.limits)
+        frames = [held.checked(found[pts]) for pts in wanted]
+        decoded = AvFrames(frames, None, self.num_threads, self._count_conversion, index.turns)
+        self._size = decoded.size
+        return decoded
+
+    def close(self) -> None:
+        """Does nothing: a reader keeps no file open."""
+
+
+def _decode(
+    parameters: CodecParameters,
+    packets: Iterable[tuple[int, bytes | memoryview]],
+    wanted: set[int],
+    num_threads: int,
+    limits: DecodeLimits,
+) -> dict[int, av.VideoFrame]:
+    """The frames of the wanted time stamps, of (pts, bytes) from a key frame on."""
+    key = (parameters, num_threads, limits.max_pixels)
+    with _idle_lock:
+        codec = _idle_decoders.pop(key, None)
+    if codec is None:
+        codec = _open_decoder(parameters, num_threads, limits)
+    found: dict[int, av.VideoFrame] = {}
+    count = 0
+    for count, (pts, data) in enumerate(packets, 1):  # noqa: B007
+        packet = av.Packet(data)
+        packet.pts = packet.dts = pts
+        found |= {frame.pts: frame for frame in codec.decode(packet) if frame.pts in wanted}
+    if len(found) < len(wanted):  # those that the decoder still holds back
+        found |= {frame.pts: frame for frame in codec.decode(None) if frame.pts in wanted}
+        codec.flush_buffers()
+    elif count > len(wanted):  # it may hold a frame that was not wanted
+        codec.flush_buffers()
+    with _idle_lock:
+        _idle_decoders[key] = codec
+        while len(_idle_decoders) > _MOST_IDLE:
+            _idle_decoders.popitem(last=False)
+    return found
+
+
+def _open_decoder(parameters: CodecParameters, num_threads: int, limits: DecodeLimits) -> Any:
+    """A decoder with the parameters that a container would give it; av.FFmpegError if refused."""
+    codec: Any = av.CodecContext.create(parameters.codec, "r")
+    codec.extradata = parameters.extradata or None
+    codec.width, codec.height = parameters.width, parameters.height
+    names = ("color_range", "colorspace", "color_primaries", "color_trc")
+    for name, value in zip(names, parameters.colors, strict=True):
+        setattr(codec, name, value)
+    codec.thread_count = num_threads
+    if num_threads > 1:
+        codec.thread_type = "AUTO"
+    codec.options = decoder_options(limits)
+    codec.open(strict=False)
+    return codec
 
 
 @dataclass
@@ -51,8 +162,7 @@ class RowData:
     failure: str = ""
     #: Bytes by position, parts of what was read at once.
     packets: dict[int, memoryview] = field(default_factory=dict)
-    #: What the first steps of the pipeline have made of a sample, up to its clips, by index and
-    #: seed.
+    #: What the first steps of the pipeline made of a sample up to its clips, by index and seed.
     drawn: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
@@ -64,16 +174,15 @@ class RowData:
         return self.index
 
 
+Rows = dict[int, RowData]
+
+
 class TableRows:
     """Rows of one version of a table, by their number.
 
     The table is opened by each process for itself, at its first use. All copies read the same
-    version, so row numbers stay valid while others append.
-
-    Args: see :func:`~sce_video.datasets.tables.table.read_table`.
-
-    Attributes:
-        bytes_asked: Bytes of packets asked for so far, in this process.
+    version, so row numbers stay valid while others append. For the arguments see
+    :func:`~sce_video.datasets.tables.table.read_table`.
     """
 
     def __init__(
@@ -83,11 +192,10 @@ class TableRows:
         storage_options: Mapping[str, str] | None = None,
         block_size: int = BLOCK_SIZE,
     ) -> None:
-        self.table = table
-        self.version = version
+        self.table, self.version = table, version
+        #: Bytes of packets asked for so far, in this process.
         self.bytes_asked = 0
-        self._storage_options = dict(storage_options or {})
-        self._block_size = block_size
+        self._storage_options, self._block_size = dict(storage_options or {}), block_size
         self._opened: OpenTable | RemoteTable | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._pid = 0
@@ -99,8 +207,7 @@ class TableRows:
     def opened(self) -> OpenTable | RemoteTable:
         """The open table of this process."""
         if self._opened is None or self._pid != os.getpid():
-            self._opened, self._threads = self._open(), None
-            self._pid = os.getpid()
+            self._opened, self._threads, self._pid = self._open(), None, os.getpid()
         return self._opened
 
     @property
@@ -121,9 +228,7 @@ class TableRows:
         """``row 12 of videos.lance``."""
         return f"row {row} of {self.table}"
 
-    # -- several rows at once ----------------------------------------------------------------
-
-    def read_indexes(self, rows: Sequence[int]) -> dict[int, RowData]:
+    def read_indexes(self, rows: Sequence[int]) -> Rows:
         """The frame indexes of rows, in one request; a damaged row has a ``failure``.
 
         Raises:
@@ -132,38 +237,32 @@ class TableRows:
         """
         rows = sorted(set(rows))
         packed = self._ask(rows, "take", rows, [INDEX])
-        found = {}
+        found = {row: RowData() for row in rows}
         for row, value in zip(rows, packed[INDEX].to_pylist(), strict=True):
-            data = RowData()
             if value is None:
                 why = self._ask([row], "take", [row], ["failure"])["failure"][0].as_py()
-                data.failure = why or f"{self.describe(row)} has no frame index"
-            else:
-                try:
-                    data.index = FrameIndex.unpack(value)
-                except DamagedRowError as error:
-                    data.failure = f"{self.describe(row)}: {error}"
-            found[row] = data
+                found[row].failure = why or f"{self.describe(row)} has no frame index"
+                continue
+            try:
+                found[row].index = FrameIndex.unpack(value)
+            except DamagedRowError as error:
+                found[row].failure = f"{self.describe(row)}: {error}"
         return found
 
     def read_packets(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
-        """Read packets of several rows in one request, into their ``packets``.
+        """Read packets of several rows in one request, into the ``packets`` of their ``data``.
 
-        Args:
-            wanted: Ascending positions of packets by row.
-            data: Of these rows, with their frame index.
-
-        Raises:
-            TableError, VideoDecodeError: See :meth:`read_indexes`.
+        ``wanted`` are ascending positions by row. Errors are those of :meth:`read_indexes`.
         """
         spans, requests = [], []
         for row, positions in wanted.items():
-            missing = [p for p in positions.tolist() if p not in data[row].packets]
             offsets = data[row].frames.offsets
-            for first, last in _runs(missing):
-                bounds = offsets[first : last + 2].tolist()
-                spans.append((row, first, bounds))
-                requests.append((row, bounds[0], bounds[-1] - bounds[0]))
+            missing = [p for p in positions.tolist() if p not in data[row].packets]
+            for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
+                if len(run):  # consecutive packets are one range of bytes
+                    bounds = offsets[int(run[0]) : int(run[-1]) + 2].tolist()
+                    spans.append((row, int(run[0]), bounds))
+                    requests.append((row, bounds[0], bounds[-1] - bounds[0]))
         if not requests:
             return
         self.bytes_asked += sum(size for *_, size in requests)
@@ -191,14 +290,10 @@ class TableRows:
             for row in part:
                 data[row].reading = reading
 
-    # -- one row -----------------------------------------------------------------------------
-
     def open(
         self, row: int, path: str, data: RowData | None, options: ReaderOptions
     ) -> TableReader:
-        """The reader of a row, of which ``data`` was read before.
-
-        ``path`` is named in messages; ``options`` are those of :class:`TableReader`.
+        """The reader of a row, which messages call ``path``; ``data`` was read of it before.
 
         Raises:
             VideoDecodeError: It cannot be read, or its frames are too large.
@@ -223,20 +318,17 @@ class TableRows:
             VideoDecodeError: Bytes are missing or damaged.
             TableError: The table cannot be read.
         """
-        index = data.frames
         if data.reading is not None:
             reading, data.reading = data.reading, None
             with suppress(VideoDecodeError):  # of one of several rows: read alone below
                 reading.result()
-        if any(position not in data.packets for position in positions.tolist()):
-            try:
-                self.read_packets({row: positions}, {row: data})
-            except VideoDecodeError as error:
-                raise VideoDecodeError(path, error.reason, error.permanent) from error
+        try:
+            self.read_packets({row: positions}, {row: data})
+        except VideoDecodeError as error:
+            raise VideoDecodeError(path, error.reason, error.permanent) from error
         packets: list[bytes | memoryview] = []
-        for position, check in zip(
-            positions.tolist(), index.checks[positions].tolist(), strict=True
-        ):
+        checks = data.frames.checks[positions].tolist()
+        for position, check in zip(positions.tolist(), checks, strict=True):
             packet = data.packets.get(position)
             if packet is None or zlib.crc32(packet) != check:
                 raise VideoDecodeError(
@@ -258,94 +350,20 @@ class TableRows:
                 raise
             # A table that can still be opened can be reached, so the fault is in the rows.
             self._open()
-            names = f"{self.describe(rows[0])}" + (" and others" if len(rows) > 1 else "")
-            reason = cannot("read", self.table, error)
-            raise VideoDecodeError(names, f"{names}: {reason}", False) from error
-
-
-def _runs(positions: list[int]) -> list[tuple[int, int]]:
-    """First and last of each run of consecutive numbers."""
-    runs: list[tuple[int, int]] = []
-    for position in positions:
-        if runs and position == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], position)
-        else:
-            runs.append((position, position))
-    return runs
-
-
-Rows = dict[int, RowData]
-
-
-class ReadAhead:
-    """Reads rows for batches of samples.
-
-    Reading a batch takes three rounds of requests: frame indexes, where the rows lie, packets. From
-    object storage those of the next batch are read while the samples of this one are decoded, so
-    that their latency is not waited for.
-
-    Args:
-        source: The rows.
-        rows: (N,) row number of each sample.
-        needed: Positions of the packets that some requests need, by row, from their frame indexes.
-    """
-
-    def __init__(
-        self,
-        source: TableRows,
-        rows: np.ndarray,
-        needed: Callable[[Sequence[SampleRequest], Rows], Mapping[int, np.ndarray]],
-    ) -> None:
-        self._source = source
-        self._rows = rows
-        self._needed = needed
-        self._next: tuple[Sequence[SampleRequest], Future[Rows]] | None = None
-        self._pid = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_next": None}
-
-    def read(self, requests: Sequence[SampleRequest], following: Sequence[SampleRequest]) -> Rows:
-        """What was read for a batch, packets of which may be under way; by row.
-
-        Args:
-            requests: The batch.
-            following: The one that this process makes next, where that is known.
-
-        Raises:
-            TableError, VideoDecodeError: See :meth:`TableRows.read_indexes`.
-        """
-        if self._pid != os.getpid():
-            self._next, self._pid = None, os.getpid()
-        before, self._next = self._next, None
-        if before is not None and before[0] == requests:
-            found = before[1].result()
-        else:
-            found = self._start(requests)
-        if following and self._source.reads_beside:
-            self._next = following, self._source.submit(self._start, following)
-        return found
-
-    def _start(self, requests: Sequence[SampleRequest]) -> Rows:
-        rows = [int(self._rows[request.index]) for request in requests]
-        found = self._source.read_indexes(rows)
-        self._source.start_reading(self._needed(requests, found), found)
-        return found
+            names = self.describe(rows[0]) + (" and others" if len(rows) > 1 else "")
+            reason = f"{names}: {cannot('read', self.table, error)}"
+            raise VideoDecodeError(names, reason, False) from error
 
 
 class NamedRows:
     """The rows of the newest version of a table, found by their paths.
 
-    Attributes:
-        videos: Paths and labels, sorted by path; without rows of failed imports.
-
-    Raises:
-        TableError, MissingPackageError: See :func:`~sce_video.datasets.tables.rows.list_rows`.
-        ValueError: No row can be read.
+    Errors are those of :func:`~sce_video.datasets.tables.rows.list_rows`.
     """
 
     def __init__(self, table: str) -> None:
         found = list_rows(table)
+        #: Paths and labels, sorted by path; without rows of failed imports.
         self.videos = found.videos
         self._rows = found.rows
         self._source = TableRows(table, found.version)
@@ -364,12 +382,7 @@ class NamedRows:
         return [data[row].index or data[row].failure for row in rows]
 
     def open(self, path: str, name: str, options: ReaderOptions) -> TableReader:
-        """The reader of the row of a path, which messages call ``name``; see :class:`TableRows`.
-
-        Raises:
-            VideoDecodeError: There is no such row, or it cannot be read.
-            TableError: The table cannot be read.
-        """
+        """The reader of the row of a path, which messages call ``name``; see :class:`TableRows`."""
         row = self.number(path)
         if row is None:
             raise VideoDecodeError(name, "the table has no such row, or its import failed")

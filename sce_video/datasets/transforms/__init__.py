@@ -1,11 +1,5 @@
 """The transforms of a data pipeline, from opening a file to packing views."""
 
-from sce_video.datasets.transforms.boxes import (
-    FlipWithBoxes,
-    PackBoxes,
-    RandomCropWithBoxes,
-    ResizeWithBoxes,
-)
 from sce_video.datasets.transforms.decoding import (
     DecodeClips,
     DecodeSharedFrames,
@@ -14,7 +8,13 @@ from sce_video.datasets.transforms.decoding import (
     OpenVideo,
 )
 from sce_video.datasets.transforms.lazy_view import LazyView
-from sce_video.datasets.transforms.packing import PackClips, PackVideo, crop_sides, cut_views
+from sce_video.datasets.transforms.packing import (
+    PackBoxes,
+    PackClips,
+    PackVideo,
+    crop_sides,
+    cut_views,
+)
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
@@ -25,11 +25,14 @@ from sce_video.datasets.transforms.sampling import (
 )
 from sce_video.datasets.transforms.spatial import (
     CenterCropClips,
+    FlipWithBoxes,
     PillowResizeCenterCrop,
     RandomCropClips,
+    RandomCropWithBoxes,
     RandomResizedCropClips,
     ResizeAsProcessor,
     ResizeShortSide,
+    ResizeWithBoxes,
     ThreeCrops,
     crop_and_resize,
     crop_offsets,

@@ -46,34 +46,34 @@ class OpenVideo:
         check_backend(backend)
         if num_threads < 1:
             raise ValueError(f"num_threads must be at least 1, got {num_threads}")
-        self.backend = backend
-        self.num_threads = num_threads
+        self.backend, self.num_threads = backend, num_threads
         self.limits = DecodeLimits(max_pixels, max_held_bytes)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader, limits``.
 
-        A data set whose videos are no files gives ``open``, which is called in place of
-        :func:`~sce_video.datasets.readers.open_reader`; then ``backend`` is not used.
-        :func:`~sce_video.datasets.run_pipeline` closes it after the last transform.
+        A data set whose videos are no files gives ``open``, called in place of
+        :func:`~sce_video.datasets.readers.open_reader` and ``backend``.
+        :func:`~sce_video.datasets.run_pipeline` closes the reader after the last transform.
         """
         opener = results.get("open") or partial(open_reader, backend=self.backend)
-        results["reader"] = opener(
+        reader = opener(
             results["path"],
             num_threads=self.num_threads,
             correction=results.get("correction"),
             deadline=results.get("deadline"),
             limits=self.limits,
         )
-        results["limits"] = self.limits
-        return _kept_open(results)
+        return _with_reader(results, reader, self.limits)
 
 
-def _kept_open(results: dict[str, Any]) -> dict[str, Any]:
+def _with_reader(
+    results: dict[str, Any], reader: VideoReader, limits: DecodeLimits
+) -> dict[str, Any]:
     """Let ``run_pipeline`` close the reader; whoever calls transforms one by one closes it."""
     if "exit_stack" in results:
-        results["exit_stack"].enter_context(results["reader"])
-    return results
+        results["exit_stack"].enter_context(reader)
+    return results | {"reader": reader, "limits": limits}
 
 
 @TRANSFORMS.register_module()
@@ -109,41 +109,35 @@ class DecodeClips:
             if not np.isin(kept, indices).all():
                 indices, frames = kept, reader.decode(kept)
         coloured = wanted - sum(clip.partners is not None for clip in clips)
-        results["differences"] = (wanted, repeating, coloured)
-        results["clips"] = clips
-        results["views"] = [
-            LazyView(
-                frames,
-                np.searchsorted(indices, clip.frames),
-                None if clip.partners is None else np.searchsorted(indices, clip.partners),
-            )
-            for clip in clips
-        ]
-        return results
+        views = []
+        for clip in clips:
+            first, second = clip.frames, clip.partners
+            partners = None if second is None else np.searchsorted(indices, second)
+            views.append(LazyView(frames, np.searchsorted(indices, first), partners))
+        differences = (wanted, repeating, coloured)
+        return results | {"differences": differences, "clips": clips, "views": views}
 
 
 @TRANSFORMS.register_module()
 class DecodeSharedFrames:
     """Decode the frames of all clips in one ordered pass, and keep each frame once.
 
-    For testing with many clips: the clips of a short video overlap, and the views are cut from the
-    one set of frames on the device (see :class:`PackVideo`).
+    For testing with many clips, which overlap in a short video; the views are cut from the one set
+    of frames on the device (see :class:`PackVideo`).
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader``, ``clips``; write ``views`` and ``positions``.
+        """Read ``reader``, ``clips``; write ``views``, one ``LazyView`` of F frames.
 
-        ``views`` holds one ``LazyView`` of F frames; ``positions``, (K, T) int64, the index of
-        frame t of clip k among them.
+        ``positions``, (K, T) int64, are the index of frame t of clip k among them.
         """
         reader = results.pop("reader")
         wanted = np.stack([clip.frames for clip in results["clips"]])
         if any(clip.partners is not None for clip in results["clips"]):
             raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
         indices, positions = np.unique(wanted, return_inverse=True)
-        results["views"] = [LazyView(reader.decode(indices), np.arange(len(indices)))]
-        results["positions"] = positions.reshape(wanted.shape)
-        return results
+        views = [LazyView(reader.decode(indices), np.arange(len(indices)))]
+        return results | {"views": views, "positions": positions.reshape(wanted.shape)}
 
 
 def _indices(clips: Sequence[ClipIndices]) -> np.ndarray:
@@ -173,9 +167,8 @@ def _without_repeats(
     around: dict[int, set[int]] = {}
     for clip, repeated in zip(clips, repeats, strict=True):
         for frame in clip.frames[repeated].tolist():
-            for others in neighbours_within(reader.timestamps, clip, frame):
-                for other in others.tolist():
-                    around.setdefault(other, set()).add(frame)
+            for other in np.concatenate(neighbours_within(reader.timestamps, clip, frame)).tolist():
+                around.setdefault(other, set()).add(frame)
     differing = set()
     for part, images in reader.stream(np.array(sorted(around))) if around else ():
         for number, other in enumerate(part.tolist()):
@@ -185,31 +178,26 @@ def _without_repeats(
                     differing.add((frame, other))
     found = []
     for clip, repeated in zip(clips, repeats, strict=True):
-        if repeated.any():
+        chosen = [
+            differing_pair(reader.timestamps, clip, frame, differing)
+            for frame in clip.frames[repeated].tolist()
+        ]
+        if None in chosen:
+            clip = replace(clip, partners=None)
+        elif chosen:
             assert clip.partners is not None
             pairs = np.stack([clip.frames, clip.partners], axis=1)
-            chosen = [
-                differing_pair(reader.timestamps, clip, frame, differing)
-                for frame in clip.frames[repeated].tolist()
-            ]
-            if None in chosen:
-                clip = replace(clip, partners=None)
-            else:
-                pairs[repeated] = chosen
-                clip = replace(clip, frames=pairs[:, 0], partners=pairs[:, 1])
+            pairs[repeated] = chosen
+            clip = replace(clip, frames=pairs[:, 0], partners=pairs[:, 1])
         found.append(clip)
     return found
 
 
 @TRANSFORMS.register_module()
 class OpenFrameFolder:
-    """Open the folder of frames at ``path``; replaces ``OpenVideo``.
+    """Open the folder of frames at ``path``; replaces ``OpenVideo``, whose limits it has.
 
-    Args:
-        fps: Frames per second: 30 for the frames of AVA.
-        first: Number of the image at 0 s.
-        max_pixels: Height x width of the largest images that are decoded.
-        max_held_bytes: Memory that the decoded images of a sample may take.
+    ``fps``: frames per second, 30 for the frames of AVA; ``first``: number of the image at 0 s.
     """
 
     backend = "frames"
@@ -223,39 +211,36 @@ class OpenFrameFolder:
     ) -> None:
         if fps <= 0:
             raise ValueError(f"fps must be positive, got {fps}")
-        self.fps = fps
-        self.first = first
+        self.fps, self.first = fps, first
         self.limits = DecodeLimits(max_pixels, max_held_bytes)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``path`` (and ``deadline`` if present), write ``reader, limits``."""
-        results["reader"] = FrameFolderReader(
+        reader = FrameFolderReader(
             results["path"],
             fps=self.fps,
             first=self.first,
             deadline=results.get("deadline"),
             limits=self.limits,
         )
-        results["limits"] = self.limits
-        return _kept_open(results)
+        return _with_reader(results, reader, self.limits)
 
 
 @TRANSFORMS.register_module()
 class LoadImage:
-    """Decode the image at ``path`` once, as V views (1, H, W, 3) of it.
+    """Decode the image at ``path`` once, as V views (1, H, W, 3) of it, 8-bit RGB by OpenCV.
 
-    Decoded by OpenCV to 8-bit RGB: the EXIF orientation is applied, greyscale is repeated to three
-    channels, CMYK is converted, an alpha channel is dropped, of 16 bits the upper 8 are kept. An
-    image of an :class:`~sce_video.datasets.ImageArrayDataset` is taken as it is.
+    The EXIF orientation is applied, greyscale is repeated to three channels, CMYK is converted, an
+    alpha channel is dropped, of 16 bits the upper 8 are kept. An image of an
+    :class:`~sce_video.datasets.ImageArrayDataset` is taken as it is.
 
     Args:
         num_views: V, with the local views.
         max_pixels: Height x width of the largest image that is decoded.
         num_local_views: L, the last views, to which :class:`RandomResizedCropClips` gives a smaller
             size: multi-crop (SwAV, arXiv 2006.09882).
-        resize: How later steps resize the views. ``pil``: bilinear with antialiasing as Pillow and
-            torchvision do, within 1 of 255; ``pil_bicubic``: within 2; ``linear``: without
-            antialiasing, as the views of videos.
+        resize: How later steps resize. ``pil``: bilinear with antialiasing, within 1 of 255 of
+            Pillow and torchvision; ``pil_bicubic``: within 2; ``linear``: without antialiasing.
         reduced: Decode a JPEG file at 1/2, 1/4 or 1/8 if all views have enough pixels then. Faster
             for large images; a crop may be shifted by half a pixel of its output.
     """
@@ -269,33 +254,27 @@ class LoadImage:
         reduced: bool = False,
     ) -> None:
         check_view_counts(num_views, num_local_views)
-        self.num_views = num_views
-        self.num_local_views = num_local_views
-        self.limits = DecodeLimits(max_pixels)
         if resize not in RESIZES:
             raise ValueError(f"resize must be one of {', '.join(RESIZES)}, got {resize!r}")
-        self.resize = resize
-        self.reduced = reduced
+        self.num_views, self.num_local_views = num_views, num_local_views
+        self.limits = DecodeLimits(max_pixels)
+        self.resize, self.reduced = resize, reduced
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``image``, or ``path`` (and ``deadline``); write ``views``: list of V ``LazyView``.
-
-        ``num_local_views`` is written, too.
 
         Raises:
             VideoDecodeError: The file cannot be opened or decoded, is too large, or the deadline
                 has passed.
         """
-        image = results.pop("image", None)
+        image, deadline = results.pop("image", None), results.get("deadline")
         if image is None and self.reduced:
-            image = open_jpeg(results["path"], self.limits, results.get("deadline"))
+            image = open_jpeg(results["path"], self.limits, deadline)
         elif image is None:
             image = read_image(results["path"], self.limits)
         frames = image if isinstance(image, DecodedFrames) else ArrayFrames(image[None])
-        check_deadline(results["path"], results.get("deadline"))
-        first = np.zeros(1, dtype=np.int64)
-        results["limits"] = self.limits
-        results["num_local_views"] = self.num_local_views
-        resize = RESIZES[self.resize]
-        results["views"] = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
-        return results
+        check_deadline(results["path"], deadline)
+        first, resize = np.zeros(1, dtype=np.int64), RESIZES[self.resize]
+        views = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
+        counts = {"num_local_views": self.num_local_views}
+        return results | {"limits": self.limits, "views": views, **counts}

@@ -13,6 +13,10 @@ from torch.nn import functional
 
 from sce_video.datasets.readers.base import DecodedFrames
 
+Box = tuple[int, int, int, int]  # top, left, height, width
+Size = tuple[int, int]  # height, width
+Steps = tuple[tuple[Box, Size], ...]  # cut the box, resize it to the size
+
 #: Resizes a frame (H, W, 3) uint8 and writes it to the second argument (h, w, 3) uint8.
 Resize = Callable[[np.ndarray, np.ndarray], None]
 
@@ -24,16 +28,11 @@ def resize_linear(frame: np.ndarray, target: np.ndarray) -> None:
         target[...] = result
 
 
-def resized_as_pil(frame: np.ndarray, size: tuple[int, int], mode: str = "bilinear") -> np.ndarray:
-    """As ``PIL.Image.resize``, within 1 of 255 (bicubic: 2): the filter widens with the reduction.
+def resized_as_pil(frame: np.ndarray, size: Size, mode: str = "bilinear") -> np.ndarray:
+    """As ``PIL.Image.resize`` of a frame (H, W, 3) uint8, within 1 of 255 ("bicubic": 2).
 
-    torch has Pillow's algorithm with the vector instructions of the CPU (AVX2), about five times as
-    fast.
-
-    Args:
-        frame: (H, W, 3) uint8.
-        size: Height and width of the result.
-        mode: "bilinear" or "bicubic".
+    The filter widens with the reduction. torch has Pillow's algorithm with the vector instructions
+    of the CPU (AVX2), about five times as fast.
     """
     # numpy copies a part of a larger image row by row, torch pixel by pixel. The batch axis must be
     # torch's: with numpy's or [None] after the permutation, whose strides differ, torch returns
@@ -43,22 +42,16 @@ def resized_as_pil(frame: np.ndarray, size: tuple[int, int], mode: str = "biline
     return result[0].permute(1, 2, 0).numpy()
 
 
-def resize_as_pil(frame: np.ndarray, target: np.ndarray, mode: str = "bilinear") -> None:
-    """Write :func:`resized_as_pil` to ``target``."""
-    height, width = target.shape[:2]
-    target[...] = resized_as_pil(frame, (height, width), mode)
+def _resize_as_pil(frame: np.ndarray, target: np.ndarray, mode: str) -> None:
+    target[...] = resized_as_pil(frame, (target.shape[0], target.shape[1]), mode)
 
 
 #: By the name in configs.
 RESIZES: dict[str, Resize] = {
-    "pil": resize_as_pil,
-    "pil_bicubic": partial(resize_as_pil, mode="bicubic"),
+    "pil": partial(_resize_as_pil, mode="bilinear"),
+    "pil_bicubic": partial(_resize_as_pil, mode="bicubic"),
     "linear": resize_linear,
 }
-
-
-Box = tuple[int, int, int, int]  # top, left, height, width
-Size = tuple[int, int]  # height, width
 
 # Half of the BT.601 luma weights and half of 255: (grey(a) - grey(b) + 255) / 2 in one product.
 _HALF_GREY = np.array([[0.1495, 0.2935, 0.057, 127.5]])
@@ -74,14 +67,10 @@ def grey_difference(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def is_repeat(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether a frame repeats another one: no pixel's grey differs by more than 8 of 255.
+    """Whether a frame (H, W, 3) uint8 repeats another: no pixel's grey differs by more than 8.
 
     An encoder refines a repeated frame: in h264 of medium quality some pixels differ by 5. Their
     :func:`grey_difference` is nearly uniform, 123 to 132. What moves changes some pixel by more.
-
-    Args:
-        first: uint8 (H, W, 3).
-        second: Of the same shape.
     """
     for step in (8, 1):  # most frames differ, and a 64th of their pixels shows it
         change = cv2.subtract(
@@ -117,14 +106,12 @@ class LazyView:
         frames: DecodedFrames,
         order: np.ndarray,
         partners: np.ndarray | None = None,
-        steps: tuple[tuple[Box, Size], ...] = (),
+        steps: Steps = (),
         resize: Resize = resize_linear,
     ) -> None:
         self.frames = frames
-        self.order = order
-        self.partners = partners
-        self.steps = steps
-        self.resize = resize
+        self.order, self.partners = order, partners
+        self.steps, self.resize = steps, resize
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -148,33 +135,31 @@ class LazyView:
 
     @property
     def reduction(self) -> float:
-        """By how much the first step reduces the frame at least; 1 where it enlarges or only cuts.
-
-        A frame reduced by up to that factor holds all that the view shows.
-        """
+        """By how much the first step reduces a frame at least: reduced so far it shows the same."""
         if not self.steps:
             return 1.0
         (_, _, height, width), size = self.steps[0]
         return max(1.0, min(height / size[0], width / size[1]))
 
-    def render(self, out: np.ndarray | None = None) -> np.ndarray:
-        """Compute the view.
+    @property
+    def shown_area(self) -> float:
+        """Share of the frame that is left after all crops."""
+        size, share = self.frames.size, 1.0
+        for (_, _, height, width), resized in self.steps:
+            share *= height * width / (size[0] * size[1])
+            size = resized
+        return min(share, 1.0)
 
-        Args:
-            out: uint8 (T, H, W, 3), written and returned; None for a new array.
-        """
-        if out is None:
-            out = np.empty(self.shape, dtype=np.uint8)
+    def render(self, out: np.ndarray | None = None) -> np.ndarray:
+        """Compute the view: in ``out``, uint8 (T, H, W, 3), if given."""
+        out = np.empty(self.shape, dtype=np.uint8) if out is None else out
         render_views([self], [out])
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError(
-                "a LazyView holds no array, so np.array(view, copy=False) is impossible"
-            )
-        view = self.render()
-        return view if dtype is None else view.astype(dtype, copy=False)
+            raise ValueError("a LazyView holds no array: np.array(view, copy=False) is impossible")
+        return self.render().astype(dtype or np.uint8, copy=False)
 
     def __getitem__(self, key: Any) -> np.ndarray:
         return self.render()[key]
@@ -184,12 +169,7 @@ class LazyView:
 
 
 def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
-    """Compute several views; a decoded frame that they share is converted to RGB once.
-
-    Args:
-        views: They may, but need not, share their ``frames``.
-        outs: The output of each view, uint8 of the view's shape.
-    """
+    """Compute views in ``outs``; a decoded frame that several share is converted to RGB once."""
     groups: dict[int, list[int]] = {}
     for number, view in enumerate(views):
         if view.partners is not None:
@@ -210,9 +190,7 @@ def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
                 _apply(steps, frame, outs[number][time], views[number].resize)
 
 
-def _reduced(
-    steps: tuple[tuple[Box, Size], ...], factor: int, shape: tuple[int, ...]
-) -> tuple[tuple[Box, Size], ...]:
+def _reduced(steps: Steps, factor: int, shape: tuple[int, ...]) -> Steps:
     """The steps for a frame that was decoded at 1/factor: the first box to the nearest pixel."""
     if factor == 1 or not steps:
         return steps
@@ -224,21 +202,18 @@ def _reduced(
 
 
 def _render_differences(view: LazyView, out: np.ndarray) -> None:
-    """Differences are per pixel, so only the box of the first step is computed."""
     assert view.partners is not None
-    (top, left, height, width), size = view.steps[0] if view.steps else ((0, 0, 0, 0), (0, 0))
-    rows = slice(top, top + height) if view.steps else slice(None)
-    columns = slice(left, left + width) if view.steps else slice(None)
-    steps = (((0, 0, height, width), size), *view.steps[1:]) if view.steps else ()
+    steps, rows, columns = view.steps, slice(None), slice(None)
+    if steps:  # differences are per pixel, so only the box of the first step is computed
+        (top, left, height, width), size = steps[0]
+        rows, columns = slice(top, top + height), slice(left, left + width)
+        steps = (((0, 0, height, width), size), *steps[1:])
     for target, i, j in zip(out, view.order.tolist(), view.partners.tolist(), strict=True):
-        first, second = view.frames[i][rows, columns], view.frames[j][rows, columns]
-        grey = grey_difference(first, second)
+        grey = grey_difference(view.frames[i][rows, columns], view.frames[j][rows, columns])
         _apply(steps, np.repeat(grey[..., None], 3, axis=-1), target, view.resize)
 
 
-def _apply(
-    steps: tuple[tuple[Box, Size], ...], frame: np.ndarray, target: np.ndarray, resize: Resize
-) -> None:
+def _apply(steps: Steps, frame: np.ndarray, target: np.ndarray, resize: Resize) -> None:
     """Apply all steps to one frame (H, W, 3); the result is written to ``target``."""
     for number, ((top, left, height, width), size) in enumerate(steps, start=1):
         frame = frame[top : top + height, left : left + width]

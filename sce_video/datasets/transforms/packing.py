@@ -27,8 +27,6 @@ class PackClips:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``views``, and ``targets`` if present: V tensors, a slot of a shared batch buffer.
 
-        Targets whose shapes differ from those of the views are not used.
-
         Returns:
             ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``; and
             ``differences`` of :class:`~.decoding.DecodeClips`, if present.
@@ -57,15 +55,35 @@ def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[
     shapes = [tuple(view.shape) for view in views]
     if targets is None or [tuple(target.shape) for target in targets] != shapes:
         targets = [torch.empty(shape, dtype=torch.uint8) for shape in shapes]
-    outs = [target.numpy() for target in targets]
     pending: list[tuple[LazyView, np.ndarray]] = []
-    for view, out in zip(views, outs, strict=True):
+    for view, target in zip(views, targets, strict=True):
         if isinstance(view, LazyView):
-            pending.append((view, out))
+            pending.append((view, target.numpy()))
         else:
-            out[...] = view
+            target.numpy()[...] = view
     render_views([view for view, _ in pending], [out for _, out in pending])
     return list(targets)
+
+
+@TRANSFORMS.register_module()
+class PackBoxes:
+    """Pack the clip and its boxes into the sample of a data loader."""
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Return ``inputs`` (one uint8 (T, H, W, 3)), ``boxes`` (n, 4) in pixels, ``actions``.
+
+        ``actions`` is (n, 80) float32 of 0 and 1; ``label``, ``index`` and ``seed`` are kept. The
+        clip is written to ``targets`` as in :class:`PackClips`.
+        """
+        (clip,) = pack_views(results["views"], results.get("targets"))
+        if results.get("flipped"):
+            clip.copy_(clip.flip(2))
+        return {
+            "inputs": [clip],
+            "boxes": torch.from_numpy(results["boxes"].astype(np.float32)),
+            "actions": torch.from_numpy(results["actions"].astype(np.float32)),
+            **{name: int(results[name]) for name in ("label", "index", "seed")},
+        }
 
 
 @TRANSFORMS.register_module()
@@ -90,20 +108,18 @@ class PackVideo:
             )
         if whole and num_crops != 1:
             raise ValueError(f"whole frames are one crop, got num_crops={num_crops}")
-        self.crop_size = crop_size
-        self.num_crops = num_crops
-        self.whole = whole
+        self.crop_size, self.num_crops, self.whole = crop_size, num_crops, whole
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``views`` (one) and ``positions`` of :class:`DecodeSharedFrames`.
-
-        Raises:
-            VideoDecodeError: The frames take more memory than the reader's limit.
 
         Returns:
             ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) (top
             and left of every crop), ``crop_size`` (side of a square, or height and width of whole
             frames), ``label``, ``index``, ``seed``.
+
+        Raises:
+            VideoDecodeError: The frames take more memory than the reader's limit.
         """
         (view,) = results["views"]
         limits = results.get("limits") or DecodeLimits()
@@ -114,25 +130,17 @@ class PackVideo:
         else:
             offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
         (frames,) = pack_views([view], [empty_batch(view.shape)])  # in shared memory
-        kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {
             "frames": frames,
             "positions": torch.from_numpy(results["positions"].astype(np.int64)),
             "offsets": torch.tensor(offsets, dtype=torch.int64),
             "crop_size": size,
-            **kept,
+            **{name: int(results[name]) for name in ("label", "index", "seed")},
         }
 
 
 def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) -> Tensor:
-    """Views of a packed video, cut on the CPU.
-
-    There it takes a seventh of the time of indexing with tensors.
-
-    Args:
-        video: Output of :class:`PackVideo`, K x C views.
-        first: Index of the first view.
-        last: Index after the last view; None for K x C.
+    """Views ``first`` to ``last`` (excluded; None: all K x C) of a packed video, cut on the CPU.
 
     Returns:
         uint8 (last - first, T, S, S, 3), of whole frames (last - first, T, H, W, 3); clip 0 crop 0,
@@ -142,7 +150,7 @@ def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) ->
     positions, offsets = video["positions"].tolist(), video["offsets"].tolist()
     last = len(positions) * len(offsets) if last is None else last
     views = torch.empty((last - first, len(positions[0]), height, width, 3), dtype=torch.uint8)
-    for number, view in enumerate(views.numpy(), start=first):
+    for number, view in enumerate(views.numpy(), start=first):  # a seventh of indexing's time
         clip, crop = divmod(number, len(offsets))
         top, left = offsets[crop]
         for target, index in zip(view, positions[clip], strict=True):

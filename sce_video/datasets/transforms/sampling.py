@@ -45,9 +45,6 @@ class RandomClips:
     along time. Methods compare them with the global views and encode them by the online branch
     only. All views are decoded in one pass.
 
-    Four numbers are drawn for every view, also where an option needs none, so that changing one
-    option does not change the other random decisions of a seed.
-
     Args:
         clip_duration: Seconds.
         num_frames: T, frames kept of each clip.
@@ -86,16 +83,13 @@ class RandomClips:
         for name, value in (("reverse_prob", reverse_prob), ("diff_prob", diff_prob)):
             if not 0 <= value <= 1:
                 raise ValueError(f"{name} must lie in [0, 1], got {value}")
-        self.clip_duration = clip_duration
-        self.num_frames = num_frames
-        self.num_views = num_views
+        self.clip_duration, self.num_frames = clip_duration, num_frames
+        self.num_views, self.num_local_views = num_views, num_local_views
         self.duration_jitter = duration_jitter
-        self.reverse_prob = reverse_prob
-        self.diff_prob = diff_prob
-        self.num_local_views = num_local_views
-        self.local_clip_duration = (
-            clip_duration if local_clip_duration is None else local_clip_duration
-        )
+        self.reverse_prob, self.diff_prob = reverse_prob, diff_prob
+        if local_clip_duration is None:
+            local_clip_duration = clip_duration
+        self.local_clip_duration = local_clip_duration
         self.local_num_frames = num_frames if local_num_frames is None else local_num_frames
         _check_clip(self.local_clip_duration, self.local_num_frames, "local_")
         self.ordered = ordered
@@ -104,10 +98,13 @@ class RandomClips:
         """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
         reader = results["reader"]
         clips = []
+        first_local = self.num_views - self.num_local_views
+        # Four numbers for every view, also where an option needs none: changing one option does not
+        # change the other random decisions of a seed.
         draws = results["rng"].random((self.num_views, 4))
         for view, (jitter, start, reverse, difference) in enumerate(draws):
             clip_duration, num_frames = self.clip_duration, self.num_frames
-            if view >= self.num_views - self.num_local_views:
+            if view >= first_local:
                 clip_duration, num_frames = self.local_clip_duration, self.local_num_frames
             clip_duration = jittered_duration(clip_duration, self.duration_jitter, jitter)
             clips.append(
@@ -121,12 +118,9 @@ class RandomClips:
                 )
             )
         if self.ordered:  # local views stay behind the global ones
-            first_local = self.num_views - self.num_local_views
             parts = clips[:first_local], clips[first_local:]
             clips = [clip for part in parts for clip in sorted(part, key=lambda clip: clip.start)]
-        results["clips"] = clips
-        results["num_local_views"] = self.num_local_views
-        return results
+        return {**results, "clips": clips, "num_local_views": self.num_local_views}
 
 
 @TRANSFORMS.register_module()
@@ -134,91 +128,50 @@ class RandomFrame:
     """One uniformly random frame of the video, as V views of it: a video as a set of images.
 
     For image networks on videos: all views are of the same frame, as those that
-    :class:`~sce_video.datasets.transforms.LoadImage` makes of an image.
-    :class:`RandomClips` with ``num_frames=1`` takes another frame for every view.
-
-    Args:
-        num_views: V, with the local views.
-        num_local_views: L, the last views, see :class:`RandomClips`.
+    :class:`~sce_video.datasets.transforms.LoadImage` makes of an image, where
+    :class:`RandomClips` with ``num_frames=1`` takes another frame for every view. V,
+    ``num_views``, counts the last L, ``num_local_views``, see :class:`RandomClips`.
     """
 
     def __init__(self, num_views: int = 2, num_local_views: int = 0) -> None:
         check_view_counts(num_views, num_local_views)
-        self.num_views = num_views
-        self.num_local_views = num_local_views
+        self.num_views, self.num_local_views = num_views, num_local_views
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
         reader = results["reader"]
         clip = segment_clip(reader.timestamps, reader.duration, 1, results["rng"].random())
-        results["clips"] = [clip] * self.num_views
-        results["num_local_views"] = self.num_local_views
-        return results
+        clips = [clip] * self.num_views
+        return {**results, "clips": clips, "num_local_views": self.num_local_views}
 
 
 @TRANSFORMS.register_module()
 class UniformClips:
-    """K clips with starts spaced equally from 0 to (duration - clip), for testing.
+    """K clips of T frames with starts spaced equally from 0 to (duration - clip), for testing.
 
-    A single clip is taken from the centre. See
+    A single clip is taken from the centre; see
     :func:`~sce_video.datasets.clip_sampling.spaced_starts`.
-
-    Args:
-        clip_duration: Seconds.
-        num_frames: T, frames kept of each clip.
-        num_clips: K.
     """
 
     def __init__(self, clip_duration: float, num_frames: int, num_clips: int = 10) -> None:
         _check_clip(clip_duration, num_frames)
         if num_clips < 1:
             raise ValueError(f"num_clips must be at least 1, got {num_clips}")
-        self.clip_duration = clip_duration
-        self.num_frames = num_frames
+        self.clip_duration, self.num_frames = clip_duration, num_frames
         self.num_clips = num_clips
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, write ``clips``: list of K ``ClipIndices``."""
         reader = results["reader"]
         length: dict[str, Any] = dict(clip_duration=self.clip_duration, num_frames=self.num_frames)
-        results["clips"] = [
-            make_clip(reader.timestamps, start=float(start), **length)
-            for start in spaced_starts(reader.duration, self.clip_duration, self.num_clips)
-        ]
-        return results
-
-
-@TRANSFORMS.register_module()
-class RandomSegmentClip:
-    """One clip of T frames, one uniformly random frame of each of T equal segments of the video.
-
-    The training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
-
-    Args:
-        num_frames: T.
-    """
-
-    num_clips = 1
-
-    def __init__(self, num_frames: int) -> None:
-        _check_clip(1.0, num_frames)
-        self.num_frames = num_frames
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader`` and ``rng``, write ``clips``: one ``ClipIndices``."""
-        reader, offsets = results["reader"], results["rng"].random(self.num_frames)
-        clip = segment_clip(reader.timestamps, reader.duration, self.num_frames, offsets)
-        results["clips"] = [clip]
-        return results
+        starts = spaced_starts(reader.duration, self.clip_duration, self.num_clips)
+        clips = [make_clip(reader.timestamps, start=float(start), **length) for start in starts]
+        return {**results, "clips": clips}
 
 
 @TRANSFORMS.register_module()
 class CenterSegmentClip:
-    """One clip of T frames, the centre of each of T equal segments of the video, for testing.
-
-    Args:
-        num_frames: T.
-    """
+    """One clip of T frames, the centre of each of T equal segments of the video, for testing."""
 
     num_clips = 1
 
@@ -226,11 +179,25 @@ class CenterSegmentClip:
         _check_clip(1.0, num_frames)
         self.num_frames = num_frames
 
+    def _offsets(self, results: dict[str, Any]) -> Any:
+        return 0.5
+
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader``, write ``clips``: one ``ClipIndices``."""
-        reader = results["reader"]
-        results["clips"] = [segment_clip(reader.timestamps, reader.duration, self.num_frames, 0.5)]
-        return results
+        """Read ``reader`` (and ``rng``), write ``clips``: one ``ClipIndices``."""
+        reader, offsets = results["reader"], self._offsets(results)
+        clip = segment_clip(reader.timestamps, reader.duration, self.num_frames, offsets)
+        return {**results, "clips": [clip]}
+
+
+@TRANSFORMS.register_module()
+class RandomSegmentClip(CenterSegmentClip):
+    """One clip of T frames, one uniformly random frame of each of T equal segments of the video.
+
+    The training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
+    """
+
+    def _offsets(self, results: dict[str, Any]) -> Any:
+        return results["rng"].random(self.num_frames)
 
 
 @TRANSFORMS.register_module()
@@ -255,10 +222,8 @@ class KeyFrameClip:
             raise ValueError(
                 f"frame_interval must be at least 1 and fps positive: {frame_interval}, {fps}"
             )
-        self.num_frames = num_frames
-        self.frame_interval = frame_interval
-        self.fps = fps
-        self.begins_at = begins_at
+        self.num_frames, self.frame_interval = num_frames, frame_interval
+        self.fps, self.begins_at = fps, begins_at
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` and ``timestamp``, write ``clips``: one ``ClipIndices``.
@@ -277,5 +242,4 @@ class KeyFrameClip:
         times = key_frame_times(second, self.num_frames, self.frame_interval, self.fps)
         length = self.num_frames * self.frame_interval / self.fps
         frames = shown_at(reader.timestamps, times)
-        results["clips"] = [ClipIndices(frames, None, float(times[0]), length)]
-        return results
+        return {**results, "clips": [ClipIndices(frames, None, float(times[0]), length)]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import cv2
@@ -31,15 +32,10 @@ def _check_area(name: str, area: Sequence[float]) -> tuple[float, float]:
 
 
 def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
-    """Cut ``box`` from all frames and resize it bilinearly (no antialiasing).
+    """Cut ``box`` (top, left, height, width) from all frames and resize it bilinearly to ``size``.
 
-    Args:
-        view: (T, H, W, 3) uint8.
-        box: Top, left, height, width, inside the frame.
-        size: Height and width of the result.
-
-    Returns:
-        (T, *size, 3) uint8; for a :class:`LazyView` another one, without touching pixels.
+    Without antialiasing. Of uint8 (T, H, W, 3), a :class:`LazyView` gives another one, without
+    touching pixels.
     """
     if isinstance(view, LazyView):
         return view.crop_and_resize(box, size)
@@ -53,6 +49,12 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     return result
 
 
+def resized_short_side(height: int, width: int, side: int) -> tuple[int, int]:
+    """Height and width resized to a short side of ``side``; the long side is rounded down."""
+    short = min(height, width)
+    return height * side // short, width * side // short
+
+
 def _check_fits(frame_size: tuple[int, int], size: int) -> None:
     height, width = frame_size
     if height < size or width < size:
@@ -60,11 +62,6 @@ def _check_fits(frame_size: tuple[int, int], size: int) -> None:
             f"a crop of {size} does not fit into frames of {height} x {width}: "
             "put ResizeShortSide before it"
         )
-
-
-def _cut(view: View, top: int, left: int, size: int) -> View:
-    _check_fits(view.shape[1:3], size)
-    return crop_and_resize(view, (top, left, size, size), (size, size))
 
 
 def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list[tuple[int, int]]:
@@ -101,17 +98,12 @@ def random_box(
     aspect: tuple[float, float],
     draws: np.ndarray,
 ) -> Box:
-    """A box of random area and aspect ratio inside a frame.
+    """A box of random area and aspect ratio inside a frame: top, left, height, width.
 
-    As torchvision's ``RandomResizedCrop``: uniform share of the area, log-uniform aspect ratio
-    (width / height), the first draw that fits; if none does, the largest central box whose aspect
-    ratio lies in the range.
-
-    Args:
-        frame_size: Height and width of the frame.
-        area: Smallest and largest share of the frame's area.
-        aspect: Smallest and largest width / height.
-        draws: (tries, 4) numbers in [0, 1): area, aspect, top, left.
+    As torchvision's ``RandomResizedCrop``: a uniform share of the frame's area within ``area``,
+    a log-uniform width / height within ``aspect``, the first draw that fits; if none does, the
+    largest central box whose aspect ratio lies in the range. ``draws``, (tries, 4) in [0, 1), are
+    area, aspect, top, left.
     """
     height, width = frame_size
     low, high = math.log(aspect[0]), math.log(aspect[1])
@@ -143,9 +135,6 @@ class RandomResizedCropClips:
         local_size: Side of the local views, see :class:`RandomClips`, or a list with one for each;
             None: ``size``.
         local_area: Range of the share of their boxes, or a list with one for each; None: ``area``.
-
-    Raises:
-        ValueError: A size, area or aspect is out of its range.
     """
 
     tries = 10
@@ -165,16 +154,10 @@ class RandomResizedCropClips:
         self.aspect = (float(aspect[0]), float(aspect[1]))
         sizes: Any = self.size if local_size is None else local_size
         areas: Any = self.area if local_area is None else local_area
-        self.local_size: int | list[int]
-        self.local_area: tuple[float, float] | list[tuple[float, float]]
-        if isinstance(sizes, int):
-            self.local_size = _check_size(sizes)
-        else:
-            self.local_size = [_check_size(size) for size in sizes]
-        if areas and isinstance(areas[0], int | float):
-            self.local_area = _check_area("local_area", areas)
-        else:
-            self.local_area = [_check_area("local_area", area) for area in areas]
+        one_size, one_area = isinstance(sizes, int), areas and isinstance(areas[0], int | float)
+        self.local_size: Any = _check_size(sizes) if one_size else [*map(_check_size, sizes)]
+        check = partial(_check_area, "local_area")
+        self.local_area: Any = check(areas) if one_area else [*map(check, areas)]
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view by uint8 (T, size, size, 3), or local_size for local views.
@@ -183,8 +166,19 @@ class RandomResizedCropClips:
             ValueError: Settings for local views, of which there are none or another number.
         """
         num_local = results.get("num_local_views", 0)
+        sizes, areas = self.local_size, self.local_area
+        named = f"local_size={sizes} and local_area={areas} of RandomResizedCropClips"
+        if not num_local and (sizes, areas) != (self.size, self.area):
+            raise ValueError(
+                f"{named} without local views: set num_local_views of the step that makes the views"
+            )
+        sizes = sizes if isinstance(sizes, list) else [sizes] * num_local
+        areas = areas if isinstance(areas, list) else [areas] * num_local
+        if not len(sizes) == len(areas) == num_local:
+            advice = "give one value for all, or a list with one for each"
+            raise ValueError(f"{named} for {num_local} local views: {advice}")
         num_global = len(results["views"]) - num_local
-        settings = [(self.size, self.area)] * num_global + self._local_settings(num_local)
+        settings = [(self.size, self.area)] * num_global + list(zip(sizes, areas, strict=True))
         views = []
         for view, (size, area) in zip(results["views"], settings, strict=True):
             draws = results["rng"].random((self.tries, 4))
@@ -192,24 +186,6 @@ class RandomResizedCropClips:
             views.append(crop_and_resize(view, box, (size, size)))
         results["views"] = views
         return results
-
-    def _local_settings(self, num_local: int) -> list[tuple[int, tuple[float, float]]]:
-        """Size and area of every local view."""
-        sizes, areas = self.local_size, self.local_area
-        if not num_local and (sizes, areas) != (self.size, self.area):
-            raise ValueError(
-                f"local_size={sizes} and local_area={areas} of RandomResizedCropClips without "
-                "local views: set num_local_views of the step that makes the views"
-            )
-        sizes = sizes if isinstance(sizes, list) else [sizes] * num_local
-        areas = areas if isinstance(areas, list) else [areas] * num_local
-        if not len(sizes) == len(areas) == num_local:
-            raise ValueError(
-                f"local_size={self.local_size} and local_area={self.local_area} of "
-                f"RandomResizedCropClips for {num_local} local views: give one value for all, or "
-                "a list with one for each"
-            )
-        return list(zip(sizes, areas, strict=True))
 
 
 @TRANSFORMS.register_module()
@@ -222,8 +198,7 @@ class ResizeShortSide:
     Args:
         size: Pixels; or a range (low, high), both included, of which one value is drawn per view.
         inverse_uniform: Draw 1 / size uniformly between 1 / high and 1 / low, not size itself:
-            small sizes are more frequent. SlowFast's ``INV_UNIFORM_SAMPLE``
-            (datasets/transform.py).
+            SlowFast's ``INV_UNIFORM_SAMPLE`` (datasets/transform.py).
     """
 
     def __init__(self, size: int | tuple[int, int], inverse_uniform: bool = False) -> None:
@@ -233,23 +208,18 @@ class ResizeShortSide:
         self.low, self.high = int(low), int(high)
         self.inverse_uniform = inverse_uniform
 
-    def _draw(self, rng: np.random.Generator) -> int:
-        """The short side of one view."""
-        draw = rng.random()
-        if self.inverse_uniform:
-            low, high = 1 / self.high, 1 / self.low
-            return round(1 / (low + (high - low) * draw))
-        return self.low + int(draw * (self.high - self.low + 1))
-
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view; one random number is drawn per view, also for a fixed size."""
         views = []
         limits = results.get("limits") or DecodeLimits()
         for view in results["views"]:
             height, width = view.shape[1:3]
-            side = self._draw(results["rng"])
-            short = min(height, width)
-            size = (height * side // short, width * side // short)
+            draw = results["rng"].random()
+            side = self.low + int(draw * (self.high - self.low + 1))
+            if self.inverse_uniform:
+                low, high = 1 / self.high, 1 / self.low
+                side = round(1 / (low + (high - low) * draw))
+            size = resized_short_side(height, width, side)
             limits.check_frame(results.get("path", "frames"), *size)
             views.append(crop_and_resize(view, (0, 0, height, width), size))
         results["views"] = views
@@ -258,43 +228,33 @@ class ResizeShortSide:
 
 @TRANSFORMS.register_module()
 class CenterCropClips:
-    """Cut the central square, where torchvision's ``CenterCrop`` does."""
+    """Cut the central square of ``size`` pixels, where torchvision's ``CenterCrop`` does."""
+
+    num_crops = 1
 
     def __init__(self, size: int) -> None:
         self.size = _check_size(size)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace every view by uint8 (T, size, size, 3)."""
-        views = []
-        for view in results["views"]:
-            ((top, left),) = crop_offsets(view.shape[1:3], self.size, 1)
-            views.append(_cut(view, top, left, self.size))
-        results["views"] = views
+        """Replace every view by uint8 (T, size, size, 3), or several of them."""
+        square = (self.size, self.size)
+        results["views"] = [
+            crop_and_resize(view, (*offset, *square), square)
+            for view in results["views"]
+            for offset in crop_offsets(view.shape[1:3], self.size, self.num_crops)
+        ]
         return results
 
 
 @TRANSFORMS.register_module()
-class ThreeCrops:
-    """Cut three squares along the long side, see :func:`crop_offsets`.
+class ThreeCrops(CenterCropClips):
+    """Cut three squares of ``size`` pixels along the long side, see :func:`crop_offsets`.
 
     Each view becomes three, in this order: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2, clip 1
     crop 0, and so on.
-
-    Args:
-        size: Side of a crop, pixels.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = _check_size(size)
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace each of V views by three: list of 3 V uint8 (T, size, size, 3)."""
-        views: list[View] = []
-        for view in results["views"]:
-            offsets = crop_offsets(view.shape[1:3], self.size, 3)
-            views.extend(_cut(view, *offset, self.size) for offset in offsets)
-        results["views"] = views
-        return results
+    num_crops = 3
 
 
 @TRANSFORMS.register_module()
@@ -306,9 +266,6 @@ class RandomCropClips:
         padding: Width of a black border that the frames get on all four sides before, pixels: the
             usual augmentation of CIFAR is ``size=32, padding=4``, as torchvision's
             ``RandomCrop(32, padding=4)``.
-
-    Raises:
-        ValueError: ``size`` below 1 or ``padding`` below 0.
     """
 
     def __init__(self, size: int, padding: int = 0) -> None:
@@ -319,21 +276,19 @@ class RandomCropClips:
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view by uint8 (T, size, size, 3)."""
-        views = []
+        views, square = [], (self.size, self.size)
         for view in results["views"]:
             if self.padding:  # a lazy view is computed
                 border = (self.padding, self.padding)
                 view = np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))
+            _check_fits(view.shape[1:3], self.size)
             height, width = view.shape[1:3]
             u_top, u_left = results["rng"].random(2)
             top = int(u_top * (height - self.size + 1))
             left = int(u_left * (width - self.size + 1))
-            views.append(_cut(view, top, left, self.size))
+            views.append(crop_and_resize(view, (top, left, *square), square))
         results["views"] = views
         return results
-
-
-_INTERPOLATIONS = ("bilinear", "bicubic")
 
 
 @TRANSFORMS.register_module()
@@ -342,35 +297,27 @@ class ResizeAsProcessor:
 
     Pixels are those of its torchvision backend; its Pillow backend differs by 1 of 255 (bicubic:
     2). The long side becomes ``int(size * long / short)``, the offset ``int((length - crop) / 2)``
-    (transformers, image_processing_backends.py). ``ResizeShortSide`` does not filter.
+    (transformers, image_processing_backends.py).
 
     Args:
         size: Short side in pixels; two equal numbers squash the frame to a square.
         crop: Side of the central square, pixels; None does not crop.
         interpolation: "bilinear" or "bicubic".
-
-    Raises:
-        ValueError: a size below 1, a crop larger than ``size``, or an unknown interpolation.
     """
 
     def __init__(
-        self,
-        size: int | tuple[int, int],
-        crop: int | None = None,
-        interpolation: str = "bilinear",
+        self, size: int | tuple[int, int], crop: int | None = None, interpolation: str = "bilinear"
     ) -> None:
         sides = (size, size) if isinstance(size, int) else tuple(size)
         whole = sides[0] if crop is None else crop
         if len(sides) != 2 or sides[0] != sides[1] or not 1 <= whole <= sides[0]:
             raise ValueError(f"sizes must be 1 <= crop <= size, got crop {crop} and size {size}")
-        if interpolation not in _INTERPOLATIONS:
+        if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(
-                f"interpolation must be one of {', '.join(_INTERPOLATIONS)}, got {interpolation!r}"
+                f"interpolation must be one of bilinear, bicubic, got {interpolation!r}"
             )
-        self.size = sides[0]
-        self.square = not isinstance(size, int)
-        self.crop = crop
-        self.interpolation = interpolation
+        self.size, self.square = sides[0], not isinstance(size, int)
+        self.crop, self.interpolation = crop, interpolation
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view by uint8 (T, H, W, 3) of the new size."""
@@ -414,15 +361,7 @@ class PillowResizeCenterCrop(ResizeAsProcessor):
 
     Sizes and offsets are those of ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``:
     the long side becomes ``floor(size * long / short)``, the offset is ``(length - crop) / 2``
-    rounded half to even. ``ResizeShortSide`` does not filter.
-
-    Args:
-        size: Short side in pixels.
-        crop: Side of the square in pixels, at most ``size``.
-        interpolation: "bilinear" or "bicubic".
-
-    Raises:
-        ValueError: sizes that are not 1 <= crop <= size, or an unknown interpolation.
+    rounded half to even. ``crop`` is at most ``size``; ``interpolation`` "bilinear" or "bicubic".
     """
 
     def __init__(self, size: int, crop: int, interpolation: str = "bilinear") -> None:
@@ -434,3 +373,80 @@ class PillowResizeCenterCrop(ResizeAsProcessor):
         top, left = (round((length - side) / 2) for length in resized)
         image = Image.fromarray(frame).resize(resized[::-1], self._filter)
         return np.asarray(image.crop((left, top, left + side, top + side)))
+
+
+def _to_pixels(boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    return boxes * np.array([size[1], size[0], size[1], size[0]], dtype=np.float32)
+
+
+@TRANSFORMS.register_module()
+class RandomCropWithBoxes:
+    """Resize the short side to a random size and cut a random square, for training.
+
+    Boxes are clipped to the square; one outside of it is dropped with its actions. ``short_side``
+    is a range, both ends included, ``size`` the side of the square, in pixels.
+    """
+
+    def __init__(self, short_side: tuple[int, int] = (256, 320), size: int = 224) -> None:
+        low, high = short_side
+        if not 0 < size <= low <= high:
+            raise ValueError(
+                f"need 0 < size <= short_side[0] <= short_side[1], got {size}, {short_side}"
+            )
+        self.short_side = (int(low), int(high))
+        self.size = size
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``views`` (one), ``boxes`` in [0, 1], ``actions``; boxes are returned in pixels."""
+        (view,) = results["views"]
+        height, width = view.shape[1:3]
+        u_side, u_top, u_left = results["rng"].random(3)
+        low, high = self.short_side
+        size = resized_short_side(height, width, low + int(u_side * (high - low + 1)))
+        top = int(u_top * (size[0] - self.size + 1))
+        left = int(u_left * (size[1] - self.size + 1))
+        square = (self.size, self.size)
+        view = crop_and_resize(view, (0, 0, height, width), size)
+        view = crop_and_resize(view, (top, left, *square), square)
+        corner = np.array([left, top, left, top], dtype=np.float32)
+        boxes = np.clip(_to_pixels(results["boxes"], size) - corner, 0, self.size)
+        kept = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+        actions = results["actions"][kept]
+        return results | {"views": [view], "boxes": boxes[kept], "actions": actions}
+
+
+@TRANSFORMS.register_module()
+class ResizeWithBoxes:
+    """Resize the short side to ``short_side`` pixels without a crop, for testing."""
+
+    def __init__(self, short_side: int = 256) -> None:
+        if short_side < 1:
+            raise ValueError(f"short_side must be positive pixels, got {short_side}")
+        self.short_side = short_side
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``views`` (one) and ``boxes`` in [0, 1]; boxes are returned in pixels."""
+        (view,) = results["views"]
+        height, width = view.shape[1:3]
+        whole, size = (0, 0, height, width), resized_short_side(height, width, self.short_side)
+        boxes = _to_pixels(results["boxes"], size)
+        return results | {"views": [crop_and_resize(view, whole, size)], "boxes": boxes}
+
+
+@TRANSFORMS.register_module()
+class FlipWithBoxes:
+    """Flip clip and boxes with probability ``prob``; pixels are flipped when the clip is packed."""
+
+    def __init__(self, prob: float = 0.5) -> None:
+        if not 0 <= prob <= 1:
+            raise ValueError(f"prob must lie in [0, 1], got {prob}")
+        self.prob = prob
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``views`` and ``boxes`` in pixels, write ``flipped``."""
+        results["flipped"] = bool(results["rng"].random() < self.prob)
+        if results["flipped"]:
+            width = results["views"][0].shape[2]
+            x1, y1, x2, y2 = results["boxes"].T
+            results["boxes"] = np.stack([width - x2, y1, width - x1, y2], axis=1)
+        return results

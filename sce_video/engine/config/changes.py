@@ -14,8 +14,9 @@ from __future__ import annotations
 import difflib
 import threading
 from ast import literal_eval
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +30,20 @@ def child(node: Any, part: str) -> Any:
     """What a dict or a list has under a key or a number; None where there is nothing."""
     if isinstance(node, dict | Config):
         return node.get(part)
-    if isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node):
-        return node[int(part)]
-    return None
+    in_list = isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node)
+    return node[int(part)] if in_list else None
 
 
 def node_at(root: Any, path: Iterable[str]) -> Any:
     """What stands at a path of keys and numbers; None where there is nothing."""
-    for part in path:
-        root = child(root, part)
-    return root
+    return reduce(child, path, root)
 
 
 def numbered_path(root: Any, parts: Sequence[str]) -> tuple[str, ...]:
-    """Replace the names of steps in a path by their numbers, as far as the config reaches.
+    """A path with numbers in place of the names of steps, as far as the config reaches.
 
-    The parts of a name with scope, ``("sce_video", "RandomClips")``, become one. A name that is
-    unknown or ambiguous is left for :func:`step_index` to refuse.
+    The parts of a name with scope, ``("sce_video", "RandomClips")``, become one; unknown and
+    ambiguous names are left for :func:`step_index` to refuse.
     """
     numbered: list[str] = []
     node, rest = root, list(parts)
@@ -77,8 +75,8 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
     """The index of an entry of the list at ``path``, given by number or by the name of its type.
 
     Raises:
-        ValueError: no such number or name (the message lists the entries and the near names), or a
-            name that several entries have (the message gives their numbers).
+        ValueError: no such number or name, or a name that several entries have; with entries and
+            near names, or the numbers.
     """
     if part.isdecimal() and int(part) < len(steps):
         return int(part)
@@ -110,30 +108,6 @@ def read_config(path: str | Path) -> Config:
     Raises:
         StepError: an unknown or ambiguous name, or a step that is no dict; names the file.
     """
-    with _steps_in_child_configs():
-        return Config.fromfile(str(path))
-
-
-def config_files(path: str | Path) -> list[str]:
-    """A config file and all files that it is based on, each once."""
-    files = [str(path)]
-    for base in Config._get_base_files(str(path)):
-        base_path, _ = Config._get_cfg_path(base, str(path))
-        files += [file for file in config_files(base_path) if file not in files]
-    return files
-
-
-class StepError(ValueError):
-    """A wrong step in a child config; the message begins with the file."""
-
-
-class _StepError(ValueError):
-    """The same, before the name of the file is known."""
-
-
-@contextmanager
-def _steps_in_child_configs() -> Iterator[None]:
-    """Let mmengine merge dicts into inherited lists while config files are read."""
     # mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
     # ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
     # file's name to errors. Both are put back on leaving, whatever happens.
@@ -150,84 +124,99 @@ def _steps_in_child_configs() -> Iterator[None]:
         use_environment_variables: bool = True,
         lazy_import: bool | None = None,
     ) -> tuple:
+        options = (use_predefined_variables, use_environment_variables, lazy_import)
         try:
-            return read.__func__(
-                filename, use_predefined_variables, use_environment_variables, lazy_import
-            )
-        except _StepError as error:
-            raise StepError(f"{filename}: {error}") from None
+            return read.__func__(filename, *options)
+        except StepError as error:
+            if not error.named:  # else it is that of a base of this file
+                error.args, error.named = (f"{filename}: {error}",), True
+            raise
 
     with _PATCH_LOCK:
         try:
             Config._merge_a_into_b = staticmethod(merge_with_steps)
             Config._file2dict = staticmethod(read_with_name)
-            yield
+            return Config.fromfile(str(path))
         finally:
             Config._merge_a_into_b = merge
             Config._file2dict = read
+
+
+def config_files(path: str | Path) -> list[str]:
+    """A config file and all files that it is based on, each once."""
+    files = [str(path)]
+    for base in Config._get_base_files(str(path)):
+        base_path, _ = Config._get_cfg_path(base, str(path))
+        files += [file for file in config_files(base_path) if file not in files]
+    return files
+
+
+class StepError(ValueError):
+    """A wrong step in a child config; the message begins with the file."""
+
+    named = False
 
 
 def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
     """The changes of a child config, every dict over a list of steps replaced by the new list."""
     resolved = dict(changes)
     for key, value in changes.items():
-        below = base.get(key)
+        below, here = base.get(key), (*path, str(key))
         if not isinstance(value, dict) or value.get("_delete_"):
             continue
         if isinstance(below, dict):
-            resolved[key] = _resolve_steps(value, below, (*path, str(key)))
+            resolved[key] = _resolve_steps(value, below, here)
         elif isinstance(below, list | tuple) and any(map(_name, below)):
-            resolved[key] = _merge_into_steps(value, below, (*path, str(key)))
+            merged = list(below)
+            for step, change in value.items():
+                index, entry = _merge_into_step(merged, str(step), change, here)
+                merged[index] = entry
+            resolved[key] = tuple(merged) if isinstance(below, tuple) else merged
     return resolved
 
 
-def _merge_into_steps(changes: dict, steps: Sequence, path: tuple[str, ...]) -> Sequence:
-    """A copy of ``steps`` with the changes of a child config, by name or number of the step."""
+def _merge_into_step(
+    steps: Sequence, step: str, change: Any, path: tuple[str, ...]
+) -> tuple[int, Any]:
+    """Index of a step, by its name or number, and the step with the changes of a child config."""
     where = ".".join(path)
-    merged = list(steps)
-    for key, change in changes.items():
-        try:
-            index = step_index(steps, str(key), where)
-        except ValueError as error:
-            raise _StepError(f"{error}. To add or remove steps, give {where} as a list") from None
-        if not isinstance(change, dict):
-            raise _StepError(f"{where}.{key} is a dict: give a dict of its changes, got {change!r}")
-        if change.get("_delete_"):
-            merged[index] = ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
-        else:
-            change = _resolve_steps(change, merged[index], (*path, str(key)))
-            merged[index] = Config._merge_a_into_b(change, merged[index])
-    return tuple(merged) if isinstance(steps, tuple) else merged
+    try:
+        index = step_index(steps, step, where)
+    except ValueError as error:
+        raise StepError(f"{error}. To add or remove steps, give {where} as a list") from None
+    if not isinstance(change, dict):
+        raise StepError(f"{where}.{step} is a dict: give a dict of its changes, got {change!r}")
+    if change.get("_delete_"):
+        return index, ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
+    change = _resolve_steps(change, steps[index], (*path, step))
+    return index, Config._merge_a_into_b(change, steps[index])
 
 
 def _find(steps: Sequence, name: str) -> list[int]:
     """Indices of the entries whose type has this name; a scope counts where both have one."""
-    if not name:
-        return []
     scope, _, last = name.rpartition(".")
     found = []
     for i, step in enumerate(steps):
-        own_scope = _full_name(step).rpartition(".")[0]
-        if _name(step) == last and (not scope or not own_scope or scope == own_scope):
+        own_scope, own_name = _typed(step)
+        if name and own_name == last and (not scope or not own_scope or scope == own_scope):
             found.append(i)
     return found
 
 
-def _full_name(step: Any) -> str:
-    """The type of an entry as text, with its scope; "" for an entry without a type."""
+def _typed(step: Any) -> tuple[str, str]:
+    """Scope and name of the type of an entry, each "" where it has none."""
     kind = step.get("type") if isinstance(step, dict) else None
-    return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    text = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    scope, _, name = text.rpartition(".")
+    return scope, name
 
 
 def _name(step: Any) -> str:
-    """The type of an entry as text, without scope; "" for an entry without a type."""
-    return _full_name(step).rpartition(".")[2]
+    return _typed(step)[1]
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; of equal keys the last counts.
-
-    Values that are given by key stay what they are.
+    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; a dict stays what it is.
 
     Raises:
         ValueError: an option without "=" or with brackets that do not match.

@@ -40,22 +40,11 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
     ("default_hooks",): {"priority"},
 }
 # Read by Runner from the whole config, in addition to the arguments of its constructor.
-_RUNNER_KEYS = {
-    "activation_checkpointing",
-    "adopted",
-    "compile",
-    "conv_2d",
-    "custom_imports",
-    "efficient_conv_bn_eval",
-    "find_unused_parameters",
-    "fit_queue",
-    "global_batch",
-    "keep_global_batch",
-    "model_wrapper_cfg",
-    "pretrained",
-    "runner_type",
-    "sync_bn",
-}
+_RUNNER_KEYS = set(
+    "activation_checkpointing adopted compile conv_2d custom_imports efficient_conv_bn_eval "
+    "find_unused_parameters fit_queue global_batch keep_global_batch model_wrapper_cfg pretrained "
+    "runner_type sync_bn".split()
+)
 # Read by the tools of this project: what the provenance of a result and the splits need.
 # ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``plan``: what
 # ``sce-video pretrain`` has chosen, and why; ``run_page``: options of the page of a run.
@@ -72,11 +61,33 @@ class KnownKeys(NamedTuple):
     owner: str  # the class or setting that the dict belongs to, for messages
 
 
+def _names(function: Callable) -> set[str]:
+    return set(inspect.signature(function).parameters) - {"kwargs"}
+
+
+_LOADER_KEYS = _names(DataLoader) | {"num_batch_per_epoch"}
+#: Dicts without a ``type`` whose keys the runner reads: path to keys.
+_RUNNER_DICTS: dict[str, set[str]] = {
+    **dict.fromkeys(("train_dataloader", "val_dataloader", "test_dataloader"), _LOADER_KEYS),
+    "randomness": _names(set_random_seed),
+    "env_cfg": {"cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"},
+    "env_cfg.mp_cfg": _names(set_multi_processing) - {"distributed"},
+    "env_cfg.dist_cfg": (_names(init_dist) | {"timeout", "port"}) - {"launcher"},
+    "optim_wrapper.clip_grad": (
+        _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
+    )
+    - {"parameters"},
+    "compile": _names(torch.compile) - {"model"},
+    "auto_scale_lr": {"enable", "base_batch_size"},
+    "run_page": {"videos", "compared"},
+}
+
+
 def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
     """The keys that the dict at ``path`` may have; None if they are not known."""
-    special = _runner_dicts().get(".".join(path))
+    special = _RUNNER_DICTS.get(".".join(path))
     if path and path[-1] in ("gallery", "gallery_dataloader", "selection_dataloader"):
-        special = _loader_keys()
+        special = _LOADER_KEYS
     if "type" not in node or path == ("optim_wrapper", "clip_grad"):
         return None if special is None else KnownKeys(special, False, ".".join(path))
     found = registered(node["type"])
@@ -96,32 +107,6 @@ def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
     )
 
 
-def _runner_dicts() -> dict[str, set[str]]:
-    """Dicts without a ``type`` whose keys the runner reads: path to keys."""
-    clipping = _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
-    return {
-        "train_dataloader": _loader_keys(),
-        "val_dataloader": _loader_keys(),
-        "test_dataloader": _loader_keys(),
-        "randomness": _names(set_random_seed),
-        "env_cfg": {"cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"},
-        "env_cfg.mp_cfg": _names(set_multi_processing) - {"distributed"},
-        "env_cfg.dist_cfg": (_names(init_dist) | {"timeout", "port"}) - {"launcher"},
-        "optim_wrapper.clip_grad": clipping - {"parameters"},
-        "compile": _names(torch.compile) - {"model"},
-        "auto_scale_lr": {"enable", "base_batch_size"},
-        "run_page": {"videos", "compared"},
-    }
-
-
-def _loader_keys() -> set[str]:
-    return _names(DataLoader) | {"num_batch_per_epoch"}
-
-
-def _names(function: Callable) -> set[str]:
-    return set(inspect.signature(function).parameters) - {"kwargs"}
-
-
 def top_level_keys() -> set[str]:
     """Top-level keys that are read: by the runner, or by the tools."""
     return (_names(Runner) | _RUNNER_KEYS | _TOOL_KEYS) - {"cfg", "self"}
@@ -139,11 +124,6 @@ def registered(kind: Any) -> list[Any]:
             if match is not None and scope in (None, registry.scope) and match not in found:
                 found.append(match)
     return found
-
-
-def registered_names(registry: str) -> set[str]:
-    """All names of a registry and of those that it asks."""
-    return {name for part in getattr(own_registry, registry).chain() for name in part.module_dict}
 
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
@@ -180,6 +160,12 @@ def walk_dicts(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             yield from walk_dicts(value, (*path, str(i)))
 
 
+def _places_of(key: str, cfg: Config, besides: tuple[str, ...]) -> list[str]:
+    """Where else the config has a key, as dotted names."""
+    dicts = walk_dicts(cfg._cfg_dict, ())
+    return [named_path(cfg, (*p, key)) for p, node in dicts if key in node and p != besides]
+
+
 def explain_unknown(
     known: KnownKeys, part: str, path: tuple[str, ...], cfg: Config, rest: Sequence[str] = ()
 ) -> str:
@@ -191,88 +177,68 @@ def explain_unknown(
     for near in difflib.get_close_matches(part, sorted(keys), 3, NEAR):
         whole = (*path, near, *rest)
         candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
-    leaf = rest[-1] if rest else part
-    if not candidates:
-        candidates = [
-            named_path(cfg, (*other, leaf))
-            for other, there in walk_dicts(cfg._cfg_dict, ())
-            if leaf in there and other != path
-        ][:3]
-    text = f"{known.owner} has no {part!r}; "
+    candidates = candidates or _places_of(rest[-1] if rest else part, cfg, path)[:3]
+    hint = f"there are {', '.join(sorted(keys))}"
     if candidates:
-        return f"{text}did you mean {' or '.join(candidates)}?"
-    return f"{text}there are {', '.join(sorted(keys))}"
+        hint = f"did you mean {' or '.join(candidates)}?"
+    return f"{known.owner} has no {part!r}; {hint}"
 
 
-#: Dicts that a registry builds, by the last name of their path (without numbers).
+#: The registry that builds a dict, by the last name of its path (without numbers).
 _BUILT = {
-    "model": "MODELS",
-    "backbone": "MODELS",
-    "data_preprocessor": "MODELS",
-    "cls_head": "MODELS",
-    "roi_head": "MODELS",
-    "dataset": "DATASETS",
-    "pipeline": "TRANSFORMS",
-    "sampler": "DATA_SAMPLERS",
-    "collate_fn": "FUNCTIONS",
-    "optim_wrapper": "OPTIM_WRAPPERS",
-    "optimizer": "OPTIMIZERS",
-    "custom_hooks": "HOOKS",
-    "train_cfg": "LOOPS",
-    "val_cfg": "LOOPS",
-    "test_cfg": "LOOPS",
-    "val_evaluator": "METRICS",
-    "test_evaluator": "METRICS",
-    "log_processor": "LOG_PROCESSORS",
-    "visualizer": "VISUALIZERS",
-    "vis_backends": "VISBACKENDS",
-    "param_scheduler": "PARAM_SCHEDULERS",
+    name: registry
+    for registry, names in {
+        "MODELS": "model backbone data_preprocessor cls_head roi_head",
+        "DATASETS": "dataset",
+        "TRANSFORMS": "pipeline",
+        "DATA_SAMPLERS": "sampler",
+        "FUNCTIONS": "collate_fn",
+        "OPTIM_WRAPPERS": "optim_wrapper",
+        "OPTIMIZERS": "optimizer",
+        "HOOKS": "custom_hooks",
+        "LOOPS": "train_cfg val_cfg test_cfg",
+        "METRICS": "val_evaluator test_evaluator",
+        "LOG_PROCESSORS": "log_processor",
+        "VISUALIZERS": "visualizer",
+        "VISBACKENDS": "vis_backends",
+        "PARAM_SCHEDULERS": "param_scheduler",
+    }.items()
+    for name in names.split()
 }
 #: Annotations of these packages do not always say what their classes take.
 _UNCHECKED = ("mmengine", "mmcv", "mmaction")
 _NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 
 
-def unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
+def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
     """A message if the ``type`` of the dict at ``path`` is not in the registry that builds it."""
     kind = node.get("type")
     names = [part for part in path if not part.isdecimal()]
-    registry = _BUILT.get(names[-1])
-    if names[:-1] == ["default_hooks"]:
-        registry = "HOOKS"
+    registry = "HOOKS" if names[:-1] == ["default_hooks"] else _BUILT.get(names[-1])
     of_a_method = registry is None and len(path) == 2 and path[0] == "model"
     registry = "MODELS" if of_a_method else registry
     if registry is None or not isinstance(kind, str) or registered(kind):
         return None
-    near = difflib.get_close_matches(
-        kind.split(".")[-1], sorted(registered_names(registry)), 3, NEAR
-    )
+    known = {name for part in getattr(own_registry, registry).chain() for name in part.module_dict}
+    near = difflib.get_close_matches(kind.split(".")[-1], sorted(known), 3, NEAR)
     if of_a_method and not near:  # a method may give a type a meaning of its own
         return None
     hint = f"did you mean {' or '.join(near)}?" if near else "is its file in custom_imports?"
     return f"nothing is registered as {kind!r}; {hint}"
 
 
-def wrong_values(node: dict) -> Iterator[tuple[str, str]]:
+def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
     """Yield (key, message) for the values that the class of a dict is not annotated to take."""
-    if "type" not in node:
-        return
-    found = registered(node["type"])
+    found = registered(node["type"]) if "type" in node else ()
     if not found or found[0].__module__.split(".")[0] in _UNCHECKED:  # the first is ours, if any
         return
-    hints = _hints(found[0])
-    for key, value in node.items():
-        if key in hints and not _fits(value, hints[key]):
-            yield key, f"give {_describe(hints[key])}, got {value!r}"
-
-
-def _hints(part: Any) -> dict[str, Any]:
-    """Annotated types of the arguments of a class or function; {} where they cannot be read."""
-    function = part.__init__ if inspect.isclass(part) else part
     try:
-        return {k: hint for k, hint in get_type_hints(function).items() if k != "return"}
+        hints = get_type_hints(found[0].__init__ if inspect.isclass(found[0]) else found[0])
     except (TypeError, NameError, AttributeError):  # written in C, or names for type checks only
-        return {}
+        return
+    for key, value in node.items():
+        if key in hints and key != "return" and not _fits(value, hints[key]):
+            yield key, f"give {_describe(hints[key])}, got {value!r}"
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -284,28 +250,18 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in arguments
     if hint in (None, type(None)):
         return value is None
-    if hint is bool:
-        return isinstance(value, bool)
+    if hint in (bool, str):
+        return isinstance(value, bool if hint is bool else str | Path)
     if hint in (int, float):
         kinds = int if hint is int else (int, float)
         return isinstance(value, kinds) and not isinstance(value, bool)
-    if hint is str:
-        return isinstance(value, str | Path)
-    if origin in (tuple, list, Sequence):
-        return _fits_sequence(value, arguments, origin is tuple)
-    if (origin or hint) in (dict, Mapping):
-        return isinstance(value, Mapping)
-    return True
-
-
-def _fits_sequence(value: Any, arguments: tuple, fixed: bool) -> bool:
-    """Whether a list or tuple has the annotated entries; options give lists for tuples."""
-    if not isinstance(value, list | tuple):
-        return False
-    if fixed and arguments and Ellipsis not in arguments:
-        pairs = zip(value, arguments, strict=False)
-        return len(value) == len(arguments) and all(_fits(v, hint) for v, hint in pairs)
-    return not arguments or all(_fits(v, arguments[0]) for v in value)
+    if origin in (tuple, list, Sequence):  # options give lists for tuples
+        if not isinstance(value, list | tuple):
+            return False
+        if origin is tuple and arguments and Ellipsis not in arguments:
+            return len(value) == len(arguments) and all(map(_fits, value, arguments))
+        return not arguments or all(_fits(v, arguments[0]) for v in value)
+    return isinstance(value, Mapping) if (origin or hint) in (dict, Mapping) else True
 
 
 def _describe(hint: Any) -> str:
@@ -352,20 +308,24 @@ def check_config(cfg: Config) -> None:
     faults, wrong = _unknown_top_level_keys(cfg), []
     for path, node in walk_dicts(cfg._cfg_dict, ()):
         known = known_keys(node, path)
-        if known is None and node and all(map(_is_step_change, node.keys(), node.values())):
+        # RandomClips=dict(num_frames=16), which nothing has merged into a list
+        changes = (isinstance(v, dict) and "type" not in v for v in node.values())
+        steps = (str(key)[:1].isupper() and bool(registered(key)) for key in node)
+        if known is None and node and all(changes) and all(steps):
             faults.append(
                 f"{'.'.join(path)}: a dict of changes to steps ({', '.join(node)}), but no base "
                 "config has a list there"
             )
-        if path and (message := unknown_type(node, path)):
+        if path and (message := _unknown_type(node, path)):
             wrong.append(f"{named_path(cfg, (*path, 'type'))}: {message}")
-        wrong += [f"{named_path(cfg, (*path, key))}: {m}" for key, m in wrong_values(node)]
+        wrong += [f"{named_path(cfg, (*path, key))}: {m}" for key, m in _wrong_values(node)]
         if known is None or known.any_key:
             continue
-        for key in node:
-            if key not in known.keys:
-                name = named_path(cfg, (*path, str(key)))
-                faults.append(f"{name}: {explain_unknown(known, key, path, cfg)}")
+        faults += [
+            f"{named_path(cfg, (*path, str(key)))}: {explain_unknown(known, key, path, cfg)}"
+            for key in node
+            if key not in known.keys
+        ]
     if faults:
         raise ValueError("unknown keys in the config:\n  " + "\n  ".join(faults + wrong))
     if wrong:
@@ -377,22 +337,17 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
     known = top_level_keys()
     own_file = Path(cfg.filename or "")  # of a stored config the checkpoint, which is no text
     files = config_files(own_file) if own_file.suffix in _FORMATS and own_file.is_file() else []
-    texts = [Path(file).read_text(encoding="utf-8") for file in files]
-    used = set().union(*map(_names_read, texts))
-    own = _names_assigned(texts[0]) - _names_read(texts[0]) if texts else set()
+    variables = [_variables(Path(file).read_text(encoding="utf-8")) for file in files]
+    used = set().union(*(read for _, read in variables))
+    own = variables[0][0] - variables[0][1] if variables else set()
     faults = []
     for key in map(str, cfg.keys()):
         if key in known or key.startswith("_"):
             continue
         near = difflib.get_close_matches(key, sorted(known), 1, _MISSPELLED)
-        elsewhere = [
-            named_path(cfg, (*path, key))
-            for path, node in walk_dicts(cfg._cfg_dict, ())
-            if path and key in node
-        ]
-        if key not in used and (near or elsewhere):
-            suggestion = " or ".join(near or elsewhere[:3])
-            faults.append(f"{key}: no setting has this name; did you mean {suggestion}?")
+        near = near or _places_of(key, cfg, ())[:3]
+        if key not in used and near:
+            faults.append(f"{key}: no setting has this name; did you mean {' or '.join(near)}?")
         elif key in own:
             print_log(
                 f"{cfg.filename}: {key!r} has no effect: no setting has this name and the file "
@@ -404,29 +359,17 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
     return faults
 
 
-def _names_read(text: str) -> set[str]:
-    """Variables that a config file reads: by name, as ``_base_.name`` or ``{{_base_.name}}``."""
-    names = set(re.findall(r"\b_base_\.(\w+)", text))
+def _variables(text: str) -> tuple[set[str], set[str]]:
+    """Variables that a config file sets at its top level, and those that it reads.
+
+    Read are those by name, as ``_base_.name`` or ``{{_base_.name}}``.
+    """
+    read = set(re.findall(r"\b_base_\.(\w+)", text))
     try:
-        nodes = list(ast.walk(ast.parse(text)))
+        tree = ast.parse(text)
     except SyntaxError:  # JSON, YAML, or mmengine's {{...}} outside of text
-        return names
-    return names | {
-        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
-
-
-def _names_assigned(text: str) -> set[str]:
-    """Variables that a Python config file sets at its top level."""
-    try:
-        statements = ast.parse(text).body
-    except SyntaxError:
-        return set()
-    targets = [t for s in statements if isinstance(s, ast.Assign) for t in s.targets]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-def _is_step_change(key: Any, value: Any) -> bool:
-    """Whether an entry of a dict looks like ``RandomClips=dict(num_frames=16)``."""
-    is_change = isinstance(value, dict) and "type" not in value
-    return is_change and str(key)[:1].isupper() and bool(registered(key))
+        return set(), read
+    targets = [t for s in tree.body if isinstance(s, ast.Assign) for t in s.targets]
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    read |= {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    return {target.id for target in targets if isinstance(target, ast.Name)}, read

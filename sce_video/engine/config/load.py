@@ -2,8 +2,7 @@
 
 mmengine adds an unknown ``--cfg-options`` key to the config without a warning. Here a key has to
 exist in the config, or be an argument of the class that the dict around it names by ``type``, or be
-a setting that the runner reads. :func:`~sce_video.engine.config.check.check_config` checks the
-config file itself by this rule.
+a setting that the runner reads.
 """
 
 from __future__ import annotations
@@ -58,20 +57,17 @@ def load_config(
         path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
             (:mod:`sce_video.engine.weights`), or the name of a recipe
             (:func:`~sce_video.engine.recipes.find_recipe`); or a config, to change a copy of it.
-        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed (:func:`parse_options`), or
-            the values themselves by key. An
+        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, or the values by key. An
             entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
-            or by its number, ``pipeline.1.num_frames``; child configs may use names too, see
-            :func:`~sce_video.engine.config.changes.read_config`.
+            or by its number, ``pipeline.1.num_frames``.
 
     Returns:
         The changed config. ``key=None`` sets a setting to None, whatever it was.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file that cannot be read, an option without "=", an unknown key (the message
-            suggests the near ones), a name or number that a list does not have, a name that several
-            of its entries have, a plain value where the config has a dict.
+        ValueError: a file that cannot be read, an option without "=", an unknown key (with near
+            ones), an unknown or ambiguous entry of a list, a plain value in place of a dict.
     """
     cfg = copy.deepcopy(path) if isinstance(path, Config) else _read(find_recipe(path))
     options = [
@@ -81,9 +77,9 @@ def load_config(
     ]
     # Types first: a type decides which keys its dict takes.
     options.sort(key=lambda option: option[0][-1] != "type")
-    editor = _Editor(cfg)
+    begun: set[tuple[str, ...]] = set()
     for parts, key, value in options:
-        editor.set(parts, key, value)
+        _set(cfg, begun, parts, key, value)
     return cfg
 
 
@@ -103,19 +99,15 @@ def _read(path: str | Path) -> Config:
     except Exception as error:  # the file is code: it may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f"{f.filename}, line {f.lineno}" for f in frames if f.name == "<module>"]
-        where = lines[-1] if lines else str(path)
-        raise ValueError(f"cannot read the config {where}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    reason = str(error)
-    if not reason and traceback.extract_tb(error.__traceback__)[-1].filename.endswith("lazy.py"):
-        # mmengine reads a config that imports from other packages as names of classes.
-        reason = (
-            "what this config imports names a type and cannot be called; with _base_ = [] in the "
-            "file it is imported as in any program"
-        )
-    return f"{type(error).__name__}: {reason}".splitlines()[0]
+        where, reason = lines[-1] if lines else str(path), str(error)
+        if not reason and frames[-1].filename.endswith("lazy.py"):
+            # mmengine reads a config that imports from other packages as names of classes.
+            reason = (
+                "what this config imports names a type and cannot be called; with _base_ = [] in "
+                "the file it is imported as in any program"
+            )
+        reason = f"{type(error).__name__}: {reason}".splitlines()[0]
+        raise ValueError(f"cannot read the config {where}: {reason}") from error
 
 
 def set_backend(cfg: Config, backend: str) -> None:
@@ -149,133 +141,96 @@ def _flat(node: Any, options: Mapping, path: tuple[str, ...] = ()) -> Iterator[t
             yield from _flat(target, value, (*path, str(key)))
 
 
-class _Editor:
-    """Sets keys of a config one after the other, after checking each."""
+def _set(
+    cfg: Config, begun: set[tuple[str, ...]], parts: Sequence[str], full_key: str, value: Any
+) -> None:
+    """Check and set one key, given as ``parts`` and, for messages, as the user wrote it.
 
-    def __init__(self, cfg: Config) -> None:
-        self.cfg = cfg
-        self.begun: set[tuple[str, ...]] = set()  # dicts that only the options have
-
-    def set(self, parts: Sequence[str], full_key: str, value: Any) -> None:
-        """Set one key; dicts on the way that are None or a switch so far are created.
-
-        Args:
-            parts: Path of the key; entries of lists by number or name.
-            full_key: The key as the user wrote it, for messages.
-            value: What to set.
-
-        Raises:
-            ValueError: see :func:`load_config`.
-        """
-        parts = numbered_path(self.cfg._cfg_dict, parts)
-        node: Any = self.cfg._cfg_dict
-        steps: list[tuple[Any, Any]] = []  # containers on the way, and the key taken in each
-        for depth, part in enumerate(parts):
-            path = tuple(parts[:depth])
-            if isinstance(node, list | tuple):
-                steps.append((node, self._index(node, part, path, full_key)))
-            else:
-                self._check_key(node, path, parts[depth:], full_key)
-                steps.append((node, part))
-            if depth < len(parts) - 1:
-                node = self._descend(*steps[-1], (*path, part), full_key)
-        container, last = steps[-1]
-        if not isinstance(container, dict) or last in container:
-            _check_kind(container[last], value, full_key)
-        value = ConfigDict(value) if isinstance(value, dict) else value
-        for container, step in reversed(steps):
-            if isinstance(container, tuple):
-                value = (*container[:step], value, *container[step + 1 :])
-            else:
-                container[step] = value
-                value = container
-
-    def _index(self, node: Sequence, part: str, path: tuple[str, ...], full_key: str) -> int:
-        """The index of an entry of the list at ``path``."""
-        try:
-            return step_index(node, part, named_path(self.cfg, path))
-        except ValueError as error:
-            raise ValueError(f"{full_key}: {error}") from None
-
-    def _descend(self, node: Any, key: Any, path: tuple[str, ...], full_key: str) -> Any:
-        """What is below a key; a new dict where there is nothing yet."""
+    Dicts on the way that are None or a switch so far are created; ``begun`` has their paths.
+    """
+    parts = numbered_path(cfg._cfg_dict, parts)
+    node: Any = cfg._cfg_dict
+    steps: list[tuple[Any, Any]] = []  # containers on the way, and the key taken in each
+    for depth, part in enumerate(parts):
+        path = tuple(parts[:depth])
+        key: Any = part
+        if isinstance(node, list | tuple):
+            try:
+                key = step_index(node, part, named_path(cfg, path))
+            except ValueError as error:
+                raise ValueError(f"{full_key}: {error}") from None
+        elif part not in node:
+            _check_key(cfg, node, path, parts[depth:], full_key, path in begun)
+        steps.append((node, key))
+        if depth == len(parts) - 1:
+            break
         below = node.get(key) if isinstance(node, dict) else node[key]
         if below is None or isinstance(below, bool):
-            self.begun.add(path)
-            return ConfigDict()
-        if isinstance(below, dict | list | tuple):
-            return below
-        raise ValueError(f"{full_key}: {named_path(self.cfg, path)} is {below!r}, it has no keys")
-
-    def _check_key(
-        self, node: dict, path: tuple[str, ...], parts: Sequence[str], full_key: str
-    ) -> None:
-        """Raise if the dict at ``path`` may not have the first of ``parts``."""
-        part, *rest = parts
-        if part in node:
-            return
-        if not path:
-            known: KnownKeys | None = KnownKeys(top_level_keys(), False, "the config")
-        elif path == ("default_hooks",):
-            known = KnownKeys(set(DEFAULT_HOOKS), False, "default_hooks")
+            begun.add((*path, part))
+            below = ConfigDict()
+        elif not isinstance(below, dict | list | tuple):
+            name = named_path(cfg, (*path, part))
+            raise ValueError(f"{full_key}: {name} is {below!r}, it has no keys")
+        node = below
+    container, last = steps[-1]
+    if not isinstance(container, dict) or last in container:
+        _check_kind(container[last], value, full_key)
+    value = ConfigDict(value) if isinstance(value, dict) else value
+    for container, key in reversed(steps):  # a tuple is made again, so all above it are set too
+        if isinstance(container, tuple):
+            value = (*container[:key], value, *container[key + 1 :])
         else:
-            known = known_keys(node, path)
-        if known is None and path in self.begun:
-            # A number or the name of a class: what the user takes for a list does not exist.
-            if part.isdecimal() or (part[:1].isupper() and registered(part)):
-                raise ValueError(f"{full_key}: options cannot begin the list {'.'.join(path)}")
-            return
-        known = known or KnownKeys(set(), False, named_path(self.cfg, path))
-        near = difflib.get_close_matches(part, known.keys, 1, 0.8)
-        if part in known.keys or (known.any_key and not near):
-            return
+            container[key] = value
+            value = container
+
+
+def _check_key(
+    cfg: Config,
+    node: dict,
+    path: tuple[str, ...],
+    parts: Sequence[str],
+    full_key: str,
+    is_begun: bool,
+) -> None:
+    """Raise if the dict at ``path`` may not have the first of ``parts``, which it lacks so far."""
+    part, *rest = parts
+    if not path:
+        known: KnownKeys | None = KnownKeys(top_level_keys(), False, "the config")
+    elif path == ("default_hooks",):
+        known = KnownKeys(set(DEFAULT_HOOKS), False, "default_hooks")
+    else:
+        known = known_keys(node, path)
+    if known is None and is_begun:
+        # A number or the name of a class: what the user takes for a list does not exist.
+        if part.isdecimal() or (part[:1].isupper() and registered(part)):
+            raise ValueError(f"{full_key}: options cannot begin the list {'.'.join(path)}")
+        return
+    known = known or KnownKeys(set(), False, named_path(cfg, path))
+    near = difflib.get_close_matches(part, known.keys, 1, 0.8)
+    if part not in known.keys and (near or not known.any_key):
         raise ValueError(
             f"unknown key {full_key!r} in the config options: "
-            f"{explain_unknown(known, part, path, self.cfg, rest)}"
+            f"{explain_unknown(known, part, path, cfg, rest)}"
         )
 
 
 def _check_kind(old: Any, new: Any, full_key: str) -> None:
     """Refuse a plain value for a dict or a list of dicts, and text for a number or a switch."""
-    if old is None or new is None:
-        return
+    gives_dicts = isinstance(new, list | tuple) and all(isinstance(v, dict) for v in new)
     holds_dicts = isinstance(old, list | tuple) and any(isinstance(v, dict) for v in old)
+    message = ""
     if isinstance(old, dict) and not isinstance(new, dict):
-        raise ValueError(
-            f"{full_key} is a dict with the keys {', '.join(map(str, old))}: set one of them, "
-            f"or None; got {new!r}"
-        )
-    if holds_dicts and not (
-        isinstance(new, list | tuple) and all(isinstance(v, dict) for v in new)
-    ):
-        raise ValueError(
-            f"{full_key} is a list of {len(old)} dicts: set a key of one, for example "
-            f"{full_key}.{named_path(old, ('0',))}.type, or None; got {new!r}"
-        )
-    if isinstance(old, bool | int | float) and isinstance(new, str):
+        keys = ", ".join(map(str, old))
+        message = f"is a dict with the keys {keys}: set one of them, or None; got {new!r}"
+    elif holds_dicts and not gives_dicts:
+        first = f"{full_key}.{named_path(old, ('0',))}.type"
+        message = f"is a list of {len(old)} dicts: set a key of one, for example {first}, or None"
+        message += f"; got {new!r}"
+    elif isinstance(old, bool | int | float) and isinstance(new, str):
         wanted = "true or false" if isinstance(old, bool) else "a number"
-        raise ValueError(f"{full_key} is {old!r} in the config: give {wanted}, got {new!r}")
-
-
-class FormattedOnce(Config):
-    """mmengine's config; :attr:`pretty_text` is kept until the content changes."""
-
-    @classmethod
-    def of(cls, cfg: Config) -> FormattedOnce:
-        """A config that shares all values with another one."""
-        found = cls.__new__(cls)
-        found.__dict__.update(cfg.__dict__)
-        return found
-
-    @property
-    def pretty_text(self) -> str:
-        """Python source of the config."""
-        content = repr(self._cfg_dict)
-        known: tuple[str, str] | None = self.__dict__.get("_formatted")
-        if known is None or known[0] != content:
-            known = content, super().pretty_text
-            self.__dict__["_formatted"] = known  # Config sets attributes in its values
-        return known[1]
+        message = f"is {old!r} in the config: give {wanted}, got {new!r}"
+    if message and new is not None:
+        raise ValueError(f"{full_key} {message}")
 
 
 def recipe_config(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

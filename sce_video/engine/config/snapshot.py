@@ -48,14 +48,9 @@ _ABSENT = object()
 def resolved_config(cfg: Mapping[str, Any], global_batch: int | None = None) -> dict[str, Any]:
     """A config as JSON data, with the batch of all processes and the learning rate for it.
 
-    Args:
-        cfg: A config, or a dict.
-        global_batch: Samples of an optimiser step. None: the config's batch is that of all.
-
-    Returns:
-        Dicts, lists, texts, numbers, booleans and None. ``train_dataloader.batch_size`` is the
-        global batch, not accumulated, and the optimiser's ``lr`` is the rate for it
-        (``base_batch_size`` of the ScheduleHook is None): on one process the same training.
+    ``train_dataloader.batch_size`` is the global batch, not accumulated (``global_batch`` samples;
+    None: the config's batch is that of all), and the optimiser's ``lr`` is the rate for it
+    (``base_batch_size`` of the ScheduleHook is None): on one process the same training.
     """
     config = plain(cfg)
     loader, wrapper = config.get("train_dataloader"), config.get("optim_wrapper")
@@ -97,7 +92,7 @@ def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, 
             f"{checkpoint} contains no config (a converted file, or weights only): give the config "
             "file of its network (config=)"
         )
-    _check_size(text, str(checkpoint))
+    _check_size(text, str(checkpoint))  # before it is parsed
     try:
         config = json.loads(text)
         _check_depth(config)
@@ -135,13 +130,10 @@ def _check_depth(node: Any) -> None:
     """Raise ValueError where a later walk through the data could exhaust the stack."""
     level = [node]
     for _ in range(_MAX_DEPTH):
-        level = [v for n in level if isinstance(n, list | Mapping) for v in _values(n)]
+        containers = (n for n in level if isinstance(n, list | Mapping))
+        level = [v for n in containers for v in (n.values() if isinstance(n, Mapping) else n)]
     if level:
         raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
-
-
-def _values(node: list | Mapping[str, Any]) -> Any:
-    return node if isinstance(node, list) else node.values()
 
 
 # -- comparison ----------------------------------------------------------------------------------
@@ -152,20 +144,15 @@ def differences(
 ) -> list[str]:
     """Settings in which two resolved configs differ, but for paths, workers, devices and logging.
 
-    Args:
-        ours: Of a training or test.
-        recipe: Of what it is compared with.
-        keys: Parts that are compared: :data:`TRAINING` or :data:`TEST`.
-
-    Returns:
-        ``train_cfg.max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not
-        there has the default of its class.
+    Compared are the parts in ``keys``, :data:`TRAINING` or :data:`TEST`, each as ``train_cfg.
+    max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not there has the default of its
+    class.
     """
     try:
         _check_depth(ours)
     except ValueError as error:
         return [f"the config is none: {error}"]
-    both = [dict(_flat(_compared(config, keys), ())) for config in (ours, recipe)]
+    both = [dict(_flat(_compared(config, keys), (), keys)) for config in (ours, recipe)]
     found = []
     for path in dict.fromkeys((*both[0], *both[1])):
         mine, theirs = (side.get(path, _ABSENT) for side in both)
@@ -176,12 +163,13 @@ def differences(
             default = _default(both[1][owner], path[-1]) if known else None
             mine, theirs = (default if v is _ABSENT else v for v in (mine, theirs))
         if not _equal(mine, theirs):
-            found.append(f"{'.'.join(path)}: {_shown(mine)} -> {_shown(theirs)}")
+            mine, theirs = ("not set" if v is None else f"{v}"[:100] for v in (mine, theirs))
+            found.append(f"{'.'.join(path)}: {mine} -> {theirs}")
     return found
 
 
 def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """The parts of a config that are compared, without hooks that log and the batch of a test."""
+    """The parts of a config that are compared, without hooks that log."""
     found = {key: config[key] for key in keys if config.get(key) is not None}
     for key in ("custom_hooks", "default_hooks"):
         hooks = found.pop(key, None) or []
@@ -189,19 +177,12 @@ def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
         kept = [h for h in hooks if isinstance(h, dict) and _type(h) not in _LOGGING_HOOKS]
         if kept:
             found["custom_hooks"] = [*found.get("custom_hooks", []), *kept]
-    if "test_dataloader" in found:
-        found = _without(found, "batch_size")
     return found
 
 
-def _without(node: Any, name: str) -> Any:
-    """A copy of a config without a key, at any depth."""
-    if isinstance(node, dict):
-        return {key: _without(value, name) for key, value in node.items() if key != name}
-    return [_without(value, name) for value in node] if isinstance(node, list) else node
-
-
-def _flat(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _flat(
+    node: Any, path: tuple[str, ...], keys: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Single values by path; entries of a list by their types, where these are unique."""
     if isinstance(node, dict) and node:
         for key, value in node.items():
@@ -209,14 +190,16 @@ def _flat(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
                 # A table holds the same packets as the files.
                 kind = str(value).rpartition(".")[2]
                 yield (*path, key), "VideoDataset" if kind == "LanceVideoDataset" else kind
+            elif key == "batch_size" and "test_dataloader" in keys:
+                continue  # of a test
             elif not _LEFT_OUT.fullmatch(key):
-                yield from _flat(value, (*path, key))
+                yield from _flat(value, (*path, key), keys)
     elif isinstance(node, list | tuple) and any(isinstance(value, dict) for value in node):
         names = [_type(value) for value in node]
         yield path, ", ".join(names)  # their order
         for index, value in enumerate(node):
             unique = names[index] and names.count(names[index]) == 1
-            yield from _flat(value, (*path, names[index] if unique else str(index)))
+            yield from _flat(value, (*path, names[index] if unique else str(index)), keys)
     else:
         yield path, node
 
@@ -249,10 +232,6 @@ def _equal(mine: Any, theirs: Any) -> bool:
     return mine == theirs
 
 
-def _shown(value: Any) -> str:
-    return "not set" if value is None else f"{value}"[:100]
-
-
 # -- config files as data ------------------------------------------------------------------------
 
 
@@ -261,20 +240,24 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
 
     Allowed are ``key = value`` lines whose values are numbers, strings, True, False, None, lists,
     tuples, sets, ``{...}`` and ``dict(key=value)``, as ``mmengine.Config.pretty_text`` writes them.
-
-    Args:
-        text: Python source.
-        name: Source of the text, for messages.
-
-    Returns:
-        Values by name; a name assigned twice has its last value.
+    Messages begin with ``name``, that of the file.
 
     Raises:
         ValueError: the text holds anything else; the message names the line. Nothing is executed.
     """
     _check_size(text, name)
+    found = {}
     try:
-        return dict(_assignment(statement) for statement in ast.parse(text).body)
+        for statement in _Literals().visit(ast.parse(text)).body:
+            targets = statement.targets if isinstance(statement, ast.Assign) else ()
+            if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+                kind = type(statement).__name__
+                raise _NotDataError(f"line {statement.lineno}: {kind} instead of name = value")
+            try:
+                found[targets[0].id] = ast.literal_eval(statement.value)
+            except ValueError:
+                where = f"line {statement.lineno}: the value of {targets[0].id}"
+                raise _NotDataError(f"{where} is not a literal") from None
     except _NotDataError as error:
         raise ValueError(
             f"the config text of {name} is not plain data and is not executed ({error}): give "
@@ -282,47 +265,33 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
         ) from None
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"the config text of {name} cannot be parsed: {error}") from None
+    return found
 
 
 class _NotDataError(ValueError):
     """A part of the text that is not plain data."""
 
-    def __init__(self, node: ast.AST, what: str) -> None:
-        super().__init__(f"line {getattr(node, 'lineno', '?')}: {what}")
 
+class _Literals(ast.NodeTransformer):
+    """``dict(a=1)``, ``dict({...})``, ``inf`` and ``nan`` as literals; refuses other calls."""
 
-def _assignment(statement: ast.stmt) -> tuple[str, Any]:
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-        if len(statement.targets) == 1:
-            return statement.targets[0].id, _literal(statement.value)
-    raise _NotDataError(statement, f"{type(statement).__name__} instead of name = value")
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        function = node.func.id if isinstance(node.func, ast.Name) else None
+        names = [keyword.arg for keyword in node.keywords]
+        if function == "set" and not node.args and not names:
+            return node  # an empty one, which has no literal
+        if function != "dict" or None in names or len(set(names)) != len(names):
+            called = function or "an expression"
+            raise _NotDataError(f"line {node.lineno}: a call of {called}")
+        if not node.args:
+            keys = [ast.copy_location(ast.Constant(name), node) for name in names]
+            values = [self.visit(keyword.value) for keyword in node.keywords]
+            return ast.copy_location(ast.Dict(list(keys), values), node)
+        if len(node.args) > 1 or names or not isinstance(node.args[0], ast.Dict):
+            raise _NotDataError(f"line {node.lineno}: a call of dict")
+        return self.visit(node.args[0])
 
-
-def _literal(node: ast.expr) -> Any:
-    """The value of a literal, or of ``dict(a=1)``, ``dict({...})``, ``set()``, ``inf``, ``nan``."""
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name(id="inf" | "nan" as number):  # as repr() writes them
-            return float(number)
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() | ast.Name() as operand):
-            value = _literal(operand)
-            if not isinstance(value, bool) and isinstance(value, int | float):
-                return -value
-        case ast.List() | ast.Tuple() | ast.Set():
-            kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
-            return kind([_literal(item) for item in node.elts])
-        case ast.Dict() if None not in node.keys:
-            pairs = zip(node.keys, node.values, strict=True)
-            return {_literal(key): _literal(item) for key, item in pairs if key is not None}
-        case ast.Call(func=ast.Name(id="set"), args=[], keywords=[]):
-            return set()
-        case ast.Call(func=ast.Name(id="dict"), args=[ast.Dict() as given], keywords=[]):
-            return _literal(given)
-        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
-            names = [keyword.arg for keyword in given]
-            if None not in names and len(set(names)) == len(names):
-                return {keyword.arg: _literal(keyword.value) for keyword in given}
-        case ast.Call(func=ast.Name(id=function)):
-            raise _NotDataError(node, f"a call of {function}")
-    raise _NotDataError(node, f"a {type(node).__name__} is not a literal")
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in ("inf", "nan"):  # as repr() writes them
+            return ast.copy_location(ast.Constant(float(node.id)), node)
+        return node

@@ -11,9 +11,10 @@ import torch
 from mmengine.dist import broadcast, get_world_size
 from mmengine.hooks import Hook
 
-from sce_video.engine.restarts import record_replan
-from sce_video.engine.schedules import accumulative_counts
+from sce_video.engine.restarts import append_or_warn
+from sce_video.engine.schedules import accumulative_counts, position
 from sce_video.registry import HOOKS
+from sce_video.utils.run_files import HISTORY
 
 #: Where the estimate is compared with the budget: shares of its time, or of the steps. Once in each
 #: quarter, at its end; in the last one half-way, while there is time left.
@@ -74,9 +75,9 @@ class BudgetHook(Hook):
 
     The time of a step, with evaluation and saving, is measured again in each quarter. Where the
     estimate leaves the budget by more than a tenth, the number of steps is changed, and all
-    schedules go on from where they are, in fractions of the training, to their ends
-    (:meth:`~sce_video.engine.train_loop.ResumableTrainLoop.replan`). Every change is in the
-    checkpoints, so that a resumed training has it too; the time between two starts does not count.
+    schedules go on from where they are, in fractions of the training, to their ends. Every change
+    is in the checkpoints, so that a resumed training has it too; the time between two starts does
+    not count.
 
     Args:
         hours: Budget of the whole command.
@@ -119,12 +120,11 @@ class BudgetHook(Hook):
 
     def before_save_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
         """Keep what has been measured and planned."""
-        replans = [list(change) for change in runner.train_loop.replans]
         checkpoint["budget"] = {
             **asdict(self.budget),
             "since": list(self.budget.since or ()),
             "elapsed": self.elapsed,
-            "replans": replans,
+            "replans": [list(change) for change in runner.train_loop.replans],
         }
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
@@ -142,11 +142,12 @@ class BudgetHook(Hook):
         if total == before:
             return
         loop.replan(step, total)
-        share = loop.schedule_position(step) / loop.planned_steps
+        share = position(step, loop.planned_steps, loop.replans) / loop.planned_steps
         text = (
             f"{self.elapsed / 60:.1f} of {self.budget.seconds / 60:.1f} minutes have passed at "
             f"step {step:,}: {total:,} steps fit into them, not {before:,}. Learning rate and all "
             f"other schedules go on from {100 * share:.0f} % of theirs to the end"
         )
         runner.logger.info(text)
-        record_replan(runner, text)
+        row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}
+        append_or_warn(runner, HISTORY, {**row, "epochs": loop.max_epochs, "message": text})

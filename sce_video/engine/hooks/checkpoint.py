@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
@@ -20,7 +19,8 @@ from mmengine.fileio import LocalBackend
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.checkpoint import find_checkpoints, first_readable
+from sce_video.engine.work_dir import counted
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import atomic_file, write_json, write_text
@@ -38,26 +38,17 @@ from sce_video.utils.storage import (
 
 
 class _RemovesLater(LocalBackend):
-    """Files in the local file system; ``remove`` only notes what :meth:`remove_noted` removes."""
+    """Files in the local file system; ``remove`` only notes what is removed later."""
 
     def __init__(self) -> None:
-        self._noted: set[str] = set()
+        self.noted: set[str] = set()
 
     def remove(self, filepath: str | Path) -> None:
-        """Note a file."""
-        self._noted.add(os.fspath(filepath))
+        self.noted.add(os.fspath(filepath))
 
     def isdir(self, filepath: str | Path) -> bool:
         """No checkpoint is a folder: mmengine would remove it with all that is in it."""
         return False
-
-    def remove_noted(self, keep: set[str | None]) -> list[str]:
-        """Remove the noted files except those that were written since; returns their names."""
-        removed = sorted(self._noted - keep)
-        for path in removed:
-            Path(path).unlink(missing_ok=True)
-        self._noted.clear()
-        return [Path(path).name for path in removed]
 
 
 @HOOKS.register_module()
@@ -76,13 +67,15 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
 
     def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
         """Write a checkpoint and its name to ``last_checkpoint``; then remove the outdated one."""
+        folder = Path(self.out_dir)
         if self.max_keep_ckpts > 0 and list(self.keep_ckpt_ids)[-1:] != [step]:
             if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
-                self.file_backend.remove(self._path(self.keep_ckpt_ids[0]))
+                outdated = self.filename_tmpl.format(self.keep_ckpt_ids[0])
+                self.file_backend.remove(folder / outdated)
             self.keep_ckpt_ids.append(step)  # drops the first of max_keep_ckpts
             runner.message_hub.update_info("keep_ckpt_ids", list(self.keep_ckpt_ids))
         # Before the checkpoint is written, which holds the name in its message hub.
-        self.last_ckpt = self._path(step)
+        self.last_ckpt = str(folder / self.filename_tmpl.format(step))
         runner.message_hub.update_info("last_ckpt", self.last_ckpt)
         runner.save_checkpoint(
             self.out_dir,
@@ -107,11 +100,12 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
     def _remove_outdated(self, runner) -> None:
         several = getattr(self, "best_ckpt_path_dict", {})
         best = {getattr(self, "best_ckpt_path", None), *several.values()}
-        names = self.file_backend.remove_noted(keep={self.last_ckpt, *best})
-        runner.call_hook("after_removal", names=names)
-
-    def _path(self, step: int) -> str:
-        return os.path.join(self.out_dir, self.filename_tmpl.format(step))
+        # Those that were written again since they were noted stay.
+        removed = sorted(self.file_backend.noted - {self.last_ckpt, *best})
+        for path in removed:
+            Path(path).unlink(missing_ok=True)
+        self.file_backend.noted.clear()
+        runner.call_hook("after_removal", names=[Path(path).name for path in removed])
 
 
 #: Names the machine whose training copies to a folder.
@@ -138,20 +132,16 @@ def add_mirror(cfg: Config, url: str | None) -> None:
 
 def mirror_of(cfg: Config) -> str | None:
     """The URL of :func:`add_mirror`; None without one."""
-    hooks = [hook for hook in cfg.get("custom_hooks") or () if hook.get("type") == "MirrorHook"]
-    return hooks[0]["url"] if hooks else None
+    hooks = cfg.get("custom_hooks") or ()
+    return next((hook["url"] for hook in hooks if hook.get("type") == "MirrorHook"), None)
 
 
 def claim_mirror(url: str, new: bool) -> None:
     """See that a folder of a store can be listed and written, and that no other run is in it.
 
-    Args:
-        url: The folder.
-        new: Whether the training starts from scratch and keeps what is there.
-
     Raises:
         ObjectStoreError, WriteError: no such bucket, or the store cannot be read or written.
-        ValueError: ``new``, and the folder holds checkpoints.
+        ValueError: the folder holds checkpoints, and the training is ``new`` and keeps them.
     """
     stored = stored_checkpoints(url)
     if new and stored:
@@ -177,6 +167,13 @@ def restore_run(url: str, work_dir: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     from filelock import FileLock  # imported here: only restoring a run needs it
 
+    def download(file: StoredFile) -> Path:
+        path = folder / file.name
+        with atomic_file(path) as unfinished:
+            get_file(join(url, file.name), unfinished)
+        os.utime(path, (file.time, file.time))  # checkpoints are sorted by time
+        return path
+
     with FileLock(folder / _LOCK):
         local = find_checkpoints(folder)
         stored = [f for f in stored_checkpoints(url) if not local or _is_newer(f, local[0])]
@@ -186,17 +183,13 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         # and the logs of the continued run would replace the longer ones in the store.
         for file in list_files(url):
             if file.name.endswith(LOGS) and file.name != MARK:
-                _download(url, file, folder)
-        for file in stored:
-            path = _download(url, file, folder)
-            try:
-                load_checkpoint_file(path)
-            except ValueError as error:
-                path.unlink()
-                print_log(f"passed over: {error}", logger="current", level=logging.WARNING)
-                continue
-            print_log(f"restored {path.name} and the logs of {url} to {folder}", logger="current")
-            return
+                download(file)
+        for path in map(download, stored):
+            if first_readable([path], "current"):
+                name = path.name
+                print_log(f"restored {name} and the logs of {url} to {folder}", logger="current")
+                return
+            path.unlink()
 
 
 def _is_newer(stored: StoredFile, local: Path) -> bool:
@@ -208,25 +201,14 @@ def _is_newer(stored: StoredFile, local: Path) -> bool:
     return stored.time > local.stat().st_mtime
 
 
-def _download(url: str, file: StoredFile, folder: Path) -> Path:
-    path = folder / file.name
-    with atomic_file(path) as unfinished:
-        get_file(join(url, file.name), unfinished)
-    os.utime(path, (file.time, file.time))  # checkpoints are sorted by time
-    return path
-
-
 @HOOKS.register_module()
 class MirrorHook(Hook):
     """Copies every finished checkpoint, and the logs with it, to a folder of an object store.
 
-    One thread of rank 0 uploads while the training goes on. A checkpoint that is removed here is
-    removed there, after all newer ones have arrived. A failed upload is a warning with the number
-    of failures, and is repeated with the next checkpoint and at the end; what is missing then is
-    named. The work folder is complete in any case.
-
-    Args:
-        url: The folder, ``s3://bucket/runs/name``.
+    One thread of rank 0 uploads to ``s3://bucket/runs/name`` while the training goes on. A
+    checkpoint that is removed here is removed there, after all newer ones have arrived. A failed
+    upload is a warning with the number of failures, and is repeated with the next checkpoint and at
+    the end; what is missing then is named. The work folder is complete in any case.
 
     Raises:
         ValueError: not a URL of a store.
@@ -263,15 +245,12 @@ class MirrorHook(Hook):
         self._thread = ThreadPoolExecutor(1, "mirror")
 
     def after_checkpoint(self, runner: Any, path: Path) -> None:
-        """Copy a checkpoint that was written; called on rank 0."""
-        if self._thread is None:  # a test
-            return
-        self._outdated.pop(path.name, None)
-        self._waiting.append(path)
-        self._thread.submit(self._copy, runner)
+        if self._thread is not None:  # else this is a test
+            self._outdated.pop(path.name, None)
+            self._waiting.append(path)
+            self._thread.submit(self._copy, runner)
 
     def after_removal(self, runner: Any, names: Sequence[str]) -> None:
-        """Remove the copies of checkpoints that were removed; called on rank 0."""
         self._outdated.update(dict.fromkeys(names))
 
     def after_stop(self, runner: Any) -> None:
@@ -287,30 +266,27 @@ class MirrorHook(Hook):
             cancel_uploads()
             raise
         self._thread = None
-        tried = f", {_count(self.failures, 'failed attempt')}" if self.failures else ""
+        tried = f", {counted(self.failures, 'failed attempt')}" if self.failures else ""
         if self._error is None:
-            copied = _count(self._copied, "checkpoint")
+            copied = counted(self._copied, "checkpoint")
             runner.logger.info(f"copied {copied} and the logs to {self.url}{tried}")
             return
         missing = [path.name for path in self._waiting if path.exists()]
-        what = "the last logs"
-        if missing:
-            what = f"{_count(len(missing), 'checkpoint')} ({', '.join(missing)})"
+        what = f"{counted(len(missing), 'checkpoint')} ({', '.join(missing)})"
+        what = what if missing else "the last logs"
         runner.logger.warning(
             f"the copy in {self.url} is not complete{tried}: {what} could not be copied: "
             f"{self._error}; they are in {runner.work_dir}"
         )
 
     def after_page(self, runner: Any) -> None:
-        """Copy the page of the run, which is written after the training; called on rank 0."""
+        """Copy the page of the run, which is written after the training."""
         self._copy(runner)
 
     def _copy(self, runner: Any, last: bool = False) -> None:
         """Copy checkpoints and logs, then remove outdated checkpoints; a failure ends the attempt.
 
-        Args:
-            runner: The runner.
-            last: :meth:`after_stop` says what is missing.
+        It is a warning, but for the ``last`` one: :meth:`after_stop` says what is missing.
         """
         self._error = None
         try:
@@ -320,7 +296,12 @@ class MirrorHook(Hook):
                     put_file(path, join(self.url, path.name))
                     self._copied += 1
                 self._waiting.popleft()
-            self._copy_logs(Path(runner.work_dir))
+            for path in sorted(Path(runner.work_dir).iterdir()):
+                if path.name.endswith(LOGS) and path.is_file():
+                    state = (path.stat().st_mtime_ns, path.stat().st_size)
+                    if self._sent.get(path.name) != state:
+                        put_file(path, join(self.url, path.name))
+                        self._sent[path.name] = state
             for name in list(self._outdated):
                 remove(join(self.url, name))
                 self._outdated.pop(name, None)
@@ -332,16 +313,3 @@ class MirrorHook(Hook):
                     f"the copy to {self.url} failed ({self.failures} so far): {error}; the "
                     f"training goes on, its checkpoints are in {runner.work_dir}"
                 )
-
-    def _copy_logs(self, folder: Path) -> None:
-        for path in sorted(folder.iterdir()):
-            if path.name.endswith(LOGS) and path.is_file():
-                status = path.stat()
-                state = (status.st_mtime_ns, status.st_size)
-                if self._sent.get(path.name) != state:
-                    put_file(path, join(self.url, path.name))
-                    self._sent[path.name] = state
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"

@@ -1,11 +1,11 @@
-"""Report of the files that could not be decoded during a training."""
+"""What a training measures and logs: losses, speed, rows of numbers, files not decoded."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +18,15 @@ from torch.utils.hooks import RemovableHandle
 from sce_video.datasets import BadFileReport, TooManyBadFilesError
 from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.engine.restarts import continue_rows
+from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
-from sce_video.utils.files import WriteError
 from sce_video.utils.printable import printable_utf8
-from sce_video.utils.run_files import METRICS, append_row
+from sce_video.utils.run_files import METRICS
 from sce_video.utils.tensors import HostValue
+
+BAD_FILES = "bad_files.jsonl"
 
 
 @HOOKS.register_module()
@@ -33,28 +34,23 @@ class BadFileHook(Hook):
     """Collects the decoding failures that come with the batches; stops when there are too many.
 
     Every rank counts its own failures as they come. At the end of an epoch those of all ranks are
-    merged, so that the report, written by rank 0, is complete. A training with too many ends on all
-    ranks, after a checkpoint, by a TooManyBadFilesError.
-
-    Args:
-        max_bad_share: Largest share of the training files, from 0 to 1, that may be unreadable.
-        filename: Name of the report (JSON lines: path, count, error) in the work directory.
+    merged, so that the report of rank 0 (JSON lines: path, count, error) is complete. A training
+    whose share of unreadable files is above ``max_bad_share`` ends on all ranks, after a
+    checkpoint, by a TooManyBadFilesError.
 
     Raises:
         ValueError: ``max_bad_share`` outside 0 to 1.
     """
 
-    def __init__(self, max_bad_share: float = 0.05, filename: str = "bad_files.jsonl") -> None:
+    def __init__(self, max_bad_share: float = 0.05) -> None:
         if not 0.0 <= max_bad_share <= 1.0:
             raise ValueError(f"max_bad_share must be from 0 to 1, got {max_bad_share}")
         self.max_bad_share = max_bad_share
-        self.filename = filename
         self._fresh: list[tuple[str, str]] = []
-        self._warned = False
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
-        path = Path(runner.work_dir) / self.filename
+        path = Path(runner.work_dir, BAD_FILES)
         if is_main_process() and runner.iter == 0:
             path.unlink(missing_ok=True)  # of an earlier run in the same folder
         self.report = BadFileReport(
@@ -86,15 +82,10 @@ class BadFileHook(Hook):
             )
 
     def _add(self, runner, failures: list[tuple[str, str]]) -> None:
-        """Count failures; that the report cannot be written is said once, and it is tried again."""
         try:
-            try:
+            with warned_once(runner, BAD_FILES):
                 self.report.add(failures)
-            except WriteError as error:
-                if not self._warned:
-                    runner.logger.warning(f"{error}; the training goes on")
-                self._warned = True
-                self.report.check()
+            self.report.check()
         except TooManyBadFilesError as error:
             runner.train_loop.failure = error
 
@@ -112,8 +103,7 @@ class _Values(NamedTuple):
     iteration: int
     tensors: dict[str, torch.Tensor]
     on_host: dict[str, HostValue]
-    samples: torch.Tensor | None
-    """Indices of the samples of the batch."""
+    samples: torch.Tensor | None  # indices of the samples of the batch
 
 
 @HOOKS.register_module()
@@ -123,10 +113,8 @@ class LogReductionHook(Hook):
     Reading waits for the device, and a GPU that waits for its next kernels idles. So on a GPU the
     values of all iterations since the last line of the log are read together, when the next line is
     due, at the end of an epoch, and before a checkpoint. In between, the ``outputs`` that other
-    hooks get are without them. On a CPU they are read in every iteration.
-
-    Values that the host computes (:class:`~sce_video.utils.tensors.HostValue`: the effective
-    rank on a GPU) are those of the last of these iterations, for all of them.
+    hooks get are without them. Values that the host computes (the effective rank on a GPU) are
+    those of the last of these iterations, for all of them.
 
     Args:
         max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (a few are normal
@@ -167,33 +155,24 @@ class LogReductionHook(Hook):
         """
         if not outputs:
             return
-        of_device = {k: v for k, v in outputs.items() if isinstance(v, torch.Tensor | HostValue)}
-        tensors = {k: v.detach() for k, v in of_device.items() if isinstance(v, torch.Tensor)}
-        on_host = {k: v for k, v in of_device.items() if isinstance(v, HostValue)}
+        tensors = {k: v.detach() for k, v in outputs.items() if isinstance(v, torch.Tensor)}
+        on_host = {k: v for k, v in outputs.items() if isinstance(v, HostValue)}
         index = (data_batch or {}).get("index")
         self._waiting.append(_Values(runner.iter, tensors, on_host, index))
-        for name in of_device:
+        for name in (*tensors, *on_host):
             del outputs[name]
-        if self._is_due(runner, batch_idx):
+        full = len(self._waiting) >= (self.interval or math.inf)
+        is_logged = self._log_interval is None or (batch_idx + 1) % self._log_interval == 0
+        if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
-            for row in before:
-                _to_history(runner, row)
+            _to_history(runner, before)
             outputs.update(current)  # for the hooks of this iteration; one of them keeps it
-
-    def _is_due(self, runner, batch_idx: int) -> bool:
-        if self._log_interval is None or len(self._waiting) >= (self.interval or math.inf):
-            return True
-        is_logged = (batch_idx + 1) % self._log_interval == 0
-        return is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0
 
     def before_checkpoint(self, runner) -> None:
         """Complete the histories, which a checkpoint holds; called on all ranks."""
-        for row in self._read(runner) if self._waiting else ():
-            _to_history(runner, row)
+        _to_history(runner, self._read(runner) if self._waiting else ())
 
-    def after_train(self, runner) -> None:
-        """Complete the histories."""
-        self.before_checkpoint(runner)
+    after_train = before_checkpoint
 
     def _read(self, runner) -> list[dict[str, float]]:
         """Read and check the values of all iterations since the last time."""
@@ -216,34 +195,31 @@ class LogReductionHook(Hook):
     def _check(self, runner, row: dict[str, float], entry: _Values) -> None:
         finite = math.isfinite(row.get("loss", 0.0))
         self._nonfinite = 0 if finite else self._nonfinite + 1
-        if self._nonfinite > self.max_nonfinite:
-            last = "there is no earlier checkpoint"
-            if found := find_checkpoints(runner.work_dir):
-                last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
-            text = (
-                f"the loss was not finite for {self._nonfinite} iterations up to iteration "
-                f"{entry.iteration + 1}: lower the learning rate or train without float16; "
-                f"{last}{_files_of_batch(runner, entry.samples)}"
-            )
-            alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
-            self._waiting = []
-            report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
-            raise NonFiniteLossError(text)
+        if self._nonfinite <= self.max_nonfinite:
+            return
+        last, files = "there is no earlier checkpoint", ""
+        if found := find_checkpoints(runner.work_dir):
+            last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
+        path_of = getattr(runner.train_dataloader.dataset, "path", None)
+        if path_of is not None and entry.samples is not None:  # of this rank
+            paths = [path_of(int(index)) for index in entry.samples]
+            more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
+            files = f"; files of this batch: {', '.join(paths[:_SHOWN_FILES])}{more}"
+        text = (
+            f"the loss was not finite for {self._nonfinite} iterations up to iteration "
+            f"{entry.iteration + 1}: lower the learning rate or train without float16; "
+            f"{last}{files}"
+        )
+        alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
+        self._waiting = []
+        report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
+        raise NonFiniteLossError(text)
 
 
-def _to_history(runner, row: dict[str, float]) -> None:
-    for name, value in row.items():
-        runner.message_hub.update_scalar(f"train/{name}", value)
-
-
-def _files_of_batch(runner, indices: torch.Tensor | None) -> str:
-    """``; this batch: a.mp4, b.mp4``, of this rank; empty if the data set names no files."""
-    path_of = getattr(runner.train_dataloader.dataset, "path", None)
-    if path_of is None or indices is None:
-        return ""
-    paths = [path_of(int(index)) for index in indices]
-    more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
-    return f"; files of this batch: {', '.join(paths[:_SHOWN_FILES])}{more}"
+def _to_history(runner, rows: Iterable[dict[str, float]]) -> None:
+    for row in rows:
+        for name, value in row.items():
+            runner.message_hub.update_scalar(f"train/{name}", value)
 
 
 @HOOKS.register_module()
@@ -251,35 +227,29 @@ class ProgressHook(Hook):
     """Logs ``videos_per_s`` (all ranks) and ``data_wait``, the share of time spent on waiting.
 
     Of the clips of RGB differences also ``diff_repeats``, the share in which frames repeat, and
-    ``diff_as_rgb``, the share that keep their colours (of rank 0, see
-    :class:`~sce_video.datasets.transforms.DecodeClips`).
+    ``diff_as_rgb``, the share that keep their colours (of rank 0). A GPU works while the host waits
+    for data: there only the time counts in which it had nothing to do, between the end of a step
+    and the beginning of the next one, by its own clock.
 
     Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
     the sum of counts. The count here is the iteration's time in microseconds, so that the logged
     mean of a window is its videos over its seconds and not a mean of rates.
-
-    A GPU works while the host waits for data. There only the time counts in which it had nothing to
-    do: between the end of a step and the beginning of the next one, by its own clock.
     """
 
     priority = "NORMAL"  # custom hooks follow IterTimerHook of the same priority
 
     def __init__(self) -> None:
-        self._ended: Any = None  # the GPU's end of the last step
-        self._begun: Any = None
+        self._ended = self._begun = None  # the GPU's end of the last step, and begin of this one
         self._waiting: deque[tuple[int, float, Any, Any]] = deque()
         self._on_gpu = False
 
     def before_train(self, runner) -> None:
-        """Measure waits on the GPU, if the network is on one."""
-        model = unwrap_model(runner.model)
-        self._on_gpu = next(model.parameters()).device.type == "cuda"
+        self._on_gpu = next(unwrap_model(runner.model).parameters()).device.type == "cuda"
         self._ended = None
         self._waiting.clear()
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
-        if self._on_gpu:
-            self._begun = self._event()
+        self._begun = self._event()
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         hub = runner.message_hub
@@ -293,7 +263,7 @@ class ProgressHook(Hook):
             hub.update_scalar("train/diff_repeats", repeats, count=wanted)
             hub.update_scalar("train/diff_as_rgb", as_rgb, count=wanted)
         self._waiting.append((spent, waited, self._ended, self._begun))
-        self._ended = self._event() if self._on_gpu else None
+        self._ended = self._event()
         self._log_waits(hub)
 
     def before_checkpoint(self, runner) -> None:
@@ -313,8 +283,10 @@ class ProgressHook(Hook):
             hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
             self._waiting.popleft()
 
-    @staticmethod
-    def _event() -> Any:
+    def _event(self) -> Any:
+        """A point in the GPU's time; None on a CPU."""
+        if not self._on_gpu:
+            return None
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
@@ -354,12 +326,9 @@ class LoggerHook(mmengine.hooks.LoggerHook):
 
     def before_train(self, runner) -> None:
         """Begin the file, or continue that of a resumed run."""
-        self._warned = False
         if is_main_process():
-            try:
+            with warned_once(runner, METRICS):
                 continue_rows(runner, METRICS)
-            except WriteError as error:
-                self._warn(runner, error)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Log every ``interval`` iterations of an epoch, and its last one (``ignore_last``)."""
@@ -380,16 +349,7 @@ class LoggerHook(mmengine.hooks.LoggerHook):
 
     def after_row(self, runner, row: dict[str, Any]) -> None:
         """Append a row to ``metrics.jsonl``."""
-        if is_main_process():
-            try:
-                append_row(Path(runner.work_dir, METRICS), row)
-            except WriteError as error:
-                self._warn(runner, error)
-
-    def _warn(self, runner, error: WriteError) -> None:
-        if not self._warned:  # the next row is tried again
-            runner.logger.warning(f"{error}; the training goes on")
-        self._warned = True
+        append_or_warn(runner, METRICS, row)
 
 
 @HOOKS.register_module()

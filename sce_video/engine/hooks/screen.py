@@ -36,25 +36,12 @@ def keep_details_off_the_screen(logger: logging.Logger) -> None:
             handler.addFilter(_for_the_screen)
 
 
-def keep_train_lines_off(logger: logging.Logger) -> None:
-    """Let the stream handlers of a logger skip the numbers of the training."""
-    for handler in logger.handlers:
-        if type(handler) is logging.StreamHandler:
-            handler.addFilter(_no_train_line)
-
-
-def show_train_lines(logger: logging.Logger) -> None:
-    """Undo :func:`keep_train_lines_off`."""
-    for handler in logger.handlers:
-        handler.removeFilter(_no_train_line)
+def _for_the_screen(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_FILE_ONLY)
 
 
 def _no_train_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Epoch(train)")
-
-
-def _for_the_screen(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith(_FILE_ONLY)
 
 
 # Seconds between two drawings: a drawing takes two milliseconds of the training's own thread.
@@ -76,19 +63,16 @@ class ScreenProgressHook(Hook):
         self._screen: _Screen | None = None
 
     def before_train(self, runner) -> None:
-        """Begin to draw, on rank 0 of a terminal."""
         plain = os.environ.get("TERM") in (None, "dumb", "unknown")
         if is_main_process() and sys.stdout.isatty() and not plain:
             self._screen = _Screen(runner.logger)
             self._draw(runner, runner.iter)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Draw, twice a second at most."""
         if self._screen is not None and self._screen.is_due():
             self._draw(runner, runner.iter + 1)
 
     def after_row(self, runner, row: Mapping[str, Any]) -> None:
-        """Show the numbers of a logged row from now on."""
         if self._screen is not None:
             self._screen.numbers |= dict(row)
 
@@ -101,10 +85,9 @@ class ScreenProgressHook(Hook):
 
     def _draw(self, runner, done: int) -> None:
         assert self._screen is not None
-        epoch = min(runner.epoch + 1, runner.max_epochs)
+        epoch = f"epoch {min(runner.epoch + 1, runner.max_epochs)}/{runner.max_epochs}"
         eta = runner.message_hub.runtime_info.get("eta")
-        total = runner.train_loop.max_iters
-        self._screen.draw(f"epoch {epoch}/{runner.max_epochs}", done, total, eta)
+        self._screen.draw(epoch, done, runner.train_loop.max_iters, eta)
 
 
 class _Screen:
@@ -116,28 +99,22 @@ class _Screen:
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.text import Text
 
-        self._logger = logger
-        self._streams = {
-            handler: handler.stream
-            for handler in logger.handlers
-            if type(handler) is logging.StreamHandler
-        }
+        handlers = (h for h in logger.handlers if type(h) is logging.StreamHandler)
+        self._streams = {handler: handler.stream for handler in handlers}
         self._output = sys.stdout, sys.stderr
         columns = TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[left]}")
         self._bar = Progress(*columns)
         self._task = self._bar.add_task("", left="")
         self._text = Text(no_wrap=True, overflow="ellipsis")
-        self._live = Live(
-            Group(self._bar, self._text),
-            console=Console(file=sys.stdout),
-            auto_refresh=False,  # no thread, whose locks a forked worker would inherit
-        )
+        # Without automatic refresh: no thread, whose locks a forked worker would inherit.
+        shown, console = Group(self._bar, self._text), Console(file=sys.stdout)
+        self._live = Live(shown, console=console, auto_refresh=False)
         self.numbers: dict[str, Any] = {}
         self._drawn = -_EVERY
         self._owner = os.getpid()
-        keep_train_lines_off(logger)
         self._live.start()
         for handler in self._streams:
+            handler.addFilter(_no_train_line)
             handler.setStream(sys.stdout)  # rich's, which writes above the lines
         _open_screens.add(self)
         atexit.register(self.close)  # shows the cursor again
@@ -148,13 +125,8 @@ class _Screen:
     def draw(self, epoch: str, done: int, total: int, eta: float | None) -> None:
         self._drawn = time.monotonic()
         left = "" if eta is None else f", {timedelta(seconds=int(eta))} left"
-        self._bar.update(
-            self._task,
-            completed=done,
-            total=total,
-            description=epoch,
-            left=f"{done}/{total}{left}",
-        )
+        left = f"{done}/{total}{left}"
+        self._bar.update(self._task, completed=done, total=total, description=epoch, left=left)
         self._text.plain = describe_numbers(self.numbers)
         self._live.refresh()
 
@@ -170,7 +142,7 @@ class _Screen:
         sys.stdout, sys.stderr = self._output
         for handler, stream in self._streams.items():
             handler.stream = stream
-        show_train_lines(self._logger)
+            handler.removeFilter(_no_train_line)
 
 
 _open_screens: set[_Screen] = set()

@@ -49,22 +49,20 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     256 rows per centre. The first centres are rows drawn one after the other with a probability
     that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
     256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
-
-    Args:
-        x: (N, D) unit vectors; float32, float16 or :func:`as_bytes`.
-        k: Clusters, 1 to N.
-        seed: Of the sample and of the first centres.
-        steps: At most; the computation ends when no row changes its cluster.
-
-    Raises:
-        ValueError: ``k`` is out of range.
+    The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
+    after ``steps``, or when no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
     draw = torch.Generator().manual_seed(seed)
     sample = _floats(x[torch.randperm(len(x), generator=draw)[: _ROWS_PER_CENTRE * k]])
-    centres = _first_centres(sample, k, draw) if k <= _CAREFUL else sample[:k].clone()
-    before = None
+    rows = [0] if k <= _CAREFUL else list(range(k))  # the sample is in random order
+    distance = 1 - sample @ sample[0]
+    while len(rows) < k:  # k-means++: squared distances are 2 - 2 cosine
+        weights = distance.clamp_min(_EQUAL)
+        rows.append(int(torch.multinomial(weights, 1, generator=draw)))
+        distance = torch.minimum(distance, 1 - sample @ sample[rows[-1]])
+    centres, before = sample[rows], None
     for _ in range(steps):
         nearest, similar = assign(sample, centres)
         if before is not None and torch.equal(nearest, before):
@@ -78,50 +76,24 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     return centres[counts.argsort(descending=True, stable=True)]
 
 
-def _first_centres(sample: Tensor, k: int, draw: torch.Generator) -> Tensor:
-    """k rows (k, D) of a sample by k-means++; squared distances are 2 - 2 cosine."""
-    rows = [0]  # the sample is in random order
-    distance = 1 - sample @ sample[0]
-    while len(rows) < k:
-        weights = distance.clamp_min(_EQUAL)
-        rows.append(int(torch.multinomial(weights, 1, generator=draw)))
-        distance = torch.minimum(distance, 1 - sample @ sample[rows[-1]])
-    return sample[rows].clone()
-
-
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
     found = [(_floats(part) @ centres.T).max(dim=1) for part in x.split(ROW_BLOCK)]
     return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
 
 
-def neighbour_graph(
-    x: Tensor, k: int, *, exact_rows: int = EXACT_ROWS, probes: int = 8, seed: int = 0
-) -> tuple[Tensor, Tensor]:
-    """The k other rows that are most similar to every row.
+def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k other rows that are most similar to every row of unit vectors (N, D), N >= 2.
 
-    Exact up to ``exact_rows`` rows. Beyond, rows are clustered into cells of about 1000, and each
-    is compared with those of the ``probes`` cells nearest to it (an inverted file):
-    time grows with N instead of its square, and near-duplicates, which lie in the same cell or in
-    neighbouring ones, are found all the same.
-
-    Args:
-        x: (N, D) unit vectors, N >= 2.
-        k: Neighbours.
-        exact_rows: Rows up to which all pairs are compared.
-        probes: Cells that a row is compared with.
-        seed: Of the cells.
-
-    Returns:
-        Cosines (N, k') and rows (N, k') in descending order, k' = min(k, N - 1). A row with fewer
-        others in its cells has -inf in the remaining slots.
+    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`: time grows with N
+    instead of its square, and near-duplicates, which lie in the same cell or in neighbouring ones,
+    are found all the same. Cosines and rows (N, min(k, N - 1)) are in descending order; a row with
+    fewer others in its cells has -inf in the remaining slots.
     """
-    k = min(k, len(x) - 1)
-    if len(x) <= exact_rows:
-        rows = torch.arange(len(x))
-        return nearest_neighbours(x, x, k, query_groups=rows, gallery_groups=rows)
-    rows = torch.arange(len(x))
-    similar, where = nearest_in_cells(x, x, k, rows, rows, probes=probes, seed=seed)
+    k, rows = min(k, len(x) - 1), torch.arange(len(x))
+    if len(x) <= EXACT_ROWS:
+        return nearest_neighbours(x, x, k, groups=(rows, rows))
+    similar, where = nearest_in_cells(x, x, k, rows, rows)
     return similar, where.long()
 
 
@@ -137,14 +109,10 @@ def nearest_in_cells(
 ) -> tuple[Tensor, Tensor]:
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
-    Args:
-        queries: (N, D) unit vectors, float32, float16 or :func:`as_bytes`; computed in float32.
-        gallery: (M, D) likewise.
-        k: Neighbours.
-        query_owners: (N,) integers; rows of the query's own owner are left out.
-        gallery_owners: (M,) likewise.
-        probes: Cells of about 1000 rows that a query is compared with.
-        seed: Of the cells.
+    An inverted file: the gallery is clustered into cells of about 1000 rows, and each query is
+    compared with the rows of the ``probes`` cells nearest to it.
+    Queries (N, D) and gallery (M, D) are unit vectors, float32, float16 or :func:`as_bytes`, and
+    computed in float32; rows of the query's own owner, integers (N,) and (M,), are left out.
 
     Returns:
         Cosines (N, k) float32 and rows (N, k) int32 (int64 from 2**31 rows of the gallery on), in
@@ -181,11 +149,8 @@ def k_centre_greedy(x: Tensor, count: int) -> list[int]:
     """Rows that are far from each other, most typical first (k-centre greedy, Gonzalez 1985).
 
     The first is the one nearest to the mean; each further one is the least similar, by cosine, to
-    those before it, so every beginning of the list is such a subset too. Equal rows are taken once.
-
-    Args:
-        x: (N, D) unit vectors, N >= 1.
-        count: How many; fewer if there are no more different ones.
+    those before it, so every beginning of the list is such a subset too. Equal rows of the unit
+    vectors (N, D) are taken once, so there may be fewer than ``count``.
     """
     chosen = [int((x @ x.mean(dim=0)).argmax())]
     nearest = x @ x[chosen[0]]

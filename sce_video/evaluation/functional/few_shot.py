@@ -1,9 +1,8 @@
 """Accuracy from a few labelled samples of each class: nearest class mean and linear classifier.
 
-The protocol: of the labelled samples, ``shots`` of every class are drawn, classifiers are
-fitted on these alone, and all queries are classified; this is repeated for several draws. Nothing
-is tuned, since so few labels leave none for validation. Class means as in prototypical networks
-(Snell et al. 2017), repeated draws of labelled samples as in low-shot SVMs (Goyal et al. 2019).
+Of the labelled samples ``shots`` of every class are drawn several times, and classifiers are fitted
+on these alone. Nothing is tuned, since so few labels leave none for validation. Class means as in
+prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al. 2019).
 """
 
 from __future__ import annotations
@@ -15,27 +14,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers
 from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.evaluation.functional.statistics import CONFIDENCE, check_class_numbers
 
 #: Classifiers, in the order of the columns of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")
 
 
 def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
-    """Samples drawn for each number of shots; a larger number contains the smaller ones.
+    """Samples of labels (N,) drawn for each number of shots; a larger one contains the smaller.
 
-    Args:
-        labels: (N,) integers from 0.
-        shots: Numbers of samples of each class.
-        seed: Of the draw; the global random state is neither used nor changed.
-
-    Returns:
-        For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them.
-
-    Raises:
-        ValueError: a class has fewer samples than ``max(shots)``; it is named.
+    For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them; ValueError
+    names a class with fewer samples.
     """
     classes, counts = labels.unique(return_counts=True)
     scarce = int(counts.argmin())
@@ -45,8 +36,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"has {int(counts[scarce])} labelled samples: give fewer shots"
         )
     # A prefix of one permutation for every number of shots: draws are nested.
-    generator = torch.Generator().manual_seed(seed)
-    order = []
+    generator, order = torch.Generator().manual_seed(seed), []
     for label in classes:
         members = torch.nonzero(labels == label).flatten()
         order.append(members[torch.randperm(len(members), generator=generator)[: max(shots)]])
@@ -73,31 +63,17 @@ def few_shot_hits(
     cosine with the query. ``linear`` is multinomial logistic regression on features standardised
     by the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
 
-    Args:
-        queries: (N, C).
-        query_labels: (N,).
-        gallery: (M, C).
-        gallery_labels: (M,).
-        shots: Numbers of samples of each class.
-        draws: How often samples are drawn. Draw i is that of the seed ``seed + i``.
-        l2: See :func:`~sce_video.evaluation.functional.linear_probe.fit_logistic`.
-        seed: Of the first draw.
-        device: Where the classifiers are fitted.
-        on_fit: Called after each of the ``draws * len(shots)`` fits.
-
-    Returns:
-        (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
-
-    Raises:
-        ValueError: features or labels that cannot be used, one class only, a class with fewer
-            samples than shots.
+    Queries are (N, C) with labels (N,), the gallery (M, C) with labels (M,). ``shots`` samples of
+    each class are drawn ``draws`` times, draw i by the seed ``seed + i``; the global random state
+    is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)`` fits.
+    The result is (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
+    Raises ValueError: features or labels that cannot be used, one class only, a class with fewer
+    samples than shots.
     """
-    for features, labels, name in (
-        (queries, query_labels, "queries"),
-        (gallery, gallery_labels, "gallery"),
-    ):
-        check_features(features, name)
-        check_class_numbers(labels, len(features), f"labels of the {name}")
+    check_features(queries, "queries")
+    check_features(gallery, "gallery")
+    check_class_numbers(query_labels, len(queries), "labels of the queries")
+    check_class_numbers(gallery_labels, len(gallery), "labels of the gallery")
     classes, targets = gallery_labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"two classes or more are needed, all labels are {classes.tolist()}")
@@ -108,33 +84,24 @@ def few_shot_hits(
     for draw in range(draws):
         for column, rows in enumerate(draw_shots(targets, shots, seed + draw)):
             known, wanted = y[rows.to(device)], targets[rows]
+            mean, scale = standardiser(known)
+            weight, bias = fit_logistic(
+                (known - mean) / scale, wanted.to(known.device), len(classes), l2
+            )
+            linear = ((x - mean) / scale) @ weight + bias
             members = F.one_hot(wanted).to(known)  # each class has as many samples, so sums do
             means = F.normalize(members.T @ known, dim=1)
-            for kind, scores in enumerate((_linear(x, known, wanted, l2), x @ means.T)):
+            for kind, scores in enumerate((linear, x @ means.T)):
                 predicted = classes[scores.argmax(dim=1).cpu()]
                 hits[:, draw, column, kind] = predicted == query_labels.cpu()
             on_fit()
     return hits
 
 
-def _linear(x: Tensor, known: Tensor, wanted: Tensor, l2: float) -> Tensor:
-    mean, scale = standardiser(known)
-    count, wanted = int(wanted.max()) + 1, wanted.to(known.device)
-    weight, bias = fit_logistic((known - mean) / scale, wanted, count, l2)
-    return ((x - mean) / scale) @ weight + bias
-
-
-def interval_of_mean(values: Tensor, confidence: float = 0.95) -> tuple[float, float]:
-    """Mean of independent values, and half the width of its Student-t confidence interval.
-
-    Args:
-        values: (n,), at least two.
-        confidence: Between 0 and 1.
-    """
+def interval_of_mean(values: Tensor) -> tuple[float, float]:
+    """Mean of independent values (n,), and half the width of its 95 % Student-t interval."""
     from scipy.stats import t  # 0.5 s
 
-    if len(values) < 2:
-        raise ValueError("an interval needs two draws or more")
     mean, deviation = float(values.double().mean()), float(values.double().std())
-    width = float(t.ppf((1 + confidence) / 2, len(values) - 1))
+    width = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
     return mean, width * deviation / math.sqrt(len(values))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers, top_k_accuracy
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.evaluation.functional.statistics import check_class_numbers, top_k_accuracy
 
 #: Weight decays tried by default, on standardised features and the mean cross-entropy.
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -19,17 +19,11 @@ _CONSTANT = 1e-6
 
 
 class FittedProbe(NamedTuple):
-    """A fitted probe.
+    """A fitted probe: (features - mean) / scale @ weight + bias, in float64.
 
-    Attributes:
-        mean: (C,) float64, subtracted from the features.
-        scale: (C,) float64, by which they are then divided.
-        weight: (C, number of training classes) float64.
-        bias: (number of training classes,) float64.
-        classes: Labels of the columns, ascending.
-        l2: Selected weight decay.
-        validation: Accuracy (0 to 1) on the validation split of the training features for every
-            weight decay tried; empty if there was no selection.
+    Of K training classes, ``classes`` (K,) are the labels of the columns, ascending, ``l2`` is the
+    selected weight decay, and ``validation`` has the accuracy (0 to 1) on the validation split of
+    the training features for every weight decay tried; empty if there was no selection.
     """
 
     mean: Tensor
@@ -66,29 +60,17 @@ def fit_logistic(
 ) -> tuple[Tensor, Tensor]:
     """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` by L-BFGS with line search.
 
-    Args:
-        x: (N, C) float64.
-        y: (N,) integers in [0, num_classes).
-        num_classes: Columns of the weight.
-        l2: Positive: the minimum is then unique. The bias is not penalised.
-        start: Initial weight and bias; zeros by default.
-        max_iter: Maximum number of iterations.
-
-    Returns:
-        Weight (C, num_classes) and bias (num_classes,), float64.
+    Of x (N, C) float64 and y (N,) integers in [0, num_classes). ``l2`` is positive: the minimum is
+    then unique. The bias is not penalised. ``start`` and the result are weight (C, num_classes) and
+    bias (num_classes,), float64; zeros by default.
     """
     if l2 <= 0:
         raise ValueError(f"l2 must be positive, got {l2}")
     first = start or (x.new_zeros((x.shape[1], num_classes)), x.new_zeros(num_classes))
     weight, bias = (t.clone().requires_grad_() for t in first)
-    optimizer = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=max_iter,
-        tolerance_grad=1e-6,
-        tolerance_change=1e-10,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
+    options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
+    options |= {"history_size": 20, "line_search_fn": "strong_wolfe", "max_iter": max_iter}
+    optimizer = torch.optim.LBFGS([weight, bias], **options)
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -103,15 +85,11 @@ def fit_logistic(
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices of the training and the validation part of a split stratified by class.
+    """Ascending indices of the training and the validation part of a split stratified by class.
 
     Of every class ``round(fraction * size)`` samples are held out, at least one if the class has
-    two or more samples, and at least one is kept for training. The split depends on ``seed`` only;
-    the global random state is neither used nor changed.
-
-    Returns:
-        Training and validation indices, ascending; validation is empty if every class has one
-        sample.
+    two or more samples, and at least one is kept for training; validation is empty if every class
+    has one sample. The split depends on ``seed`` only, not on the global random state.
     """
     generator = torch.Generator().manual_seed(seed)
     held = torch.zeros(len(labels), dtype=torch.bool)
@@ -128,8 +106,7 @@ def group_split(
 ) -> tuple[Tensor, Tensor]:
     """As :func:`stratified_split`, but whole groups are held out, ``round(fraction * groups)``.
 
-    At least one, and none with the last training samples of a class; validation is empty if every
-    group has some.
+    At least one, and none with the last training samples of a class.
     """
     names, classes = groups.unique(), len(labels.unique())
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
@@ -163,20 +140,10 @@ def fit_linear_probe(
     features are not used. Deterministic, in float64 on the CPU. If no class has two samples (of
     different groups) there is no validation split, and the middle of the grid is used.
 
-    Args:
-        features: (N, C).
-        labels: (N,) integers from 0; at least two classes.
-        groups: (N,) integers; the split holds out whole groups, as the test does
-            (:func:`group_split`).
-        l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the training features (of the groups) held out for the selection.
-        seed: Seed of that split.
-        max_iter: Maximum number of L-BFGS iterations per fit.
-        on_fit: Called after each fit; there are :func:`num_fits`.
-
-    Raises:
-        ValueError: bad labels, ``val_fraction`` not between 0 and 1, features that are not finite,
-            fewer than two classes, empty grid.
+    Features are (N, C), labels (N,) integers from 0 of two classes or more. ``val_fraction`` of the
+    samples, or of the ``groups`` (N,) as a whole, are held out by ``seed`` to select one of
+    ``l2_grid``; ``on_fit`` is called after each of the :func:`num_fits`.
+    Raises ValueError: features, labels or a grid that cannot be used, fewer than two classes.
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")
@@ -201,7 +168,16 @@ def fit_linear_probe(
     else:
         train, held = group_split(targets, groups.cpu(), val_fraction, seed)
     if len(grid) > 1 and len(held) > 0:
-        best, validation = _choose_l2(x, targets, (train, held), grid, max_iter, on_fit)
+        start, ranked = None, []
+        fitted = x[train], targets[train], len(classes)
+        for l2 in grid:
+            start = fit_logistic(*fitted, l2, start=start, max_iter=max_iter)
+            logits = x[held] @ start[0] + start[1]
+            validation[l2] = top_k_accuracy(logits, targets[held], (1,))[1]
+            # The smallest tuple: accuracy, then cross-entropy, then the stronger decay.
+            ranked.append((-validation[l2], float(F.cross_entropy(logits, targets[held])), -l2))
+            on_fit()
+        best = -min(ranked)[2]
     weight, bias = fit_logistic(x, targets, len(classes), best, max_iter=max_iter)
     on_fit()
     return FittedProbe(mean, scale, weight, bias, classes, best, validation)
@@ -219,26 +195,3 @@ def standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
     std = x.std(dim=0, correction=0)
     floor = _CONSTANT * x.square().mean().sqrt()
     return mean, torch.where(std > floor, std, torch.ones_like(std))
-
-
-def _choose_l2(
-    x: Tensor,
-    y: Tensor,
-    split: tuple[Tensor, Tensor],
-    grid: Sequence[float],
-    max_iter: int,
-    on_fit: Callable[[], None],
-) -> tuple[float, dict[float, float]]:
-    """The best weight decay on the held-out part; each fit starts from the previous solution."""
-    train, held = split
-    num_classes = int(y.max()) + 1
-    start = None
-    ranked, accuracy = [], {}
-    for l2 in grid:
-        start = fit_logistic(x[train], y[train], num_classes, l2, start=start, max_iter=max_iter)
-        logits = x[held] @ start[0] + start[1]
-        accuracy[l2] = top_k_accuracy(logits, y[held], (1,))[1]
-        # The smallest tuple: accuracy, then cross-entropy, then the stronger decay.
-        ranked.append((-accuracy[l2], float(F.cross_entropy(logits, y[held])), -l2))
-        on_fit()
-    return -min(ranked)[2], accuracy

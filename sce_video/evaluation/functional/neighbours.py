@@ -1,7 +1,6 @@
-"""Exact nearest neighbours by cosine similarity, in blocks.
+"""Exact nearest neighbours by cosine similarity, in blocks: kNN scores, and rankings of a gallery.
 
-Besides the features themselves, memory is bounded by the block sizes: features are neither copied
-nor normalised as a whole. A memory-mapped gallery may therefore be larger than the memory.
+Features are neither copied nor normalised as a whole, so a gallery may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -13,34 +12,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import check_class_numbers
+from sce_video.evaluation.functional.statistics import check_class_numbers
 
 #: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192
+#: One of the queries, one of the gallery.
+Pair = tuple[Tensor, Tensor]
 
 
 class NotFiniteError(ValueError):
-    """A row of features holds NaN or infinity.
-
-    Args:
-        message: What is wrong.
-        row: The first such row.
-    """
+    """A row of features holds NaN or infinity; ``row`` is the first such row."""
 
     def __init__(self, message: str, row: int) -> None:
         super().__init__(message)
         self.row = row
 
 
-def count_not_finite(features: Tensor, block: int = ROW_BLOCK) -> tuple[int, int]:
+def count_not_finite(features: Tensor) -> tuple[int, int]:
     """Number of rows of a matrix (N, C) with NaN or infinity, and the first such row or -1."""
-    count, first = 0, -1
-    for start in range(0, len(features), block):
-        bad = torch.nonzero(~torch.isfinite(features[start : start + block]).all(dim=1)).flatten()
-        if len(bad) > 0 and first < 0:
-            first = start + int(bad[0])
-        count += len(bad)
-    return count, first
+    # In blocks: a mask of a whole memory-mapped matrix would take a quarter of its size.
+    finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
+    rows = torch.nonzero(~torch.cat(finite)).flatten()
+    return len(rows), int(rows[0]) if len(rows) else -1
 
 
 def check_features(features: Tensor, name: str) -> None:
@@ -60,11 +53,11 @@ def _check_shape(features: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
 
 
-def feature_mean(features: Tensor, block: int = ROW_BLOCK) -> Tensor:
+def feature_mean(features: Tensor) -> Tensor:
     """Mean over N of features (N, C), summed in float64: (C,) float64."""
     total = features.new_zeros(features.shape[1], dtype=torch.float64)
-    for start in range(0, len(features), block):
-        total += features[start : start + block].double().sum(dim=0)
+    for block in features.split(ROW_BLOCK):
+        total += block.double().sum(dim=0)
     return total / len(features)
 
 
@@ -80,10 +73,8 @@ def nearest_neighbours(
     gallery: Tensor,
     k: int,
     *,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
-    query_mean: Tensor | None = None,
-    gallery_mean: Tensor | None = None,
+    groups: Pair | None = None,
+    means: Pair | None = None,
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> tuple[Tensor, Tensor]:
@@ -92,25 +83,17 @@ def nearest_neighbours(
     Exact: every pair is compared, ``block`` queries by ``gallery_block`` rows at a time, so memory
     is bounded by their product. Of equally similar rows the one of lower index comes first.
 
-    Args:
-        queries: (N, C); normalised here, block by block.
-        gallery: (M, C) on the same device; normalised here, block by block.
-        k: Number of neighbours; at most M are returned.
-        query_groups: (N,) integers. With ``gallery_groups``, rows of the query's own group are
-            excluded: unique ids exclude the query itself, ids of persons all videos of its person.
-        gallery_groups: (M,) integers.
-        query_mean: (C,), subtracted from the queries before normalisation; None subtracts nothing.
-        gallery_mean: (C,), subtracted from the gallery.
-        block: Queries compared at a time.
-        gallery_block: Rows of the gallery compared at a time.
+    Queries (N, C) and gallery (M, C) are on one device and normalised here, after the ``means``
+    (C,) of either have been subtracted, if given. With ``groups``, integers (N,) and (M,), rows of
+    the query's own group are excluded: unique ids exclude the query itself, ids of persons all
+    videos of its person.
 
     Returns:
         Similarities (N, k') and gallery indices (N, k'), k' = min(k, M), in descending order. If a
         query has fewer than k' rows left, the remaining slots have similarity -inf.
 
     Raises:
-        ValueError: sizes differ, ``k < 1``, features not finite, only one of the groups given, a
-            block below 1.
+        ValueError: sizes differ, ``k < 1``, features not finite, a block below 1.
     """
     check_features(queries, "queries")
     _check_shape(gallery, "gallery")
@@ -121,7 +104,11 @@ def nearest_neighbours(
         )
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    _check_groups(len(queries), len(gallery), query_groups, gallery_groups)
+    if groups is not None and (len(groups[0]), len(groups[1])) != (len(queries), len(gallery)):
+        raise ValueError(
+            f"{len(groups[0])} and {len(groups[1])} groups of {len(queries)} queries and a gallery "
+            f"of {len(gallery)} rows"
+        )
     if block < 1 or gallery_block < 1:
         raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
     k = min(k, len(gallery))
@@ -129,6 +116,7 @@ def nearest_neighbours(
     best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     where = torch.zeros_like(best, dtype=torch.long)
     # Where all queries fit into a block they are normalised once, not per block of the gallery.
+    query_mean, gallery_mean = means or (None, None)
     few = normalised(queries, query_mean) if len(queries) <= block else None
     for offset in range(0, len(gallery), gallery_block):
         columns = slice(offset, offset + gallery_block)
@@ -140,62 +128,37 @@ def nearest_neighbours(
             # Here and not in a pass of its own, which would read a memory-mapped gallery twice.
             if not bool(torch.isfinite(similar).all()):
                 check_features(gallery, "gallery")
-            if query_groups is not None and gallery_groups is not None:
-                same = query_groups[rows, None] == gallery_groups[None, columns]
+            if groups is not None:
+                same = groups[0][rows, None] == groups[1][None, columns]
                 similar.masked_fill_(same, float("-inf"))
             _improve(best[rows], where[rows], similar, offset)
     return best, where
 
 
 def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
-    """Merge the top k of similarities (n, m) to the gallery rows from ``offset`` into (n, k) ones.
+    """Merge similarities (n, m) to the gallery rows from ``offset`` into the best ones (n, k).
 
-    ``best`` and ``where`` are the similarities and indices of earlier rows, changed in place.
+    ``best`` and ``where``, similarities and indices of earlier rows, are changed in place.
     """
     # A row that ties with the k-th best has the higher index and so comes after it.
     changed = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
     if len(changed) == 0:
         return
-    k = best.shape[1]
     similar = similar if len(changed) == len(best) else similar[changed]
-    values, columns = _stable_top_k(similar, k)
-    values, columns = _sort_stable(
-        torch.cat([best[changed], values], dim=1),
-        torch.cat([where[changed], columns + offset], dim=1),
-    )
-    best[changed], where[changed] = values[:, :k], columns[:, :k]
-
-
-def _check_groups(
-    queries: int, gallery: int, query_groups: Tensor | None, gallery_groups: Tensor | None
-) -> None:
-    if (query_groups is None) != (gallery_groups is None):
-        raise ValueError("query_groups and gallery_groups go together, got only one of them")
-    for groups, count, name in (
-        (query_groups, queries, "query_groups"),
-        (gallery_groups, gallery, "gallery_groups"),
-    ):
-        if groups is not None and groups.shape != (count,):
-            raise ValueError(f"{name} must be ({count},), got {tuple(groups.shape)}")
-
-
-def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Top k of every row in descending order, the lower index first among equal values."""
-    k = min(k, values.shape[1])
-    top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
-    # topk returns any of the values that tie at rank k: sort such rows completely.
-    tied = top[:, k - 1] == top[:, k] if top.shape[1] > k else None
+    k = min(best.shape[1], similar.shape[1])
+    top, columns = similar.topk(min(k + 1, similar.shape[1]), dim=1)
     columns = columns[:, :k]
-    if tied is not None and bool(tied.any()):
-        columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    # topk returns any of the values that tie at rank k: sort such rows completely.
+    if top.shape[1] > k:
+        tied = top[:, k - 1] == top[:, k]
+        columns[tied] = similar[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    # Ascending indices, and earlier rows first: the stable sort keeps them so where values tie.
     columns = columns.sort(dim=1).values
-    return _sort_stable(values.gather(1, columns), columns)
-
-
-def _sort_stable(values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort the rows of both by descending value; equal values keep their order."""
+    values = torch.cat([best[changed], similar.gather(1, columns)], dim=1)
+    columns = torch.cat([where[changed], columns + offset], dim=1)
     values, order = values.sort(dim=1, descending=True, stable=True)
-    return values, columns.gather(1, order)
+    k = best.shape[1]
+    best[changed], where[changed] = values[:, :k], columns.gather(1, order)[:, :k]
 
 
 def knn_scores(
@@ -206,26 +169,17 @@ def knn_scores(
     num_classes: int | None = None,
     k: int = 20,
     temperature: float = 0.07,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
+    groups: Pair | None = None,
     block: int = 1024,
 ) -> Tensor:
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
 
     The weights of a query are normalised by a softmax, which does not overflow and keeps the order
-    of the classes.
+    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`: videos
+    of the query's own group do not vote.
 
-    Args:
-        queries: Features (N, C).
-        gallery: Labelled features (M, C).
-        gallery_labels: (M,) integers from 0.
-        num_classes: Columns of the result; by default the largest label of the gallery plus one.
-        k: Neighbours that vote; at most M.
-        temperature: Positive; a smaller one gives more weight to the nearest neighbours.
-        query_groups: (N,) integers. With ``gallery_groups``, videos of the query's own group do not
-            vote; unique ids in both exclude the query itself.
-        gallery_groups: (M,) integers.
-        block: Queries compared at a time.
+    ``gallery_labels`` are (M,) integers from 0, below ``num_classes``: by default the largest label
+    plus one. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
 
     Returns:
         (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class
@@ -240,9 +194,7 @@ def knn_scores(
     check_class_numbers(gallery_labels, len(gallery), "gallery_labels", num_classes)
     if num_classes is None:
         num_classes = int(gallery_labels.max()) + 1
-    similar, neighbours = nearest_neighbours(
-        queries, gallery, k, query_groups=query_groups, gallery_groups=gallery_groups, block=block
-    )
+    similar, neighbours = nearest_neighbours(queries, gallery, k, groups=groups, block=block)
     alone = torch.isneginf(similar[:, 0])
     if bool(alone.any()):
         raise ValueError(
@@ -260,21 +212,18 @@ def knn_scores(
 
 
 class Ranking(NamedTuple):
-    """The k nearest gallery videos of every query.
+    """Cosines (N, k) of the k nearest gallery videos of every query, descending, and their rows.
 
-    Attributes:
-        similarities: (N, k) cosine similarities in descending order; -inf in unused slots.
-        indices: (N, k) rows of the gallery.
-        hits: (N, k) bool, whether the gallery video has the query's label.
+    A hit has the query's label; unused slots have the similarity -inf.
     """
 
     similarities: Tensor
     indices: Tensor
     hits: Tensor
 
-    def recall(self, ks: Sequence[int]) -> dict[int, float]:
-        """R@k for each k: the fraction of queries (0 to 1) with a hit among the first k."""
-        return {k: float(self.hits[:, :k].any(dim=1).double().mean()) for k in ks}
+    def found(self, ks: Sequence[int]) -> Tensor:
+        """Whether there is a hit among the first k, (N, len(ks)) bool; its mean is R@k."""
+        return torch.stack([self.hits[:, :k].any(dim=1) for k in ks], dim=1)
 
 
 def rank(
@@ -285,8 +234,7 @@ def rank(
     *,
     k: int = 10,
     centred: bool = True,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
+    groups: Pair | None = None,
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> Ranking:
@@ -294,75 +242,21 @@ def rank(
 
     With ``centred`` the mean of the queries is subtracted from the queries and the mean of the
     gallery from the gallery before l2 normalisation, as in the authors' code (juliendenize/eztorch,
-    tag MVAP2023); the paper does not mention centring. Features are not copied. For the arguments
-    see :func:`retrieval_hits`.
-
-    Raises:
-        ValueError: see :func:`retrieval_hits`.
+    tag MVAP2023); the paper does not mention centring. Labels are (N,) and (M,) integers from 0,
+    all other arguments those of :func:`nearest_neighbours`. Raises ValueError: labels out of range,
+    sizes that differ, ``k < 1``.
     """
     check_class_numbers(query_labels, len(queries), "query_labels")
     check_class_numbers(gallery_labels, len(gallery), "gallery_labels")
-    for features, name in ((queries, "queries"), (gallery, "gallery")):
-        check_features(features, name)
+    check_features(queries, "queries")
+    check_features(gallery, "gallery")
+    means = (feature_mean(queries), feature_mean(gallery)) if centred else None
     similarities, indices = nearest_neighbours(
-        queries,
-        gallery,
-        k,
-        query_groups=query_groups,
-        gallery_groups=gallery_groups,
-        query_mean=feature_mean(queries) if centred else None,
-        gallery_mean=feature_mean(gallery) if centred else None,
-        block=block,
-        gallery_block=gallery_block,
+        queries, gallery, k, groups=groups, means=means, block=block, gallery_block=gallery_block
     )
     # An unused slot has the index 0, whose label may be the right one.
     hits = (gallery_labels[indices] == query_labels[:, None]) & ~torch.isneginf(similarities)
     return Ranking(similarities, indices, hits)
-
-
-def retrieval_hits(
-    queries: Tensor,
-    gallery: Tensor,
-    query_labels: Tensor,
-    gallery_labels: Tensor,
-    *,
-    ks: Sequence[int] = (1, 5, 10),
-    centred: bool = True,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
-    block: int = 1024,
-) -> Tensor:
-    """Whether one of the k nearest gallery videos has the query's label: (N, len(ks)) bool.
-
-    Exact, in blocks; of equally similar videos the one of lower index comes first.
-
-    Args:
-        queries: Features (N, C).
-        gallery: Features (M, C); without groups it must hold none of the queries.
-        query_labels: (N,) integers from 0.
-        gallery_labels: (M,) integers from 0.
-        ks: Ranks, in any order; a rank above M takes the whole gallery.
-        centred: Subtract the means first, see :func:`rank`.
-        query_groups: As of :func:`nearest_neighbours`, as the two below.
-        gallery_groups: (M,) integers.
-        block: Queries compared at a time.
-
-    Raises:
-        ValueError: labels out of range, sizes that differ, no rank, or a rank below 1.
-    """
-    check_ranks(ks)
-    ranking = rank(
-        queries,
-        gallery,
-        query_labels,
-        gallery_labels,
-        k=max(ks),
-        centred=centred,
-        query_groups=query_groups,
-        gallery_groups=gallery_groups,
-        block=block,
-    )
-    return torch.stack([ranking.hits[:, :k].any(dim=1) for k in ks], dim=1)
 
 
 def check_ranks(ks: Sequence[int]) -> None:

@@ -1,14 +1,125 @@
-"""Paired tests of two models on the same videos, and the correction for several of them."""
+"""Accuracies from class scores, their bootstrap intervals, and paired tests of two models."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 _BLOCK = 2_000_000  # numbers drawn at a time
+#: Sign flips of the permutation test; the smallest p-value is one over this plus one.
+PERMUTATIONS = 10_000
+_FLIPS = 500  # at a time
+
+
+def check_class_numbers(
+    labels: Tensor, count: int, name: str, num_classes: int | None = None
+) -> None:
+    """Raise ValueError unless ``labels`` is (count,) integers from 0 (below ``num_classes``)."""
+    if labels.shape != (count,) or labels.is_floating_point():
+        raise ValueError(
+            f"{name} must be {count} integers, got shape {tuple(labels.shape)} of {labels.dtype}"
+        )
+    wrong = labels < 0
+    if num_classes is not None:
+        wrong = wrong | (labels >= num_classes)
+    if bool(wrong.any()):
+        first = int(torch.nonzero(wrong)[0])
+        limit = "" if num_classes is None else f" and below {num_classes}"
+        raise ValueError(
+            f"{name}: {int(wrong.sum())} labels are out of range, the first is "
+            f"{int(labels[first])} at row {first}; labels must be from 0{limit} (-1 means none)"
+        )
+
+
+def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
+    """Whether the true class is among the k classes of the highest score: (N,) bool.
+
+    Scores are (N, number of classes), labels (N,). Of equal scores the class of lower index ranks
+    first. A class of score -inf is never a hit. Raises ValueError: ``k < 1``, or a label that is
+    not an integer below the number of classes.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    check_class_numbers(labels, len(scores), "labels", scores.shape[1])
+    own = scores.gather(1, labels[:, None])
+    classes = torch.arange(scores.shape[1], device=scores.device)
+    before = (scores > own) | ((scores == own) & (classes < labels[:, None]))
+    return (before.sum(dim=1) < k) & (own[:, 0] > float("-inf"))
+
+
+def top_k_accuracy(scores: Tensor, labels: Tensor, ks: Sequence[int] = (1, 5)) -> dict[int, float]:
+    """Top-k accuracy (0 to 1) for every k of ``ks``; see :func:`top_k_hits`."""
+    return {k: float(top_k_hits(scores, labels, k).double().mean()) for k in ks}
+
+
+def mean_class_accuracy(scores: Tensor, labels: Tensor) -> float:
+    """Top-1 accuracy (0 to 1) per class, averaged over the classes that occur in ``labels``."""
+    hits = top_k_hits(scores, labels, 1).double()
+    return float(torch.stack([hits[labels == c].mean() for c in labels.unique()]).mean())
+
+
+def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
+    r"""The group of every path, for leave-one-group-out evaluation.
+
+    The pattern is a regular expression with one group, searched in the path: ``r"person(\d+)"``.
+    Gives group numbers (N,) int64, and the names of the groups in the order of their numbers.
+
+    Raises:
+        ValueError: the pattern does not have exactly one group, a path does not match, or there are
+            fewer than two groups.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"group_pattern {pattern!r} is no regular expression: {error}") from None
+    if compiled.groups != 1:
+        raise ValueError(f"group_pattern {pattern!r} must have one group, has {compiled.groups}")
+    found = [compiled.search(path) for path in paths]
+    unmatched = [path for path, match in zip(paths, found, strict=True) if match is None]
+    if unmatched:
+        raise ValueError(
+            f"group_pattern {pattern!r} matches nothing in {len(unmatched)} of {len(paths)} "
+            f"paths, the first is {unmatched[0]!r}"
+        )
+    values = [match.group(1) for match in found if match is not None]
+    names = sorted(set(values))
+    if len(names) < 2:
+        raise ValueError(f"group_pattern {pattern!r} gives only the group {names}; two are needed")
+    number = {name: i for i, name in enumerate(names)}
+    return torch.tensor([number[value] for value in values]), names
+
+
+def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    """Accuracy of the decision between the two classes of each pair, chance 0.5.
+
+    Of the samples of both classes, that class is predicted which has the higher score of the two;
+    equal scores count half. The accuracy of a pair is the mean of those of its classes, so it is
+    0.5 for a classifier that always takes the same one, however many samples each has.
+
+    Of scores (N, number of classes) and P pairs of labels (P,) float64, from 0 to 1. Raises
+    ValueError: a label out of range, or a class of a pair without samples.
+    """
+    check_class_numbers(labels, len(scores), "labels", scores.shape[1])
+    accuracies = []
+    for pair in pairs:
+        sides = []
+        for own, other in (pair, pair[::-1]):
+            rows = scores[labels == own]
+            if len(rows) == 0:
+                raise ValueError(f"class {own} of the pair {tuple(pair)} has no samples")
+            hits = (rows[:, own] > rows[:, other]).double()
+            sides.append((hits + 0.5 * (rows[:, own] == rows[:, other])).mean())
+        accuracies.append(torch.stack(sides).mean())
+    return torch.stack(accuracies) if accuracies else torch.empty(0, dtype=torch.float64)
+
+
+# -- intervals and tests ---------------------------------------------------------------------------
 
 
 def bootstrap_intervals(
@@ -31,57 +142,12 @@ def bootstrap_intervals(
             classes that occur in a draw.
         confidence: Between 0 and 1.
         resamples: Number of draws, the same ones for all columns.
-        seed: Of the draws; the global random state is neither used nor changed.
+        seed: Of the draws.
 
     Returns:
         (M, 2) lower and upper ends; None for fewer than two units, of which there is no interval.
-
-    Raises:
-        ValueError: no rows, sizes that differ, values that are not finite, a confidence outside
-            (0, 1), no resamples.
     """
     outcomes = np.asarray(outcomes, dtype=np.float64)
-    _check(outcomes, units, classes, confidence, resamples)
-    members = np.arange(len(outcomes))
-    if units is not None:
-        members = np.unique(units, return_inverse=True)[1].reshape(-1)
-    count = int(members.max()) + 1
-    if count < 2:
-        return None
-    random = np.random.default_rng(seed)
-    means = []
-    block = max(1, _BLOCK // len(outcomes))
-    for start in range(0, resamples, block):
-        draws = min(block, resamples - start)
-        # Offsets of count for each draw: one bincount then counts all draws apart.
-        drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
-        times = np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
-        means.append(_means(outcomes, classes, times[:, members].astype(np.float64)))
-    tail = (1 - confidence) / 2
-    return np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0).T
-
-
-def _means(outcomes: np.ndarray, classes: np.ndarray | None, times: np.ndarray) -> np.ndarray:
-    """The mean of the class means (draws, M) where row i was drawn ``times[:, i]`` times."""
-    parts: list = [slice(None)]
-    if classes is not None:
-        parts = [np.nonzero(classes == label)[0] for label in np.unique(classes)]
-    total, seen = np.zeros((len(times), outcomes.shape[1])), np.zeros((len(times), 1))
-    # Where a class was not drawn, the mean is that of the others.
-    for rows in parts:
-        sizes = times[:, rows].sum(axis=1, keepdims=True)
-        total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)  # 0 of a class not drawn
-        seen += sizes > 0
-    return total / seen
-
-
-def _check(
-    outcomes: np.ndarray,
-    units: np.ndarray | None,
-    classes: np.ndarray | None,
-    confidence: float,
-    resamples: int,
-) -> None:
     if outcomes.ndim != 2 or outcomes.size == 0:
         raise ValueError(f"an interval needs outcomes (N, M), got shape {outcomes.shape}")
     for name, values in (("units", units), ("classes", classes)):
@@ -94,11 +160,33 @@ def _check(
         raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
     if resamples < 1:
         raise ValueError(f"resamples must be 1 or more, got {resamples}")
-
-
-#: Sign flips of the permutation test; the smallest p-value is one over this plus one.
-PERMUTATIONS = 10_000
-_BLOCK_paired = 500
+    members = np.arange(len(outcomes))
+    if units is not None:
+        members = np.unique(units, return_inverse=True)[1].reshape(-1)
+    count = int(members.max()) + 1
+    if count < 2:
+        return None
+    parts: list = [slice(None)]
+    if classes is not None:
+        parts = [np.nonzero(classes == label)[0] for label in np.unique(classes)]
+    random = np.random.default_rng(seed)
+    means = []
+    block = max(1, _BLOCK // len(outcomes))
+    for start in range(0, resamples, block):
+        draws = min(block, resamples - start)
+        # Offsets of count for each draw: one bincount then counts all draws apart.
+        drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
+        times = np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
+        times = times[:, members].astype(np.float64)
+        total, seen = np.zeros((draws, outcomes.shape[1])), np.zeros((draws, 1))
+        # Where a class was not drawn, the mean is that of the others.
+        for rows in parts:
+            sizes = times[:, rows].sum(axis=1, keepdims=True)
+            total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)
+            seen += sizes > 0
+        means.append(total / seen)
+    tail = (1 - confidence) / 2
+    return np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0).T
 
 
 def paired_differences(
@@ -109,17 +197,9 @@ def paired_differences(
 ) -> np.ndarray:
     """What each video contributes to mean(second) - mean(first).
 
-    Args:
-        first: (N,) outcomes of one model.
-        second: (N,) of the other, of the same samples in the same order.
-        units: (N,) rows of equal values belong to one video. None: each row alone.
-        classes: (N,) labels, where the means are means of class means.
-
-    Returns:
-        (number of units,), their sum is the difference of the means.
-
-    Raises:
-        ValueError: no rows, or sizes that differ.
+    Outcomes are (N,), of the same samples in the same order; units and classes are those of
+    :func:`bootstrap_intervals`. Returns (number of units,): their sum is the difference of means.
+    Raises ValueError: no rows, or sizes that differ.
     """
     first, second = (np.asarray(v, dtype=np.float64) for v in (first, second))
     if first.ndim != 1 or len(first) == 0 or first.shape != second.shape:
@@ -136,10 +216,7 @@ def _by_unit(
     classes: np.ndarray | None,
     centred: bool = False,
 ) -> np.ndarray:
-    """What each unit contributes to the mean of (N,) values, or to the mean of the class means.
-
-    ``centred`` values are less the mean (of their class), so the contributions sum to 0.
-    """
+    """What each unit adds to the mean of values (N,); ``centred``, less the mean of their class."""
     labels = np.zeros(len(values), dtype=np.int64)
     if classes is not None:
         labels = np.unique(classes, return_inverse=True)[1].reshape(-1)
@@ -154,20 +231,13 @@ def _by_unit(
     return np.bincount(members, weights=parts)
 
 
-def paired_p_value(
-    differences: np.ndarray, *, permutations: int = PERMUTATIONS, seed: int = 0
-) -> float:
+def paired_p_value(differences: np.ndarray) -> float:
     """Two-sided p-value of "both models are equally good on each video".
 
     Under it each difference is as likely as its negative. Where all differences that are not 0
     have one size, as for accuracies, this is McNemar's exact test (McNemar 1947): the binomial
     distribution of the videos that only one of the two classifies rightly. Otherwise the signs are
     flipped at random (Fisher's permutation test), and the observed signs count as one flip.
-
-    Args:
-        differences: See :func:`paired_differences`.
-        permutations: Number of random flips.
-        seed: Of the flips; the global random state is neither used nor changed.
     """
     changed = differences[differences != 0]
     if len(changed) == 0:
@@ -176,13 +246,12 @@ def paired_p_value(
     if np.ptp(sizes) <= 1e-9 * sizes.max():
         return mcnemar_p_value(int((changed > 0).sum()), int((changed < 0).sum()))
     observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # sums in another order are as extreme
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     extreme = 0
-    for start in range(0, permutations, _BLOCK_paired):
-        shape = min(_BLOCK_paired, permutations - start), len(changed)
-        signs = 2 * random.integers(2, size=shape, dtype=np.int8) - 1
+    for _ in range(0, PERMUTATIONS, _FLIPS):
+        signs = 2 * random.integers(2, size=(_FLIPS, len(changed)), dtype=np.int8) - 1
         extreme += int((np.abs(signs @ changed) >= observed).sum())
-    return (1 + extreme) / (1 + permutations)
+    return (1 + extreme) / (1 + PERMUTATIONS)
 
 
 def seeds_test(
@@ -205,12 +274,8 @@ def seeds_test(
     has the degrees of freedom of Satterthwaite (1946), nearly those of the runs where their spread
     decides. A setting of one run is taken to spread as the other does.
 
-    Args:
-        first: (runs, N) outcomes of one setting.
-        second: (runs, N) of the other, of the same samples; one of the two has two runs or more.
-        units: See :func:`paired_differences`; two or more.
-        classes: Likewise.
-        confidence: Of the interval.
+    Outcomes are (runs, N), of the same samples; one of the two settings has two runs or more, and
+    there are two or more different units (as of :func:`bootstrap_intervals`).
     """
     from scipy.special import stdtr, stdtrit  # 0.4 s
 
@@ -244,11 +309,9 @@ def seeds_test(
 
 
 def mcnemar_p_value(only_first: int, only_second: int) -> float:
-    """McNemar's exact two-sided p-value: twice the binomial tail of the rarer case, at most 1.
+    """McNemar's exact two-sided p-value of the videos that only one model classifies rightly.
 
-    Args:
-        only_first: Videos that only the first model classifies rightly.
-        only_second: Videos that only the second classifies rightly.
+    Twice the binomial tail of the rarer case, at most 1.
     """
     count, term, tail = only_first + only_second, 1, 0
     for i in range(min(only_first, only_second) + 1):  # whole numbers: no rounding, no scipy

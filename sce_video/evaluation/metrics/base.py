@@ -1,4 +1,4 @@
-"""The base class of metrics: from the rows of a data set to named numbers.
+"""The base class of metrics, from the rows of a data set to named numbers; outcomes and tables.
 
 A custom metric is one class in one file::
 
@@ -7,8 +7,7 @@ A custom metric is one class in one file::
         def compute(self, rows, gallery=None):
             return {"confidence": float(rows.scores.max(dim=1).values.mean())}
 
-named in a config by ``custom_imports = dict(imports=["my_metrics"])`` and
-``test_evaluator = [dict(type="TopKAccuracy"), dict(type="Confidence")]``.
+named by ``custom_imports = dict(imports=["my_metrics"])`` and ``dict(type="Confidence")``.
 """
 
 from __future__ import annotations
@@ -16,13 +15,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
+from sce_video.evaluation.features import as_integers, as_matrix, as_strings, read_npz, write_npz
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 from sce_video.utils.progress import Progress
@@ -37,33 +40,34 @@ class RowMetric(BaseMetric):
     """A metric that computes named numbers from the rows of a data set.
 
     Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks, each sample once.
-    The class is also a ``BaseMetric`` of mmengine: in a plain test loop, such as mmaction2's, it
-    collects ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
+    In a plain test loop of mmengine, such as mmaction2's, it collects ``pred_score`` (or
+    ``feature``) and ``gt_label`` of the data samples.
 
     Attributes:
         key: Name of its settings under ``protocols`` in results.json; empty if it has none.
+        options: Attributes that :meth:`settings` gives.
         kinds: Kinds of rows that it accepts: "recognition" (class scores), "representation"
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
         alterations: Altered clips whose values it needs too (``rows.altered``), of
             :data:`~sce_video.evaluation.multi_view.ALTERATIONS`.
+        class_means: Names of metrics with ``outcomes`` that are the mean of class means.
         device: Device for large tensors in :meth:`compute`; loops set that of the model.
         folder: Folder of files that the metric writes; loops set the work dir.
-        details: Set by :meth:`compute`: added to results.json.
-        provenance: Set by :meth:`compute`: added to the provenance there (``protocol``).
-        text: Set by :meth:`compute`: text for the log, printed after the metrics.
-        outcomes: Set by :meth:`compute`: for each metric that is a mean over samples, its values
-            (N,), 0 or 1 for an accuracy. Test loops report a confidence interval of these metrics
-            and keep the outcomes for paired tests; a metric without outcomes has neither.
-        intervals: Set by :meth:`compute`: 95 % intervals of metrics that are no means over samples,
-            None where there is none.
-        class_means: Names of those that are the mean of class means.
-        in_text: Set by :meth:`compute`: names of its metrics that the text shows; they are not
-            listed once more.
+
+    :meth:`compute` may set, besides the numbers that it returns:
+
+    Attributes:
+        details: Added to results.json; ``provenance`` to its ``protocol``.
+        text: For the log, printed after the metrics, of which it shows those ``in_text``.
+        outcomes: For each metric that is a mean over samples, its values (N,), 0 or 1 for an
+            accuracy: for its confidence interval and for paired tests.
+        intervals: 95 % intervals of metrics that are no means over samples, or None.
     """
 
     default_prefix = ""  # mmengine warns of None
     key = ""
+    options: tuple[str, ...] = ()
     needs_gallery = False
     kinds: tuple[str, ...] = ()
     class_means: frozenset[str] = frozenset()
@@ -87,24 +91,18 @@ class RowMetric(BaseMetric):
 
     def settings(self) -> dict[str, Any]:
         """The options that the metric depends on, as plain data for the provenance."""
-        return {}
+        return {name: getattr(self, name) for name in self.options}
 
     @abstractmethod
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """Metric names and values.
+        """Metric names and values of N samples.
 
-        Args:
-            rows: N samples to evaluate.
-            gallery: Labelled samples to compare with. None: samples of ``rows`` are compared with
-                each other, except those of the same group (``rows.groups``).
+        They are compared with the labelled samples of a gallery, or, where it is None, with each
+        other except those of the same group (``rows.groups``).
         """
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Collect values and labels of a batch; called by mmengine's own test loop.
-
-        Raises:
-            ValueError: a data sample has neither scores nor features.
-        """
+        """Collect values and labels of a batch; called by mmengine's own test loop."""
         for sample in data_samples:
             value = next((sample[key] for key in _VALUE_KEYS if key in sample), None)
             label = next((sample[key] for key in _LABEL_KEYS if key in sample), -1)
@@ -112,15 +110,12 @@ class RowMetric(BaseMetric):
                 raise ValueError(
                     f"a data sample has none of {', '.join(_VALUE_KEYS)}, only {sorted(sample)}"
                 )
-            label = int(torch.as_tensor(_item(label)).reshape(-1)[0])
-            self.results.append((torch.as_tensor(_item(value)).detach().cpu().float(), label))
+            value, label = (v["item"] if isinstance(v, dict) else v for v in (value, label))
+            label = int(torch.as_tensor(label).reshape(-1)[0])
+            self.results.append((torch.as_tensor(value).detach().cpu().float(), label))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """The metrics of all collected samples; called by mmengine's own test loop.
-
-        Raises:
-            ValueError: the metric needs a gallery, or nothing was collected.
-        """
+        """The metrics of all collected samples; called by mmengine's own test loop."""
         # mmengine gives a metric the tested samples alone.
         if self.needs_gallery:
             raise ValueError(
@@ -139,25 +134,13 @@ class RowMetric(BaseMetric):
         return self.compute(rows)
 
 
-def _item(value: Any) -> Any:
-    return value["item"] if isinstance(value, dict) else value
-
-
 def compute_metrics(
     metrics: Sequence[BaseMetric], rows: Rows, gallery: Rows | None = None
 ) -> dict[str, float]:
-    """Names and values of all metrics.
+    """Names and values of all metrics, see :meth:`RowMetric.compute`.
 
     A metric of mmengine or mmaction2 (``AccMetric``) gets the rows as data samples with
-    ``pred_score`` and ``gt_label``.
-
-    Args:
-        metrics: Built metrics.
-        rows: Samples to evaluate.
-        gallery: See :meth:`RowMetric.compute`.
-
-    Raises:
-        ValueError: two metrics give a value of the same name.
+    ``pred_score`` and ``gt_label``. Raises ValueError: two metrics give a value of the same name.
     """
     numbers: dict[str, float] = {}
     for metric in metrics:
@@ -177,19 +160,98 @@ def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
     """The values of a metric that is no RowMetric; all rows are on this rank."""
     # A metric collects over batches: what an earlier set has left must not count.
     metric.results.clear()
-    for value, label in zip(rows.values, rows.labels, strict=True):
-        label = label.reshape(1)
-        sample = {
-            "pred_score": value,
-            "gt_label": label,
-            "pred_scores": {"item": value},
-            "gt_labels": {"item": label},
-        }
-        metric.process({}, [sample])
+    for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
+        of_1_2 = {"pred_score": value, "gt_label": label}
+        of_1_1 = {"pred_scores": {"item": value}, "gt_labels": {"item": label}}
+        metric.process({}, [of_1_2 | of_1_1])
     new = metric.compute_metrics(metric.results)
     metric.results.clear()
     prefix = f"{metric.prefix}/" if metric.prefix else ""
     return {f"{prefix}{name}": float(value) for name, value in new.items()}
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Outcomes (N, M) float32 of N samples, those of one path are one video, for M metrics.
+
+    A metric, of the name in results.json, is the mean of its column over the samples, or, of those
+    ``by_class`` (M,) bool, the mean of the class means.
+    """
+
+    paths: list[str]
+    labels: np.ndarray
+    names: list[str]
+    values: np.ndarray
+    by_class: np.ndarray
+
+    def intervals(self) -> dict[str, list[float] | None]:
+        """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
+        # Clips of one video are no independent samples: whole videos are drawn.
+        units = np.unique(self.paths, return_inverse=True)[1]
+        found: dict[str, list[float] | None] = {}
+        for classes in (None, self.labels):
+            columns = np.nonzero(self.by_class == (classes is not None))[0]
+            if len(columns):
+                ends = bootstrap_intervals(self.values[:, columns], units, classes)
+                for slot, column in enumerate(columns):
+                    found[self.names[column]] = None if ends is None else ends[slot].tolist()
+        return {name: found[name] for name in self.names}
+
+
+def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
+    """The outcomes that the metrics have kept in ``compute(rows)``; None if none has."""
+    kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
+    columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
+    for name, values in columns.items():
+        shape = tuple(values.shape)
+        if shape != (len(rows),):
+            raise ValueError(
+                f"the outcomes of {name} have the shape {shape}, there are {len(rows)} samples"
+            )
+    if not columns:
+        return None
+    by_class = {name for metric in kept for name in metric.class_means}
+    return Outcomes(
+        paths=rows.paths,
+        labels=rows.labels.numpy(),
+        names=list(columns),
+        values=np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1),
+        by_class=np.array([name in by_class for name in columns]),
+    )
+
+
+def outcomes_path(results: str | Path) -> str:
+    """The file of the outcomes beside a file of results: ``results_outcomes.npz``."""
+    return str(results).removesuffix(".json") + "_outcomes.npz"
+
+
+def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
+    """Write ``paths, labels, names, outcomes, by_class`` to an .npz file, atomically."""
+    arrays = {
+        "paths": np.array(outcomes.paths),
+        "labels": outcomes.labels,
+        "names": np.array(outcomes.names),
+        "outcomes": outcomes.values,
+        "by_class": outcomes.by_class.astype(np.int64),
+    }
+    write_npz(path, arrays, {"kind": "outcomes"})
+
+
+def load_outcomes(path: str | Path) -> Outcomes:
+    """Read a file of :func:`save_outcomes`; FileNotFoundError or ValueError if it is none."""
+    required = ("paths", "labels", "names", "outcomes", "by_class")
+    arrays, _ = read_npz(path, "a file of outcomes", required)
+    values = as_matrix(path, arrays["outcomes"], "outcomes")
+    count, metrics = values.shape
+    if values.size == 0 or not np.isfinite(values).all():
+        raise ValueError(f"{path}: outcomes must be finite numbers of one sample or more")
+    return Outcomes(
+        paths=as_strings(path, arrays["paths"], "paths", count),
+        labels=as_integers(path, arrays["labels"], "labels", count),
+        names=as_strings(path, arrays["names"], "names", metrics),
+        values=values,
+        by_class=as_integers(path, arrays["by_class"], "by_class", metrics) > 0,
+    )
 
 
 def place_metrics(metrics: Sequence[BaseMetric], model: nn.Module, folder: str | Path) -> None:
@@ -217,11 +279,8 @@ def listed_metrics(
 
 def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
     """Settings of the metrics that have some, by their key."""
-    return {
-        metric.key: metric.settings()
-        for metric in metrics
-        if isinstance(metric, RowMetric) and metric.settings()
-    }
+    own = (metric for metric in metrics if isinstance(metric, RowMetric))
+    return {metric.key: metric.settings() for metric in own if metric.settings()}
 
 
 def for_each_group(
@@ -230,18 +289,9 @@ def for_each_group(
     """Results of all queries: against the gallery, or of each group against all other groups.
 
     Without a gallery every group of ``rows`` is the test set once, with all other groups as its
-    gallery; fitting or centring is repeated for each group.
-
-    Args:
-        rows: The queries, N samples.
-        gallery: Samples to compare with; None uses ``rows.groups``.
-        function: Maps queries (n samples), gallery and number of classes to results (n, ...).
-
-    Returns:
-        (N, ...), in the order of ``rows``.
-
-    Raises:
-        ValueError: see :func:`check_comparable`.
+    gallery; fitting or centring is repeated for each group. The function maps queries (n samples),
+    gallery and number of classes to results (n, ...); all are (N, ...), in the order of ``rows``.
+    Raises ValueError: see :func:`check_comparable`.
     """
     check_comparable(rows, gallery)
     if gallery is not None:
@@ -262,14 +312,7 @@ def for_each_group(
 def fit_progress(
     name: str, fits: int, rows: Rows, gallery: Rows | None
 ) -> Iterator[Callable[[], None]]:
-    """Progress over the fits of a classifier on stderr; gives what to call after each.
-
-    Args:
-        name: Of the classifier.
-        fits: For the gallery, or for each group.
-        rows: The queries.
-        gallery: None for groups.
-    """
+    """Progress over the fits for the gallery or each group; gives what to call after each fit."""
     # Leaving groups out fits once for each.
     if gallery is None and rows.groups is not None:
         fits *= len(rows.groups.unique())
@@ -280,18 +323,17 @@ def fit_progress(
 
 
 def check_comparable(rows: Rows, gallery: Rows | None) -> None:
-    """Check that queries and gallery have labels, one feature size, and all query classes.
+    """Raise ValueError unless queries and gallery have labels, one size, and all query classes.
 
-    Raises:
-        ValueError: neither or both of gallery and groups, unlabelled videos, features of different
-            sizes, a class that only the queries (or only one group) have; the message names the
-            first video.
+    Without a gallery each class is in two groups or more; the message names the first video.
     """
     if (gallery is None) == (rows.groups is None):
         raise ValueError("give either a gallery or groups for leave-one-group-out")
     for part, name in ((rows, "query"), (gallery, "gallery")):
-        unlabelled = [] if part is None else torch.nonzero(part.labels < 0).flatten().tolist()
-        if part is not None and unlabelled:
+        if part is None:
+            continue
+        unlabelled = torch.nonzero(part.labels < 0).flatten().tolist()
+        if unlabelled:
             raise ValueError(
                 f"evaluation needs labels: {len(unlabelled)} of {len(part)} {name} videos have "
                 f"none, the first is {part.paths[unlabelled[0]]}"
@@ -317,11 +359,9 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         )
 
 
-_ONE_VIEW = "one_view_"
-
-
 #: A confidence interval by metric; None where it is not defined.
 Intervals = Mapping[str, Sequence[float] | None]
+_ONE_VIEW = "one_view_"
 
 
 def format_metrics(
@@ -329,19 +369,36 @@ def format_metrics(
 ) -> str:
     """A title and a line per metric; with one-view metrics, a column for one and for all views.
 
-    The top-k accuracy of k classes or fewer is left out: it is always 1.
-
-    Args:
-        metrics: Name to value; fractions from 0 to 1 are shown in percent.
-        provenance: See :func:`~sce_video.evaluation.provenance.describe_run`.
-        intervals: 95 % intervals of metrics; they stand behind the value over all views.
+    Fractions from 0 to 1 are shown in percent, with their 95 % intervals. The top-k accuracy of k
+    classes or fewer is left out: it is always 1. The provenance is that of
+    :func:`~sce_video.evaluation.provenance.describe_run`.
     """
-    title = _title(provenance)
+    name = provenance["checkpoint"].get("path") or provenance["checkpoint"]["source"]
+    against, chosen = "", ""
+    if "bank_videos" in provenance:
+        against = f" against {provenance['bank_videos']} of the gallery"
+    elif "groups" in provenance:
+        against = f", leaving out one of {len(provenance['groups'])} groups"
+    if "chosen_on_test" in provenance:
+        data = "these very samples" if provenance["chosen_on_test"] else "other samples"
+        chosen = f" (epoch {provenance['epochs']}, chosen on {data}; the result is the last)"
+    views = provenance["views"]
+    title = (
+        f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
+        f"not be decoded, {views} views of each"
+    )
     classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
     metrics = telling(metrics, classes)
-    if any(name.startswith(_ONE_VIEW) for name in metrics):
-        return _format_views(metrics, provenance, title, intervals)
-    return format_metric_lines(metrics, title, intervals)
+    if not any(name.startswith(_ONE_VIEW) for name in metrics):
+        return format_metric_lines(metrics, title, intervals)
+    many = f"{provenance.get('clips', views)} x {provenance.get('crops', 1)} views"
+    lines = [title, f"  {'':<22}{'1 view':>10}{many:>16}"]
+    for name, value in metrics.items():
+        if not name.startswith(_ONE_VIEW):
+            one = _cell(name, metrics.get(_ONE_VIEW + name), 8)
+            line = f"  {name:<22}{one}{_cell(name, value, 14)}{_interval(name, intervals)}"
+            lines.append(line.rstrip())
+    return "\n".join(lines)
 
 
 def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
@@ -381,50 +438,13 @@ def _interval(name: str, intervals: Intervals | None) -> str:
     return f"  [{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]"
 
 
-def _format_views(
-    metrics: dict[str, float], provenance: dict[str, Any], title: str, intervals: Intervals | None
-) -> str:
-    views = provenance["views"]
-    many = f"{provenance.get('clips', views)} x {provenance.get('crops', 1)} views"
-    lines = [title, f"  {'':<22}{'1 view':>10}{many:>16}"]
-    for name, value in metrics.items():
-        if name.startswith(_ONE_VIEW):
-            continue
-        one = _cell(name, metrics.get(_ONE_VIEW + name), 8)
-        cells = f"{one}{_cell(name, value, 14)}{_interval(name, intervals)}"
-        lines.append(f"  {name:<22}{cells}".rstrip())
-    return "\n".join(lines)
-
-
-def _title(provenance: dict[str, Any]) -> str:
-    checkpoint = provenance["checkpoint"]
-    name = checkpoint.get("path") or checkpoint["source"]
-    against = ""
-    if "bank_videos" in provenance:
-        against = f" against {provenance['bank_videos']} of the gallery"
-    elif "groups" in provenance:
-        against = f", leaving out one of {len(provenance['groups'])} groups"
-    chosen = ""
-    if "chosen_on_test" in provenance:
-        data = "these very samples" if provenance["chosen_on_test"] else "other samples"
-        chosen = f" (epoch {provenance['epochs']}, chosen on {data}; the result is the last)"
-    return (
-        f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
-        f"not be decoded, {provenance['views']} views of each"
-    )
-
-
 def format_columns(
     metrics: dict[str, float], columns: Sequence[str], measures: dict[str, str], title: str
 ) -> str:
     """A line per measure and a column per suffix of its metric names; absent ones are a dash.
 
-    Args:
-        metrics: Values by name, ``<measure>_<column>`` and, for a second line,
-            ``<measure>_<column>_from_<first column>``.
-        columns: Suffixes.
-        measures: Prefix of the metric names to the title of its line.
-        title: Of the table.
+    Names are ``<measure>_<column>`` and, for a second line, ``<measure>_<column>_from_<first
+    column>``; ``measures`` maps the prefix of the names to the title of the line.
     """
     second = "  against " + columns[0]
     width = max(map(len, [second, *measures.values()]))

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sce_video.datasets import read_key_frames
 from sce_video.datasets.ava import read_actions
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.functional.ava import RESAMPLES, evaluate_ava, write_result_csv
+from sce_video.evaluation.functional.statistics import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
@@ -21,13 +21,7 @@ from sce_video.registry import METRICS
 class TopKAccuracy(RowMetric):
     """``top1, top5`` (0 to 1) and, of samples with several views, ``one_view_top1, one_view_top5``.
 
-    With k classes or fewer the top-k accuracy is 1.
-
-    Args:
-        ks: Values of k.
-
-    Raises:
-        ValueError: no k, or one below 1.
+    For ``ks`` of 1 or more. With k classes or fewer the top-k accuracy is 1.
     """
 
     kinds = ("recognition",)
@@ -40,13 +34,12 @@ class TopKAccuracy(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
-        return self.means_of(
-            {
-                f"{prefix}top{k}": top_k_hits(scores, rows.labels, k)
-                for prefix, scores in _all_and_one_view(rows)
-                for k in self.ks
-            }
-        )
+        hits = {
+            f"{prefix}top{k}": top_k_hits(scores, rows.labels, k)
+            for prefix, scores in _all_and_one_view(rows)
+            for k in self.ks
+        }
+        return self.means_of(hits)
 
 
 @METRICS.register_module()
@@ -70,11 +63,7 @@ class MeanClassAccuracy(RowMetric):
 
 
 def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
-    """Yield prefix and scores (N, C) of all views, then of the central view if kept.
-
-    Raises:
-        ValueError: no videos, or a label out of range; the message names the first video.
-    """
+    """Yield prefix and scores (N, C) of all views, then of the central view if kept."""
     if len(rows) == 0:
         raise ValueError(f"{rows.name}: no videos to compute an accuracy of")
     wrong = torch.nonzero((rows.labels < 0) | (rows.labels >= rows.num_classes)).flatten()
@@ -99,15 +88,10 @@ class AVAMeanAP(RowMetric):
     and the 95 % bootstrap interval of the mean over videos.
 
     Args:
-        ann_file: Key frames with ground truth, written by ``sce-video prepare ava``; None uses that
-            of the data set.
-        actions: ``ava_actions.json``, written by the same tool.
+        ann_file: Key frames with ground truth; None uses that of the data set.
+        actions: ``ava_actions.json``; both are written by ``sce-video prepare ava``.
         csv: File for the detections in the official form (a line per box and action), relative to
             the work dir; None for no file.
-
-    Raises:
-        FileNotFoundError: ``actions`` does not exist.
-        ValueError: ``actions`` is malformed.
     """
 
     kinds = ("detection",)
@@ -124,11 +108,7 @@ class AVAMeanAP(RowMetric):
         self.csv = csv
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class.
-
-        Raises:
-            ValueError: the data set gives no boxes, or there is no list of key frames.
-        """
+        """See the class; ValueError: the data set gives no boxes, or no list of key frames."""
         if rows.counts is None or not {"key", "boxes"} <= rows.columns.keys():
             raise ValueError("AVAMeanAP needs scores of boxes, of an AVADataset")
         ann_file = self.ann_file or (self.dataset_meta or {}).get("ann_file")
@@ -136,23 +116,16 @@ class AVAMeanAP(RowMetric):
             raise ValueError(
                 "AVAMeanAP needs an ann_file with the key frames: the data set has none"
             )
-        truth = {
-            (frame.video, frame.timestamp): (frame.boxes, frame.actions)
-            for frame in read_key_frames(ann_file)
-        }
+        frames = read_key_frames(ann_file)
+        truth = {(frame.video, frame.timestamp): (frame.boxes, frame.actions) for frame in frames}
         # Row i of the matrix belongs to a box, not to a key frame.
         per_frame = rows.values.split(rows.counts.tolist())
-        found = {
-            key: (boxes, scores.numpy())
-            for key, boxes, scores in zip(
-                rows.columns["key"], rows.columns["boxes"], per_frame, strict=True
-            )
-            if len(scores)
-        }
+        scored = zip(rows.columns["key"], rows.columns["boxes"], per_frame, strict=True)
+        found = {key: (boxes, scores.numpy()) for key, boxes, scores in scored if len(scores)}
         result = evaluate_ava(truth, found, self.actions, resamples=RESAMPLES)
         if self.csv is not None:
             write_result_csv(self.folder / self.csv, found, self.actions)
-        per_class = {
+        self.details["per_class"] = {
             str(i): {
                 "name": result.names[i],
                 "AP": None if math.isnan(ap) else ap,
@@ -160,7 +133,6 @@ class AVAMeanAP(RowMetric):
             }
             for i, ap in result.per_class.items()
         }
-        self.details = {"per_class": per_class}
         self.provenance = {
             "videos": len({video for video, _ in found}),
             "key_frames": result.key_frames,

@@ -1,8 +1,7 @@
-"""Retrieval: R@k of queries in a gallery, as a metric and between two feature files."""
+"""Metrics of frozen features: retrieval, kNN, linear probe, few-shot, collapse statistics."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.functional.few_shot import CLASSIFIERS, few_shot_hits, interval_of_mean
 from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import (
@@ -19,8 +17,8 @@ from sce_video.evaluation.functional.neighbours import (
     check_ranks,
     knn_scores,
     rank,
-    retrieval_hits,
 )
+from sce_video.evaluation.functional.statistics import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
@@ -39,16 +37,12 @@ _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
 class Retrieval(RowMetric):
     """``retrieval_r1, ...`` (centred features) and ``retrieval_plain_r1, ...``, 0 to 1.
 
-    See :func:`~sce_video.evaluation.functional.neighbours.retrieval_hits`.
-
-    Args:
-        ks: Ranks.
-
-    Raises:
-        ValueError: no rank, or one below 1.
+    The fraction of queries with a hit among the first k, ``ks`` (1 or more); see
+    :func:`~sce_video.evaluation.functional.neighbours.rank`.
     """
 
     key = "retrieval"
+    options = ("ks",)
     needs_gallery = True
     kinds = ("representation",)
 
@@ -57,41 +51,26 @@ class Retrieval(RowMetric):
         check_ranks(ks)
         self.ks = tuple(ks)
 
-    def settings(self) -> dict[str, Any]:
-        """``ks``."""
-        return {"ks": self.ks}
-
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class. With groups, each group is centred with the mean of its own gallery."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, prefix in _PREFIXES.items():
             # Each group is centred by its own gallery: no test feature enters a mean of another.
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
-            for column, k in enumerate(self.ks):
-                found[f"{prefix}_r{k}"] = hits[:, column]
+            found |= {f"{prefix}_r{k}": hits[:, column] for column, k in enumerate(self.ks)}
         return self.means_of(found)
 
     def _hits(self, centred: bool, queries: Rows, gallery: Rows, num_classes: int) -> Tensor:
-        return retrieval_hits(
-            queries.values.to(self.device),
-            gallery.values.to(self.device),
-            queries.labels.to(self.device),
-            gallery.labels.to(self.device),
-            ks=self.ks,
-            centred=centred,
-        ).cpu()
+        tensors = (queries.values, gallery.values, queries.labels, gallery.labels)
+        ranking = rank(*(t.to(self.device) for t in tensors), k=max(self.ks), centred=centred)
+        return ranking.found(self.ks).cpu()
 
 
 class RetrievalResult(NamedTuple):
-    """The result of the retrieval protocol.
+    """R@k (0 to 1) by k with centred and plain features, and the rankings under these names.
 
-    Attributes:
-        centred: R@k (0 to 1) by k, with centred features.
-        plain: R@k (0 to 1) by k, without centring.
-        rankings: The rankings of both, ``"centred"`` and ``"plain"``.
-        shared: Number of queries whose path is in the gallery too; each was excluded as a
-            neighbour of itself.
-        unseen: Number of queries whose class is not in the gallery; they never have a hit.
+    ``shared`` is the number of queries whose path is in the gallery too, each excluded as a
+    neighbour of itself, ``unseen`` that of queries of a class that is not in the gallery.
     """
 
     centred: dict[int, float]
@@ -119,26 +98,25 @@ def retrieve(
 ) -> RetrievalResult:
     """R@k of queries in a gallery, centred and plain.
 
-    A gallery video with the path of the query is excluded, so the two sets may overlap or be the
-    same. Centring uses the means of the whole sets.
-
-    Args:
-        queries: Labelled features.
-        gallery: Labelled features.
-        ks: Ranks, in any order.
-        block: Queries compared at a time.
-        gallery_block: Gallery rows compared at a time.
-
-    Raises:
-        ValueError: no labels, features of different sizes, a rank below 1, a query
-            without any gallery video; the message names files and videos.
+    A gallery video with the path of the query is excluded, so the two labelled sets may overlap or
+    be the same. Centring uses the means of the whole sets. The ranks ``ks`` are in any order,
+    ``block`` queries and ``gallery_block`` gallery rows are compared at a time. Raises ValueError:
+    no labels, features of different sizes, a rank below 1, a query without any gallery video; the
+    message names files and videos.
     """
     check_ranks(ks)
     for features in (queries, gallery):
         check_labelled(features, "retrieval")
     check_same_size(queries, gallery)
-    # A video must not be found by itself where the two sets overlap.
-    query_groups, gallery_groups, shared = shared_groups(queries.paths, gallery.paths)
+    # A video must not be found by itself where the two sets overlap: groups by path, in which no
+    # query has the group -1 of the gallery videos that are no queries.
+    number = {path: i for i, path in enumerate(queries.paths)}
+    groups = (
+        torch.tensor([number[path] for path in queries.paths]),
+        torch.tensor([number.get(path, -1) for path in gallery.paths]),
+    )
+    held = set(gallery.paths)
+    shared = sum(path in held for path in queries.paths)
     rankings = {
         name: rank(
             queries.values,
@@ -147,8 +125,7 @@ def retrieve(
             gallery.labels,
             k=max(ks),
             centred=name == "centred",
-            query_groups=query_groups if shared else None,
-            gallery_groups=gallery_groups if shared else None,
+            groups=groups if shared else None,
             block=block,
             gallery_block=gallery_block,
         )
@@ -161,48 +138,23 @@ def retrieve(
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
     # They count as misses, so the user is told how many there are.
-    unseen = ~torch.isin(queries.labels, gallery.labels.unique())
-    return RetrievalResult(
-        centred=rankings["centred"].recall(ks),
-        plain=rankings["plain"].recall(ks),
-        rankings=rankings,
-        shared=shared,
-        unseen=int(unseen.sum()),
+    unseen = int((~torch.isin(queries.labels, gallery.labels.unique())).sum())
+    centred, plain = (
+        dict(zip(ks, rankings[name].found(ks).double().mean(dim=0).tolist(), strict=True))
+        for name in ("centred", "plain")
     )
-
-
-def shared_groups(
-    query_paths: Sequence[str], gallery_paths: Sequence[str]
-) -> tuple[Tensor, Tensor, int]:
-    """Groups by path, which exclude each query from its own neighbours.
-
-    Returns:
-        Groups of the queries (N,) and of the gallery (M,), equal for equal paths; and the number of
-        queries whose path is in the gallery.
-    """
-    number = {path: i for i, path in enumerate(query_paths)}
-    held = Counter(path for path in gallery_paths if path in number)
-    # Group -1, which no query has: gallery videos that are no queries.
-    return (
-        torch.tensor([number[path] for path in query_paths], dtype=torch.long),
-        torch.tensor([number.get(path, -1) for path in gallery_paths], dtype=torch.long),
-        sum(path in held for path in query_paths),
-    )
+    return RetrievalResult(centred, plain, rankings, shared, unseen)
 
 
 @METRICS.register_module()
 class KNN(RowMetric):
-    """``knn_top1, knn_top5`` (0 to 1), of :func:`.functional.neighbours.knn_scores`.
+    """``knn_top1, knn_top5`` (0 to 1) of :func:`.functional.neighbours.knn_scores`.
 
-    Args:
-        k: Number of neighbours.
-        temperature: Temperature of their weights.
-
-    Raises:
-        ValueError: ``k < 1`` or ``temperature <= 0``.
+    Of ``k`` neighbours (1 or more), whose weights have the ``temperature`` (above 0).
     """
 
     key = "knn"
+    options = ("k", "temperature")
     needs_gallery = True
     kinds = ("representation",)
 
@@ -215,24 +167,15 @@ class KNN(RowMetric):
         self.k = k
         self.temperature = temperature
 
-    def settings(self) -> dict[str, Any]:
-        """``k`` and ``temperature``."""
-        return {"k": self.k, "temperature": self.temperature}
-
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. Groups are excluded by masking, since nothing is fitted on a gallery.
-
-        Raises:
-            ValueError: neither gallery nor groups (each query would be its own neighbour), or see
-                ``check_comparable``.
-        """
+        """See the class. Groups are excluded by masking, since nothing is fitted on a gallery."""
         groups = None
         if gallery is not None:
             check_comparable(rows, gallery)
         elif rows.groups is None:
             raise ValueError("kNN needs either a gallery or groups: give one of them")
         else:
-            groups = rows.groups.to(self.device)
+            groups = (rows.groups.to(self.device),) * 2
         # Groups: the rows are their own gallery, without those of the same group.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
@@ -241,8 +184,7 @@ class KNN(RowMetric):
             other.values.to(self.device),
             other.labels.to(self.device),
             num_classes=num_classes,
-            query_groups=groups,
-            gallery_groups=groups,
+            groups=groups,
             **self.settings(),
         ).cpu()
         return self.means_of({f"knn_top{k}": top_k_hits(scores, rows.labels, k) for k in (1, 5)})
@@ -252,16 +194,12 @@ class KNN(RowMetric):
 class LinearProbe(RowMetric):
     """``linear_top1, linear_top5, linear_mean_class`` (0 to 1) of a probe fitted on the gallery.
 
-    See :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`.
-
-    Args:
-        l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the gallery, or of its groups, held out to select one.
-        seed: Seed of that split.
-        max_iter: Maximum number of L-BFGS iterations per fit.
+    Of the weight decays of ``l2_grid`` one is selected on ``val_fraction`` of the gallery, or of
+    its groups, see :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`.
     """
 
     key = "linear"
+    options = ("l2_grid", "val_fraction", "seed", "max_iter")
     needs_gallery = True
     kinds = ("representation",)
     class_means = frozenset({"linear_mean_class"})
@@ -274,19 +212,8 @@ class LinearProbe(RowMetric):
         max_iter: int = 1000,
     ) -> None:
         super().__init__()
-        self.l2_grid = tuple(l2_grid)
-        self.val_fraction = val_fraction
-        self.seed = seed
-        self.max_iter = max_iter
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments."""
-        return {
-            "l2_grid": self.l2_grid,
-            "val_fraction": self.val_fraction,
-            "seed": self.seed,
-            "max_iter": self.max_iter,
-        }
+        self.l2_grid, self.val_fraction = tuple(l2_grid), val_fraction
+        self.seed, self.max_iter = seed, max_iter
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
@@ -294,13 +221,8 @@ class LinearProbe(RowMetric):
         with fit_progress("linear probe:", num_fits(self.l2_grid), rows, gallery) as on_fit:
 
             def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                probe = fit_linear_probe(
-                    training.values,
-                    training.labels,
-                    groups=training.groups,
-                    on_fit=on_fit,
-                    **self.settings(),
-                )
+                options = {**self.settings(), "groups": training.groups, "on_fit": on_fit}
+                probe = fit_linear_probe(training.values, training.labels, **options)
                 return probe.scores(queries.values, num_classes)
 
             scores = for_each_group(rows, gallery, score)
@@ -315,21 +237,14 @@ class LinearProbe(RowMetric):
 class FewShot(RowMetric):
     """``few_shot_linear_1, ..., few_shot_class_mean_1, ...``: accuracy (0 to 1) from 1, ... labels.
 
-    The mean over the draws; results.json has their 95 % confidence intervals under ``few_shot``.
-    An interval is that of the draw of the labelled samples, with the queries as they are. See
-    :func:`~sce_video.evaluation.functional.few_shot.few_shot_hits`.
-
-    Args:
-        shots: Labelled samples of each class.
-        draws: How often they are drawn, at least 2.
-        l2: Weight decay of the linear classifier.
-        seed: Of the first draw.
-
-    Raises:
-        ValueError: no shots or one below 1, fewer than two draws, ``l2`` not above 0.
+    The mean over the draws, 2 or more; results.json has their 95 % confidence intervals under
+    ``few_shot``: of the draw of the labelled samples, with the queries as they are. ``shots`` are
+    labelled samples of each class, ``l2`` (above 0) is the weight decay of the linear classifier.
+    See :func:`~sce_video.evaluation.functional.few_shot.few_shot_hits`.
     """
 
     key = "few_shot"
+    options = ("shots", "draws", "l2", "seed")
     needs_gallery = True
     kinds = ("representation",)
 
@@ -349,10 +264,6 @@ class FewShot(RowMetric):
             raise ValueError(f"l2 must be above 0, got {l2}")
         self.shots, self.draws, self.l2, self.seed = tuple(shots), draws, l2, seed
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments."""
-        return {"shots": self.shots, "draws": self.draws, "l2": self.l2, "seed": self.seed}
-
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
 
@@ -360,35 +271,21 @@ class FewShot(RowMetric):
         with fit_progress("few-shot classifiers:", fits, rows, gallery) as on_fit:
 
             def hits(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                return few_shot_hits(
-                    queries.values,
-                    queries.labels,
-                    training.values,
-                    training.labels,
-                    **self.settings(),
-                    device=self.device,
-                    on_fit=on_fit,
-                )
+                tensors = (queries.values, queries.labels, training.values, training.labels)
+                options = {**self.settings(), "device": self.device, "on_fit": on_fit}
+                return few_shot_hits(*tensors, **options)
 
             accuracy = for_each_group(rows, gallery, hits).double().mean(dim=0)
-        # (draws, shots, 2)
-        metrics: dict[str, float] = {}
-        table = []
+        table: list[dict[str, Any]] = []
         for kind, name in enumerate(CLASSIFIERS):
             for column, shots in enumerate(self.shots):
-                mean, half = interval_of_mean(accuracy[:, column, kind])
-                metrics[f"few_shot_{name}_{shots}"] = mean
-                table.append(
-                    {
-                        "classifier": name,
-                        "shots": shots,
-                        "mean": mean,
-                        "interval": [mean - half, mean + half],
-                        "draws": accuracy[:, column, kind].tolist(),
-                    }
-                )
+                draws = accuracy[:, column, kind]  # of (draws, shots, 2)
+                mean, half = interval_of_mean(draws)
+                row = {"classifier": name, "shots": shots, "mean": mean}
+                ends = [mean - half, mean + half]
+                table.append({**row, "interval": ends, "draws": draws.tolist()})
         self.details = {"few_shot": table}
-        return metrics
+        return {f"few_shot_{row['classifier']}_{row['shots']}": row["mean"] for row in table}
 
 
 @METRICS.register_module()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import pair_accuracy, top_k_hits
 from sce_video.evaluation.functional.linear_probe import FittedProbe, fit_linear_probe, num_fits
-from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
+from sce_video.evaluation.functional.neighbours import knn_scores, rank
+from sce_video.evaluation.functional.statistics import pair_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     fit_progress,
@@ -61,15 +62,9 @@ OPPOSITES: tuple[tuple[str, str], ...] = (
 def class_pairs(
     classes: Sequence[str], pairs: str | Sequence[Sequence[str]]
 ) -> list[tuple[int, int]]:
-    """Labels of the pairs of which both classes are in a data set.
+    """Labels of the pairs of names of which both are in ``classes``; "ssv2" are :data:`OPPOSITES`.
 
-    Args:
-        classes: Names of the labels.
-        pairs: Pairs of names, or "ssv2" for those of
-            :data:`~sce_video.evaluation.metrics.sense_of_time.OPPOSITES`.
-
-    Raises:
-        ValueError: an unknown list, an entry that is no pair, or no pair with both classes.
+    Raises ValueError: an unknown list, an entry that is no pair, or no pair with both classes.
     """
     if isinstance(pairs, str):
         if pairs != "ssv2":
@@ -95,13 +90,10 @@ def class_pairs(
 def class_factors(classes: Sequence[str], template: str) -> dict[str, tuple[list[str], Tensor]]:
     """Values of the factors of a class name, and the value of every label.
 
-    Args:
-        classes: Names of the labels.
-        template: The form of the names, "{appearance}_{motion}": a word in braces is a factor, of
-            one character or more, as few as possible; all else is text.
+    In the template, "{appearance}_{motion}", a word in braces is a factor, of one character or
+    more, as few as possible; all else is text.
 
-    Returns:
-        Factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
+    Gives factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
 
     Raises:
         ValueError: a template without factors, a name of another form, or a factor of one value.
@@ -155,24 +147,21 @@ class SenseOfTime(RowMetric):
     the mean of the unaltered queries has been subtracted from both.
 
     Args:
-        alterations: Which altered clips; see
+        alterations: Which altered clips, see
             :func:`~sce_video.evaluation.multi_view.frame_order`.
         measures: Which of the three; without ``linear``, which takes nearly all of the time, there
             are no pairs and factors.
         pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear
             probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair to
-            results.json. See :func:`~sce_video.evaluation.functional.accuracy.pair_accuracy`.
+            results.json. See :func:`~sce_video.evaluation.functional.statistics.pair_accuracy`.
         factors: Form of the class names, "{appearance}_{motion}"; adds ``time_appearance_CLIPS``
             and ``time_motion_CLIPS``, the accuracy of linear probes fitted to each alone.
-        k: Neighbours of kNN.
-        temperature: Of their weights.
-
-    Raises:
-        ValueError: unknown alterations or measures, pairs or factors without ``linear``, ``k < 1``
-            or ``temperature <= 0``.
+        k: Neighbours of kNN, whose weights have the ``temperature``.
+        temperature: See ``k``.
     """
 
     key = "sense_of_time"
+    options = ("alterations", "measures", "pairs", "factors", "k", "temperature")
     needs_gallery = True
     kinds = ("representation",)
 
@@ -189,9 +178,8 @@ class SenseOfTime(RowMetric):
         self.alterations = tuple(alterations)
         check_alterations(self.alterations)
         if k < 1 or temperature <= 0:
-            raise ValueError(
-                f"k must be at least 1 and temperature positive, got {k}, {temperature}"
-            )
+            given = f"{k}, {temperature}"
+            raise ValueError(f"k must be at least 1 and temperature positive, got {given}")
         self.measures = tuple(measures)
         if not measures or not set(measures) <= set(MEASURES):
             raise ValueError(f"measures must be some of {', '.join(MEASURES)}, got {self.measures}")
@@ -199,54 +187,59 @@ class SenseOfTime(RowMetric):
             raise ValueError("pairs and factors are those of the linear probe: add it to measures")
         self.pairs, self.factors, self.k, self.temperature = pairs, factors, k, temperature
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments."""
-        return {
-            "alterations": self.alterations,
-            "measures": self.measures,
-            "pairs": self.pairs,
-            "factors": self.factors,
-            "k": self.k,
-            "temperature": self.temperature,
-        }
-
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class.
-
-        Raises:
-            ValueError: rows without altered values, one class only, names of classes that are not
-                known, pairs or factors that they do not have, or see ``check_comparable``.
-        """
-        self._check(rows)
-        if gallery is not None:
-            self._check(gallery)
-        factors = {} if self.factors is None else class_factors(self._classes(), self.factors)
-        pairs = [] if self.pairs is None else self._pairs(rows)
-        found = {}
+        """See the class."""
+        for part in (rows,) if gallery is None else (rows, gallery):
+            self._check(part)
+        classes = [] if self.pairs is None and self.factors is None else self._classes()
+        factors = {} if self.factors is None else class_factors(classes, self.factors)
+        pairs = []
+        if self.pairs is not None:
+            present = set(rows.labels.tolist())
+            pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
+            if not pairs:
+                raise ValueError(
+                    f"{rows.name} lack the pairs of opposite classes: of no pair are there samples "
+                    "of both classes"
+                )
+        metrics: dict[str, float] = {}
+        scores = rows.values
         for name in self.measures:
             if name == "linear":
-                found[name] = self._probes("linear probes of altered clips:", rows, gallery)
+                scores = self._probes("linear probes of altered clips:", rows, gallery)
+                metrics |= self._accuracies(name, scores, rows.labels)
             else:
-                score = self._knn if name == "knn" else self._retrieval
-                found[name] = for_each_group(rows, gallery, score)
-        metrics: dict[str, float] = {}
-        for name, one in found.items():
-            metrics |= self._accuracies(name, one, rows.labels)
+                found = for_each_group(rows, gallery, partial(self._neighbours, name))
+                metrics |= self._accuracies(name, found, rows.labels)
         metrics |= self._similarities(rows)
         for factor, (_, of_label) in factors.items():
-            metrics |= self._factor_accuracies(factor, of_label, rows, gallery)
+            queries = _relabelled(rows, of_label)
+            training = None if gallery is None else _relabelled(gallery, of_label)
+            found = self._probes(f"linear probes of {factor}:", queries, training)
+            metrics |= self._accuracies(factor, found, queries.labels)
         if pairs:
-            metrics |= self._pair_accuracies(pairs, rows.labels, found["linear"])
+            table = torch.stack(
+                [pair_accuracy(one, rows.labels, pairs) for one in scores.unbind(1)]
+            )
+            means = zip(self._names(), table.mean(dim=1).tolist(), strict=True)
+            metrics |= {f"time_pairs_{name}": mean for name, mean in means}
+            self.details["pairs_of_opposites"] = [
+                {
+                    "classes": [classes[a], classes[b]],
+                    "samples": [int((rows.labels == label).sum()) for label in (a, b)],
+                    **dict(zip(self._names(), column, strict=True)),
+                }
+                for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
+            ]
         # The table shows all of them: a list of 30 lines would hide the others.
-        self.in_text, self.text = frozenset(metrics), self._table(metrics)
-        return metrics
-
-    def _table(self, metrics: dict[str, float]) -> str:
         suffix = f"_{_PLAIN}"
         own = (n for n in metrics if n.endswith(suffix) and not n.endswith(f"_from{suffix}"))
         measures = [*(name.removesuffix(suffix) for name in own), *_COSINES]
         titles = {name: _TITLES.get(name, name.removeprefix("time_")) for name in measures}
-        return format_columns(metrics, [_PLAIN, *self.alterations], titles, "sense of time:")
+        columns = [_PLAIN, *self.alterations]
+        self.text = format_columns(metrics, columns, titles, "sense of time:")
+        self.in_text = frozenset(metrics)
+        return metrics
 
     def _check(self, rows: Rows) -> None:
         missing = [name for name in self.alterations if name not in rows.altered]
@@ -271,26 +264,24 @@ class SenseOfTime(RowMetric):
 
     def _combinations(self, queries: Rows, training: Rows) -> Iterator[tuple[Tensor, Tensor]]:
         """Features to test and features to train on, in the order of :meth:`_names`."""
-        # The order of _names(): own gallery first, then that of unaltered clips.
         yield queries.values, training.values
         for name in self.alterations:
             yield queries.altered[name], training.altered[name]
         for name in self.alterations:
             yield queries.altered[name], training.values
 
-    def _knn(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
-        scores = [
-            knn_scores(
-                tested.to(self.device),
-                trained.to(self.device),
-                training.labels.to(self.device),
-                num_classes=num_classes,
-                k=self.k,
-                temperature=self.temperature,
-            ).cpu()
-            for tested, trained in self._combinations(queries, training)
-        ]
-        return torch.stack(scores, dim=1)
+    def _neighbours(self, measure: str, queries: Rows, training: Rows, num_classes: int) -> Tensor:
+        """Class scores of kNN, or hits of retrieval."""
+        labels = queries.labels.to(self.device), training.labels.to(self.device)
+        options: dict[str, Any] = {"k": self.k, "temperature": self.temperature}
+        found = []
+        for pair in self._combinations(queries, training):
+            q, t = (values.to(self.device) for values in pair)
+            if measure == "knn":
+                found.append(knn_scores(q, t, labels[1], num_classes=num_classes, **options).cpu())
+            else:
+                found.append(rank(q, t, *labels, k=1).hits[:, 0].cpu())
+        return torch.stack(found, dim=1)
 
     def _probes(self, name: str, rows: Rows, gallery: Rows | None) -> Tensor:
         """Scores of linear probes, fitted to unaltered clips and to each alteration."""
@@ -309,14 +300,6 @@ class SenseOfTime(RowMetric):
                 return torch.stack(scores, dim=1)
 
             return for_each_group(rows, gallery, linear)
-
-    def _retrieval(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
-        labels = queries.labels.to(self.device), training.labels.to(self.device)
-        hits = [
-            retrieval_hits(q.to(self.device), t.to(self.device), *labels, ks=(1,)).cpu()
-            for q, t in self._combinations(queries, training)
-        ]
-        return torch.cat(hits, dim=1)
 
     # -- numbers ---------------------------------------------------------------------------
 
@@ -346,44 +329,6 @@ class SenseOfTime(RowMetric):
                 "give: use a folder with a sub-folder for each class, or class_file of the data set"
             )
         return classes
-
-    def _pairs(self, rows: Rows) -> list[tuple[int, int]]:
-        """The pairs of both of whose classes there are samples."""
-        assert self.pairs is not None
-        present = set(rows.labels.tolist())
-        pairs = [p for p in class_pairs(self._classes(), self.pairs) if present.issuperset(p)]
-        if not pairs:
-            raise ValueError(
-                f"{rows.name} lack the pairs of opposite classes: of no pair are there samples of "
-                "both classes"
-            )
-        return pairs
-
-    def _factor_accuracies(
-        self, factor: str, of_label: Tensor, rows: Rows, gallery: Rows | None
-    ) -> dict[str, float]:
-        queries = _relabelled(rows, of_label)
-        training = None if gallery is None else _relabelled(gallery, of_label)
-        scores = self._probes(f"linear probes of {factor}:", queries, training)
-        return self._accuracies(factor, scores, queries.labels)
-
-    def _pair_accuracies(
-        self, pairs: list[tuple[int, int]], labels: Tensor, scores: Tensor
-    ) -> dict[str, float]:
-        classes = self._classes()
-        table = torch.stack([pair_accuracy(one, labels, pairs) for one in scores.unbind(1)])
-        self.details = {
-            "pairs_of_opposites": [
-                {
-                    "classes": [classes[a], classes[b]],
-                    "samples": [int((labels == label).sum()) for label in (a, b)],
-                    **dict(zip(self._names(), column, strict=True)),
-                }
-                for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
-            ]
-        }
-        means = zip(self._names(), table.mean(dim=1).tolist(), strict=True)
-        return {f"time_pairs_{name}": mean for name, mean in means}
 
 
 def _relabelled(rows: Rows, of_label: Tensor) -> Rows:

@@ -29,7 +29,6 @@ from sce_video.inference.encoders.source import (
     load_parts,
     read_encoder_config,
     read_processor,
-    weights_of,
 )
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.model_settings import TEST_CROPS, TRAIN_CROPS
@@ -86,16 +85,8 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
     }
 
 
-def evaluation_pipeline(
-    settings: ProcessorSettings, in_float: bool = True, num_clips: int = _CLIPS
-) -> list[dict[str, Any]]:
-    """Steps from a file to the clips of a video, as the processor makes them.
-
-    Args:
-        settings: Of the processor.
-        in_float: False rounds frames after resizing, also where the processor does not.
-        num_clips: Of a video.
-    """
+def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
+    """Steps from a file to the clips of a video, as the processor makes them."""
     if settings.clip_duration is None:
         clip: dict[str, Any] = {"type": "CenterSegmentClip", "num_frames": settings.num_frames}
     else:
@@ -103,9 +94,8 @@ def evaluation_pipeline(
             "type": "UniformClips",
             "clip_duration": settings.clip_duration,
             "num_frames": settings.num_frames,
-            "num_clips": num_clips,
+            "num_clips": _CLIPS,
         }
-    whole = settings.in_float and in_float
     side = settings.short_side
     resize = {
         "type": "ResizeAsProcessor",
@@ -118,8 +108,8 @@ def evaluation_pipeline(
         {"type": "OpenVideo"},
         clip,
         {"type": "DecodeSharedFrames"},
-        *([] if whole else [resize]),
-        {**pack, "whole": True} if whole else pack,
+        *([] if settings.in_float else [resize]),
+        {**pack, "whole": True} if settings.in_float else pack,
     ]
 
 
@@ -135,7 +125,7 @@ class ImportedEncoder:
     Attributes:
         backbone: Config of the backbone.
         settings: Its input.
-        parameters: Of the backbone.
+        parameters: Number of those of the backbone.
         unused: Weights in the files of the model that belong to other parts.
         has_text: Whether texts can be embedded, too.
         checkpoint: Its file.
@@ -153,8 +143,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     """A run or checkpoint unchanged; of ``hf:MODEL``, the folder of a run made for it.
 
     The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
-    made once for each state of the model's files. Everything is the model's own: pooling, frames,
-    rate. See :func:`import_encoder` for other settings.
+    made once for each state of the model's files, with all of its own settings.
 
     Raises:
         ValueError: see :func:`import_encoder`.
@@ -196,9 +185,6 @@ def import_encoder(
         fps: Frames per second; None for the model's own.
         folder: Where the files are, if they have been found already.
 
-    Returns:
-        What was found and written.
-
     Raises:
         EncoderError: the model cannot be found or read, is of no known family, of another task, or
             asks for code of its own.
@@ -215,13 +201,26 @@ def import_encoder(
         raise ValueError(f"pool of {name} must be one of {', '.join(known)}, got {pool!r}")
     settings = read_processor(folder, config).with_clip(frames, fps)
     architecture = architecture_of(config)
-    _check_frames(name, architecture, settings)
+    try:
+        with torch.device("meta"):  # no memory, no computation
+            encoder = MODELS.build(dict(type="HFEncoder", architecture=architecture))
+    except (KeyError, RuntimeError) as error:  # a name of no activation, negative sizes
+        raise EncoderError(f"{name}: its network cannot be built: {error}") from error
+    try:
+        encoder.check_clip(settings.num_frames, settings.crop_size, settings.crop_size)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     parts, unused = load_parts(folder, config, pool)
     backbone: dict[str, Any] = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size
     cfg = Config(encoder_config(backbone, settings))
-    weights = weights_of(parts)
+    weights = {
+        f"{'text_encoder' if part.startswith('text') else 'backbone'}.{part}.{key}": value
+        for part, module in parts.items()
+        for key, value in module.state_dict().items()
+    }
+    weights = {key: value.contiguous() for key, value in weights.items()}
     text = stored_text(folder, config) if "text_model" in parts else None
     meta: dict[str, Any] = {
         SNAPSHOT: json.dumps(plain(cfg)),
@@ -244,20 +243,6 @@ def import_encoder(
     )
 
 
-def _check_frames(name: str, architecture: dict[str, Any], settings: ProcessorSettings) -> None:
-    """Raise ValueError unless the encoder takes clips of these frames and this size."""
-    try:
-        with torch.device("meta"):  # no memory, no computation
-            encoder = MODELS.build(dict(type="HFEncoder", architecture=architecture))
-    except (KeyError, RuntimeError) as error:  # a name of no activation, negative sizes
-        raise EncoderError(f"{name}: its network cannot be built: {error}") from error
-    side = settings.crop_size
-    try:
-        encoder.check_clip(settings.num_frames, side, side)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
 #: Entries that say what a recipe reproduces, and names of settings of the replaced network.
 _DROPPED = ("benchmark", "split", "settings")
 
@@ -269,7 +254,7 @@ def write_recipe(
     settings: ProcessorSettings,
     checkpoint: str,
 ) -> Path:
-    """Write a recipe with an encoder, its weights, its normalisation and its clips.
+    """Write a recipe NAME as ``out/NAME.py`` with an encoder, its weights, normalisation and clips.
 
     Optimiser, schedule, augmentation and heads stay those of the recipe. A recipe that finetunes
     takes the weights as ``pretrained``, any other one as the initialisation of its backbone.
@@ -277,7 +262,7 @@ def write_recipe(
     Args:
         recipe: File or name of a config that trains: a pretraining by any method, a linear
             evaluation, a finetuning.
-        out: Folder for the new config, NAME.py of a recipe NAME.
+        out: Folder for the new config.
         encoder: Config of the backbone.
         settings: Of its processor.
         checkpoint: Its weights.

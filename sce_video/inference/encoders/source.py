@@ -73,12 +73,7 @@ def find_model(name: str) -> Path:
 
 
 def read_encoder_config(folder: Path) -> Any:
-    """The ``PreTrainedConfig`` of a model whose family is known.
-
-    Raises:
-        EncoderError: it is of no known family or damaged, or asks for more than a network: see
-            :func:`~sce_video.models.backbones.hf_encoder.config_of`.
-    """
+    """The ``PreTrainedConfig`` of a model; EncoderError where its family is not known."""
     stored = read_json(folder / _CONFIG)
     if not isinstance(stored, dict):
         raise EncoderError(f"{folder / _CONFIG} is no config of a model")
@@ -98,12 +93,10 @@ def brought_pool(folder: Path, config: Any) -> str | None:
 
 
 def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Module], int]:
-    """The parts of a model with its weights in float32.
+    """The parts of a model with its weights in float32, and the number of weights of other parts.
 
-    Returns:
-        ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a classifier),
-        ``text_model`` and ``text_projection``; and the number of weights in the files that belong
-        to other parts: a decoder, a classifier.
+    The parts are ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a
+    classifier), ``text_model`` and ``text_projection``; others are a decoder or a classifier.
 
     Raises:
         EncoderError: the files lack weights of the encoder, have some that it has no place for, or
@@ -196,16 +189,6 @@ def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
     raise FileNotFoundError(f"there is no {' and no '.join(_WEIGHT_FILES[::2])}")
 
 
-def weights_of(parts: dict[str, nn.Module]) -> dict[str, torch.Tensor]:
-    """The weights under the names of a checkpoint: ``backbone.``, and ``text_encoder.``."""
-    found = {}
-    for part, module in parts.items():
-        prefix = "text_encoder" if part.startswith("text") else "backbone"
-        for key, value in module.state_dict().items():
-            found[f"{prefix}.{part}.{key}"] = value.contiguous()
-    return found
-
-
 #: Files of a processor, with the entry that holds its settings.
 _FILES = (
     ("video_preprocessor_config.json", ""),
@@ -247,11 +230,7 @@ class ProcessorSettings:
     clip_duration: float | None
 
     def with_clip(self, frames: int | None, fps: float | None) -> ProcessorSettings:
-        """The same with another number or rate of frames.
-
-        Raises:
-            ValueError: one of them is not positive.
-        """
+        """The same with another number or rate of frames; ValueError if one is not positive."""
         if frames is not None and frames < 1:
             raise ValueError(f"frames must be at least 1, got {frames}")
         if fps is not None and not 0 < fps < float("inf"):
@@ -264,25 +243,30 @@ class ProcessorSettings:
 
 
 def read_processor(folder: Path, config: Any) -> ProcessorSettings:
-    """The settings in the files of a model's processor.
-
-    Raises:
-        EncoderError: there is no such file, or it asks for a step that is not known here.
-    """
+    """The settings in a processor's files; EncoderError if none, or with an unknown step."""
     path, stored = _stored(folder)
     family = family_of(config.model_type)
     try:
         short_side, crop, square = _sizes(stored, config)
         resample = stored.get("resample", 2)
+        mean, std = [0.0], [1.0]
+        if stored.get("do_normalize", True) is not False:
+            mean, std = stored["image_mean"], stored["image_std"]
+        if family.per_frame:
+            frames = 1
+        elif config.model_type == "vjepa2":
+            frames = stored.get("num_frames") or config.frames_per_clip
+        else:
+            frames = getattr(config, "vision_config", config).num_frames
         settings = ProcessorSettings(
-            mean=_numbers(stored.get("image_mean"), 0.0) if _does(stored, "normalize") else (0.0,),
-            std=_numbers(stored.get("image_std"), 1.0) if _does(stored, "normalize") else (1.0,),
+            mean=tuple(map(float, mean)),
+            std=tuple(map(float, std)),
             short_side=short_side,
             crop_size=crop,
             interpolation=_INTERPOLATIONS[resample],
             square=square,
             in_float=config.model_type == "dinov3_vit",
-            num_frames=_num_frames(stored, config),
+            num_frames=int(frames),
             clip_duration=None,
         )
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -311,13 +295,10 @@ def _stored(folder: Path) -> tuple[Path, dict[str, Any]]:
     )
 
 
-def _does(stored: dict[str, Any], step: str) -> bool:
-    return stored.get(f"do_{step}", True) is not False
-
-
 def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
     """Short side, crop, and whether frames are squashed."""
-    if not _does(stored, "resize") or not _does(stored, "rescale") or stored.get("do_pad"):
+    off = any(stored.get(f"do_{step}", True) is False for step in ("resize", "rescale"))
+    if off or stored.get("do_pad"):
         raise ValueError("do_resize or do_rescale is off, or do_pad is on")
     if abs(float(stored.get("rescale_factor", _SCALE)) - _SCALE) > 1e-9:
         raise ValueError(f"rescale_factor is {stored['rescale_factor']}")
@@ -339,17 +320,3 @@ def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
     if not 1 <= crop <= int(side):
         raise ValueError(f"a crop of {crop} from a short side of {side}")
     return int(side), crop, False
-
-
-def _numbers(value: Any, default: float) -> tuple[float, ...]:
-    if value is None:
-        raise ValueError(f"image_mean or image_std is missing (default {default})")
-    return tuple(float(number) for number in value)
-
-
-def _num_frames(stored: dict[str, Any], config: Any) -> int:
-    if family_of(config.model_type).per_frame:
-        return 1
-    if config.model_type == "vjepa2":
-        return int(stored.get("num_frames") or config.frames_per_clip)
-    return int(getattr(config, "vision_config", config).num_frames)

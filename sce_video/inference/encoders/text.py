@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.untrusted_network import bounded_network, checked_backbone
@@ -44,17 +43,18 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
 
 
 def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: str) -> np.ndarray:
-    """The embedding (D,) float32 of a text, not normalised.
+    """The embedding (D,) float32 of a text by a video-text model, not normalised.
 
     Args:
-        checkpoint: Of a video-text model, from ``sce-video encoder`` or ``hf:MODEL``.
+        checkpoint: From ``sce-video encoder`` or ``hf:MODEL``.
         backbone: Config of its backbone.
         text: What the videos should show.
 
     Raises:
-        ValueError: the checkpoint is not that of a video-text model, the text is empty or longer
-            than the model takes.
+        ValueError: the checkpoint has no text encoder, the text is empty or longer than it takes.
     """
+    from tokenizers import Tokenizer
+
     if not text.strip():
         raise ValueError("the text of the query is empty")
     stored = load_checkpoint_file(os.fspath(checkpoint))
@@ -71,37 +71,22 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: 
             "text: build it with a video-text model, for example sce-video index VIDEOS "
             "--checkpoint hf:microsoft/xclip-base-patch32"
         )
-    tokens = _tokens(found, text)
-    model = _text_model(checked_backbone(backbone)["architecture"], stored["state_dict"], weights)
-    with torch.inference_mode():
-        embedded = model.get_text_features(input_ids=torch.tensor([tokens])).pooler_output
-    return embedded[0].numpy()
-
-
-def _tokens(stored: dict[str, Any], text: str) -> list[int]:
-    """Numbers of the tokens of a text, with those that begin and end it."""
-    from tokenizers import Tokenizer
-
     try:
-        tokenizer = Tokenizer.from_str(stored["tokenizer"])
+        tokenizer = Tokenizer.from_str(found["tokenizer"])
     except Exception as error:  # tokenizers raises Exception itself
         raise ValueError(f"the tokenizer in the checkpoint cannot be read: {error}") from error
-    tokens = tokenizer.encode(text).ids
-    if len(tokens) > stored["max_tokens"]:
+    tokens = tokenizer.encode(text).ids  # with those that begin and end it
+    if len(tokens) > found["max_tokens"]:
         raise ValueError(
-            f"the text has {len(tokens)} tokens, the model takes {stored['max_tokens']}: shorten it"
+            f"the text has {len(tokens)} tokens, the model takes {found['max_tokens']}: shorten it"
         )
-    return tokens
-
-
-def _text_model(
-    architecture: dict[str, Any], stored: dict[str, Any], weights: dict[str, torch.Tensor]
-) -> Any:
-    config = config_of(architecture)
-    with bounded_network(stored):
-        model: nn.Module = getattr(transformers(), family_of(config.model_type).model)(config)
+    config = config_of(checked_backbone(backbone)["architecture"])
+    with bounded_network(stored["state_dict"]):
+        model: Any = getattr(transformers(), family_of(config.model_type).model)(config)
     own = {name: value for name, value in model.state_dict().items() if name.startswith(_PARTS)}
     if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in weights.items()}:
         raise ValueError("the text encoder in the checkpoint does not fit its network")
     model.load_state_dict(weights, strict=False)
-    return model.eval()
+    with torch.inference_mode():
+        embedded = model.eval().get_text_features(input_ids=torch.tensor([tokens])).pooler_output
+    return embedded[0].numpy()

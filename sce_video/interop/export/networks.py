@@ -82,12 +82,6 @@ class ClipNetwork(nn.Module):
         return features, self.classifier(features).softmax(dim=1)
 
 
-def clip_shape(network: Network) -> tuple[int, int, int, int]:
-    """(T, H, W, 3) of the clips that a network was trained or is tested with."""
-    settings = network.settings
-    return (settings.num_frames, settings.crop_size, settings.crop_size, 3)
-
-
 def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedProgram:
     """The network as a graph of torch operators; the batch may have any size.
 
@@ -114,56 +108,48 @@ def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedPro
         raise ValueError(f"{kind} cannot be exported: {reason[0][:500]}") from error
 
 
-def random_clips(count: int, shape: tuple[int, int, int, int], seed: int = 0) -> np.ndarray:
-    """(count, T, H, W, 3) uint8."""
-    generator = np.random.default_rng(seed)
-    return generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+def largest_difference(
+    module: ClipNetwork, shape: tuple[int, int, int, int], run: Any, name: str
+) -> float:
+    """Of ``run(clips) -> outputs`` from PyTorch, over random clips at several batch sizes.
 
-
-class Comparison:
-    """Largest difference of a written file from PyTorch, over random clips."""
-
-    def __init__(self, module: ClipNetwork, shape: tuple[int, int, int, int]) -> None:
-        self.module, self.shape = module, shape
-        self.largest = 0.0
-
-    def check(self, run: Any, name: str) -> None:
-        """Compare ``run(clips) -> outputs`` at several batch sizes.
-
-        Raises:
-            ValueError: the outputs differ by more than 1e-4 of the largest one.
-        """
-        for count in CHECKED_BATCHES:
-            clips = random_clips(count, self.shape, seed=count)
-            with torch.inference_mode():
-                wanted = [value.numpy() for value in self.module(torch.from_numpy(clips))]
-            for found, value in zip(run(clips), wanted, strict=True):
-                if found.shape != value.shape:
-                    raise ValueError(
-                        f"{name}: an output is {found.shape}, that of PyTorch {value.shape}"
-                    )
-                difference = float(np.abs(found - value).max())
-                if not difference <= _TOLERANCE * max(1.0, float(np.abs(value).max())):
-                    raise ValueError(
-                        f"{name}: the outputs differ from PyTorch's by {difference:.1e}; nothing "
-                        "was written"
-                    )
-                self.largest = max(self.largest, difference)
+    Raises:
+        ValueError: it is more than 1e-4 of the largest output.
+    """
+    largest = 0.0
+    for count in CHECKED_BATCHES:
+        generator = np.random.default_rng(count)
+        clips = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+        with torch.inference_mode():
+            wanted = [value.numpy() for value in module(torch.from_numpy(clips))]
+        for found, value in zip(run(clips), wanted, strict=True):
+            if found.shape != value.shape:
+                raise ValueError(
+                    f"{name}: an output is {found.shape}, that of PyTorch {value.shape}"
+                )
+            difference = float(np.abs(found - value).max())
+            if not difference <= _TOLERANCE * max(1.0, float(np.abs(value).max())):
+                raise ValueError(
+                    f"{name}: the outputs differ from PyTorch's by {difference:.1e}; nothing "
+                    "was written"
+                )
+            largest = max(largest, difference)
+    return largest
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Hide the tracer's remarks on its own code and on packages that are not needed."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    names = ("torch.onnx", "torch.export", "onnxscript")
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
         logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
 
 
@@ -222,14 +208,15 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
         return NetworkReport(save_pretrained(network, out), outputs, True, None)
     if to == "onnx":
         _import_onnx()  # before the work, not after it
-    module, shape = ClipNetwork(network), clip_shape(network)
-    comparison = Comparison(module, shape)
+    module, settings = ClipNetwork(network), network.settings
+    shape = (settings.num_frames, settings.crop_size, settings.crop_size, 3)
     text = json.dumps(network_config(network))
-    with quiet():
+    with _quiet():
         program = traced(module, shape)
         with atomic_file(out) as unfinished:
-            comparison.check(_WRITERS[to](program, module, shape, text, unfinished), str(out))
-    return NetworkReport(out, module.outputs, module.any_size(shape), comparison.largest)
+            run = _WRITERS[to](program, module, shape, text, unfinished)
+            difference = largest_difference(module, shape, run, str(out))
+    return NetworkReport(out, module.outputs, module.any_size(shape), difference)
 
 
 def _write_program(

@@ -20,25 +20,20 @@ from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.find.stored_features import ExportedVideos
 from sce_video.jobs.process_pool import process_items
 from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
-from sce_video.pages.gallery import read_frames
+from sce_video.pages.gallery import encode_jpeg, read_frames
 from sce_video.utils.files import WriteError, write_error
 
-_QUALITY = 80
+_QUALITY = 80  # of a thumbnail
 _SECONDS = 60.0  # for a file; reading its frames has a shorter limit of its own
 
 
 def thumbnails(
     files: Sequence[str], side: int, workers: int
 ) -> Iterator[tuple[int, bytes | None, str]]:
-    """Yield index, JPEG and problem of every file, in order.
+    """Yield the index of every file, in order, the JPEG file of its middle frame, and a problem.
 
-    Args:
-        files: Videos or images.
-        side: Longest side of a thumbnail, pixels.
-        workers: Processes; 0 reads in this one.
-
-    Yields:
-        The index, the JPEG file of the middle frame or None, and why there is none or "".
+    The JPEG file, whose longest side has ``side`` pixels, is None if there is a problem, which is
+    otherwise "". With 0 workers they are read in this process.
     """
     if workers == 0:
         for index, file in enumerate(files):
@@ -53,7 +48,8 @@ def thumbnails(
     for index, outcome in process_items(
         video_thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
     ):
-        done[index] = outcome.value, _reason(outcome.detail, files[index])
+        reason = outcome.detail.removeprefix("VideoDecodeError: ")
+        done[index] = outcome.value, reason.removeprefix(f"{files[index]}: ")
         while following in done:
             yield following, *done.pop(following)
             following += 1
@@ -72,7 +68,7 @@ def video_thumbnail(file_and_side: tuple[str, int]) -> bytes:
         frame = read_image(file, DecodeLimits())
     else:
         frame = read_frames(file, 1)[0][0]
-    return encode_jpeg(fitted(frame, side))
+    return encode_jpeg(fitted(frame, side), _QUALITY)
 
 
 def fitted(frame: np.ndarray, side: int) -> np.ndarray:
@@ -84,26 +80,12 @@ def fitted(frame: np.ndarray, side: int) -> np.ndarray:
     return cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
 
 
-def encode_jpeg(frame: np.ndarray) -> bytes:
-    """JPEG of a frame (H, W, 3) uint8 RGB."""
-    import cv2
-
-    bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
-    good, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
-    assert good
-    return data.tobytes()
-
-
 def decode_jpeg(jpeg: bytes) -> np.ndarray:
-    """A frame (H, W, 3) uint8 RGB of :func:`encode_jpeg`."""
+    """A frame (H, W, 3) uint8 RGB of a JPEG file."""
     import cv2
 
     frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     return cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
-
-
-def _reason(detail: str, file: str) -> str:
-    return detail.removeprefix("VideoDecodeError: ").removeprefix(f"{file}: ")
 
 
 @dataclass(eq=False)
@@ -197,46 +179,35 @@ def plane(features: np.ndarray) -> tuple[str, np.ndarray]:
     return name, found[name]
 
 
-def principal_plane_in_blocks(features: np.ndarray, rows: int = _ROWS) -> np.ndarray:
-    """Coordinates of l2-normalised features on their first two principal components.
+def principal_plane_in_blocks(features: np.ndarray) -> np.ndarray:
+    """Coordinates (N, 2) float32 of features (N, D), l2-normalised, on the first two components.
 
-    As :func:`~sce_video.pages.neighbour_rows.principal_plane`, from the covariance.
-
-    Args:
-        features: (N, D), N >= 2.
-        rows: Rows held in float64 at a time.
-
-    Returns:
-        (N, 2) float32.
+    As :func:`~sce_video.pages.neighbour_rows.principal_plane`, N >= 2, but from the covariance:
+    only :data:`_ROWS` rows are held in float64.
     """
+
+    def blocks() -> Iterator[np.ndarray]:
+        for start in range(0, len(features), _ROWS):
+            block = np.asarray(features[start : start + _ROWS], dtype=np.float64)
+            yield block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-12)
+
     size = features.shape[1]
     total, products = np.zeros(size), np.zeros((size, size))
-    for block in _blocks(features, rows):
+    for block in blocks():
         total += block.sum(axis=0)
         products += block.T @ block
     mean = total / len(features)
     _, directions = np.linalg.eigh(products / len(features) - np.outer(mean, mean))
     axes = directions[:, ::-1][:, :2]
     axes = np.pad(axes, ((0, 0), (0, 2 - axes.shape[1])))
+    # An axis may point either way: its largest entry is positive.
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
     axes = axes * np.where(largest < 0, -1.0, 1.0)
-    parts = [((block - mean) @ axes).astype(np.float32) for block in _blocks(features, rows)]
-    return np.concatenate(parts)
-
-
-def _blocks(features: np.ndarray, rows: int) -> Iterator[np.ndarray]:
-    """Yield l2-normalised rows in float64."""
-    for start in range(0, len(features), rows):
-        block = np.asarray(features[start : start + rows], dtype=np.float64)
-        yield block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-12)
+    return np.concatenate([((block - mean) @ axes).astype(np.float32) for block in blocks()])
 
 
 def neighbours(features: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest other videos of every video.
-
-    Args:
-        features: (N, D).
-        k: Number of neighbours; at most N - 1 are returned.
+    """The at most k nearest other videos of every video, of features (N, D).
 
     Returns:
         Rows (N, k') int64 and distances (N, k') float32, 1 - cosine, ascending.
@@ -245,5 +216,5 @@ def neighbours(features: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     if k < 1:
         return np.zeros((len(features), 0), np.int64), np.zeros((len(features), 0), np.float32)
     matrix, own = torch.from_numpy(features), torch.arange(len(features))
-    similar, rows = nearest_neighbours(matrix, matrix, k, query_groups=own, gallery_groups=own)
+    similar, rows = nearest_neighbours(matrix, matrix, k, groups=(own, own))
     return rows.numpy(), (1 - similar.clamp(-1, 1)).numpy()

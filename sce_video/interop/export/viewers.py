@@ -10,7 +10,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from sce_video.find.stored_features import read_videos
 from sce_video.interop.export.videos import (
     Bundle,
     decode_jpeg,
-    encode_jpeg,
     fitted,
     neighbours,
     new_folder,
     plane,
     write_lines,
 )
+from sce_video.pages.gallery import encode_jpeg
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file
 from sce_video.utils.printable import printable_utf8
@@ -43,12 +43,19 @@ def write_fiftyone(path: Path, bundle: Bundle) -> None:
         WriteError: it cannot be written.
         ValueError: images and videos are mixed.
     """
-    media_type = _media_type(bundle.videos.files)
+    videos = bundle.videos
+    images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in videos.files)
+    if images not in (0, len(videos)):
+        raise ValueError(
+            f"{images} of the {len(videos)} files are images: FiftyOne takes a data set of images "
+            "or one of videos"
+        )
+    media_type = "image" if images else "video"
     info = {
-        "source": bundle.videos.source,
-        "checkpoint": bundle.videos.checkpoint,
+        "source": videos.source,
+        "checkpoint": videos.checkpoint,
         "map": bundle.map_name,
-        "classes": {"label": bundle.videos.classes},
+        "classes": {"label": videos.classes},
     }
     with new_folder(path) as folder:
         metadata = {"name": path.name, "media_type": media_type, "info": info}
@@ -58,54 +65,36 @@ def write_fiftyone(path: Path, bundle: Bundle) -> None:
         write_lines(folder / "samples.json", _sample_lines(bundle, media_type))
 
 
-def _media_type(files: list[str]) -> str:
-    images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in files)
-    if images not in (0, len(files)):
-        raise ValueError(
-            f"{images} of the {len(files)} files are images: FiftyOne takes a data set of images "
-            "or one of videos"
-        )
-    return "image" if images else "video"
-
-
 def _sample_lines(bundle: Bundle, media_type: str) -> Iterator[str]:
     """The lines of a JSON object with the list ``samples``."""
+    videos, comma, unnamable = bundle.videos, "", 0
     yield '{"samples": ['
-    previous, unnamable = "", []
-    for i, file in enumerate(bundle.videos.files):
+    for i, file in enumerate(videos.files):
         try:
             file.encode("utf-8")
         except UnicodeEncodeError:  # its database stores UTF-8 only
-            unnamable.append(file)
+            unnamable += 1
             continue
-        if previous:
-            yield previous + ","
-        previous = json.dumps(_sample(bundle, i, media_type))
-    if previous:
-        yield previous
+        sample: dict[str, Any] = {
+            "filepath": file,
+            "tags": [],
+            "metadata": None,
+            "_media_type": media_type,
+            "name": videos.paths[i],
+            "x": float(bundle.points[i, 0]),
+            "y": float(bundle.points[i, 1]),
+        }
+        if videos.labels[i] is not None:
+            sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.labels[i]}
+        if bundle.with_embedding:
+            sample["embedding"] = serialized(videos.features[i])
+        if media_type == "video":
+            sample["frames"] = _FRAMES
+        yield comma + json.dumps(sample)
+        comma = ","
     yield "]}"
     if unnamable:
-        bundle.notes.append(f"left out: {len(unnamable)} files whose names are not UTF-8")
-
-
-def _sample(bundle: Bundle, i: int, media_type: str) -> dict[str, Any]:
-    videos = bundle.videos
-    sample: dict[str, Any] = {
-        "filepath": videos.files[i],
-        "tags": [],
-        "metadata": None,
-        "_media_type": media_type,
-        "name": videos.paths[i],
-        "x": float(bundle.points[i, 0]),
-        "y": float(bundle.points[i, 1]),
-    }
-    if videos.labels[i] is not None:
-        sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.labels[i]}
-    if bundle.with_embedding:
-        sample["embedding"] = serialized(videos.features[i])
-    if media_type == "video":
-        sample["frames"] = _FRAMES
-    return sample
+        bundle.notes.append(f"left out: {unnamable} files whose names are not UTF-8")
 
 
 def serialized(vector: np.ndarray) -> dict[str, Any]:
@@ -136,27 +125,6 @@ def import_pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def schema_of(bundle: Bundle) -> Any:
-    """The columns and, as metadata, where the features come from."""
-    pa, _ = import_pyarrow()
-    fields = [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("label", pa.string()),
-        pa.field("x", pa.float32(), nullable=False),
-        pa.field("y", pa.float32(), nullable=False),
-    ]
-    if bundle.thumbnail_side:
-        fields.append(pa.field("thumbnail", pa.struct({"bytes": pa.binary(), "path": pa.string()})))
-    if bundle.neighbour_rows.shape[1]:
-        lists = {"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())}
-        fields.append(pa.field("neighbors", pa.struct(lists)))
-    if bundle.with_embedding:
-        fields.append(pa.field("embedding", pa.list_(pa.float32())))
-    about = {"checkpoint": bundle.videos.checkpoint, "map": bundle.map_name}
-    return pa.schema(fields, metadata={"sce_video": json.dumps(about)})
-
-
 def write_parquet(path: Path, bundle: Bundle) -> None:
     """Write the file, a row group at a time.
 
@@ -165,40 +133,46 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
         WriteError: the file cannot be written.
     """
     pa, parquet = import_pyarrow()
-    schema, jpegs = schema_of(bundle), bundle.thumbnails()
-    with atomic_file(path) as unfinished:
-        with parquet.ParquetWriter(
+    videos, text = bundle.videos, pa.string()
+    kinds = {"path": text, "file": text, "label": text, "x": pa.float32(), "y": pa.float32()}
+    if bundle.thumbnail_side:
+        kinds["thumbnail"] = pa.struct({"bytes": pa.binary(), "path": text})
+    if bundle.neighbour_rows.shape[1]:
+        lists = {"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())}
+        kinds["neighbors"] = pa.struct(lists)
+    if bundle.with_embedding:
+        kinds["embedding"] = pa.list_(pa.float32())
+    fields = [
+        pa.field(n, k, nullable=n not in ("path", "file", "x", "y")) for n, k in kinds.items()
+    ]
+    about = json.dumps({"checkpoint": videos.checkpoint, "map": bundle.map_name})
+    schema = pa.schema(fields, metadata={"sce_video": about})
+    jpegs = bundle.thumbnails()
+    with (
+        atomic_file(path) as unfinished,
+        parquet.ParquetWriter(
             unfinished, schema, compression="zstd", use_dictionary=["label"]
-        ) as writer:
-            for start in range(0, len(bundle.videos), ROW_GROUP):
-                rows = slice(start, start + ROW_GROUP)
-                columns = _columns(bundle, rows, list(islice(jpegs, ROW_GROUP)))
-                chosen = {name: columns[name] for name in schema.names}
-                writer.write_table(pa.table(chosen, schema=schema))
-
-
-def _columns(bundle: Bundle, rows: slice, jpegs: list[bytes | None]) -> dict[str, Any]:
-    videos = bundle.videos
-    paths = list(map(printable_utf8, videos.paths[rows]))
-    labels = [None if name is None else printable_utf8(name) for name in videos.labels[rows]]
-    return {
-        "path": paths,
-        "file": list(map(printable_utf8, videos.files[rows])),
-        "label": labels,
-        "x": bundle.points[rows, 0],
-        "y": bundle.points[rows, 1],
-        "thumbnail": [
-            None if jpeg is None else {"bytes": jpeg, "path": f"{path}.jpg"}
-            for jpeg, path in zip(jpegs, paths, strict=True)
-        ],
-        "neighbors": [
-            {"ids": ids, "distances": distances}
-            for ids, distances in zip(
-                bundle.neighbour_rows[rows], bundle.distances[rows], strict=True
-            )
-        ],
-        "embedding": list(videos.features[rows]) if bundle.with_embedding else [],
-    }
+        ) as writer,
+    ):
+        for start in range(0, len(videos), ROW_GROUP):
+            rows = slice(start, start + ROW_GROUP)
+            paths = list(map(printable_utf8, videos.paths[rows]))
+            near = zip(bundle.neighbour_rows[rows], bundle.distances[rows], strict=True)
+            columns = {
+                "path": paths,
+                "file": list(map(printable_utf8, videos.files[rows])),
+                "label": [n if n is None else printable_utf8(n) for n in videos.labels[rows]],
+                "x": bundle.points[rows, 0],
+                "y": bundle.points[rows, 1],
+                "thumbnail": [
+                    None if jpeg is None else {"bytes": jpeg, "path": f"{path}.jpg"}
+                    for jpeg, path in zip(islice(jpegs, ROW_GROUP), paths, strict=True)
+                ],
+                "neighbors": [{"ids": ids, "distances": far} for ids, far in near],
+                "embedding": list(videos.features[rows]) if bundle.with_embedding else [],
+            }
+            chosen = {name: columns[name] for name in schema.names}
+            writer.write_table(pa.table(chosen, schema=schema))
 
 
 #: Largest side of the sprite image that browsers draw (TensorBoard's documentation).
@@ -221,10 +195,9 @@ def write_projector(path: Path, bundle: Bundle) -> None:
         lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
         write_lines(folder / "tensors.tsv", lines)
         # Tabs and line breaks in names are escaped: each video keeps its one line.
-        names = zip(bundle.videos.paths, bundle.videos.labels, strict=True)
         rows = (
             f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
-            for path, label in names
+            for path, label in zip(bundle.videos.paths, bundle.videos.labels, strict=True)
         )
         write_lines(folder / "metadata.tsv", itertools.chain(["path\tlabel"], rows))
         side = _sprite(folder, bundle) if bundle.thumbnail_side else 0
@@ -233,12 +206,6 @@ def write_projector(path: Path, bundle: Bundle) -> None:
         bundle.notes.append(
             f"the projector loads the first {MAX_POINTS:,} of the {len(bundle.videos):,} videos"
         )
-
-
-def tile_side(count: int, wanted: int) -> int:
-    """Pixels of a square thumbnail of which ``count`` fit into a sprite image; 0 if too small."""
-    side = min(wanted, SPRITE_SIDE // math.ceil(math.sqrt(count)))
-    return side if side >= _LEAST_SIDE else 0
 
 
 def config_text(bundle: Bundle, side: int) -> str:
@@ -261,8 +228,8 @@ def config_text(bundle: Bundle, side: int) -> str:
 def _sprite(folder: Path, bundle: Bundle) -> int:
     """Write the sprite image, row by row from the upper left; returns the side of a thumbnail."""
     count = len(bundle.videos)
-    side = tile_side(count, bundle.thumbnail_side)
-    if not side:
+    side = min(bundle.thumbnail_side, SPRITE_SIDE // math.ceil(math.sqrt(count)))
+    if side < _LEAST_SIDE:
         bundle.notes.append(f"{count:,} videos are too many for thumbnails in one image")
         return 0
     columns = math.ceil(math.sqrt(count))
@@ -273,7 +240,7 @@ def _sprite(folder: Path, bundle: Bundle) -> int:
             top = i // columns * side + (side - frame.shape[0]) // 2
             left = i % columns * side + (side - frame.shape[1]) // 2
             sprite[top : top + frame.shape[0], left : left + frame.shape[1]] = frame
-    (folder / "sprite.jpg").write_bytes(encode_jpeg(sprite))
+    (folder / "sprite.jpg").write_bytes(encode_jpeg(sprite, 80))
     return side
 
 
@@ -303,8 +270,8 @@ class ExportReport:
     videos: int
     labelled: int
     map_name: str
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    failures: list[tuple[str, str]]
+    notes: list[str]
 
 
 def export(

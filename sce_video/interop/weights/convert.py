@@ -10,10 +10,15 @@ from torch import Tensor
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, save_checkpoint_file
 from sce_video.inference.model import checkpoint_of
-from sce_video.interop.weights.images import EZTORCH_PARTS, detector_file, to_layout
+from sce_video.interop.weights.images import EZTORCH_PARTS, to_layout
 from sce_video.interop.weights.images import LAYOUTS as IMAGE_LAYOUTS
-from sce_video.interop.weights.pytorchvideo import Conversion, stored_weights
-from sce_video.interop.weights.videos import VIDEO_LAYOUTS, LayoutWeights, to_video_layout
+from sce_video.interop.weights.videos import (
+    VIDEO_LAYOUTS,
+    Conversion,
+    LayoutWeights,
+    stored_weights,
+    to_video_layout,
+)
 from sce_video.version import __version__
 
 #: Code bases that weights are written for.
@@ -89,7 +94,8 @@ def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
     weights = written.state_dict
     content: dict[str, Any] = dict(weights)
     if layout == "detectron2":
-        content = detector_file(weights.items())
+        # Its loader matches names by their ends.
+        content = {"model": weights, "__author__": "sce_video", "matching_heuristics": True}
     elif layout in ("eztorch", "mmdet", "mmaction2"):
         content = {"state_dict": weights}
     elif layout in VIDEO_LAYOUTS:
@@ -121,12 +127,13 @@ def _check_other_file(src: Path, dst: Path) -> None:
 
 def describe_export(written: LayoutWeights, dst: Path, layout: str) -> str:
     """What was written and what was left out, in lines to print."""
-    lines = [
-        f"{len(written.state_dict)} tensors in the layout of {layout} to {dst}",
-        f"left out, without a counterpart there: {len(written.left_out)}",
-        *(f"  {name}" for name in written.left_out),
-    ]
-    return "\n".join(lines)
+    return "\n  ".join(
+        [
+            f"{len(written.state_dict)} tensors in the layout of {layout} to {dst}\n"
+            f"left out, without a counterpart there: {len(written.left_out)}",
+            *written.left_out,
+        ]
+    )
 
 
 def summary(conversion: Conversion, dst: Path) -> str:

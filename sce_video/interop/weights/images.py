@@ -19,17 +19,11 @@ names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
 
-from sce_video.interop.weights.pytorchvideo import (
-    Conversion,
-    checked_weights,
-    listed,
-    stored_weights,
-)
+from sce_video.interop.weights.videos import Conversion, checked_weights, stored_weights
 
 #: Of every network: dimensions of its convolutions, the first one, the one that has
 #: ``base_channels``, and the prefix of its head.
@@ -85,7 +79,7 @@ def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, 
         where = "with or without a prefix" if prefix is None else f"after the prefix {prefix!r}"
         raise ValueError(
             f"no first convolution of torchvision's r2plus1d_18, s3d or resnet, {where}: "
-            f"the file has {listed(list(weights)[:5])}"
+            f"the file has {', '.join(list(weights)[:5])}"
         )
     if len(found) > 1:
         raise ValueError(
@@ -156,51 +150,33 @@ def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conve
     if "trunk.conv1.weight" not in inner:
         raise ValueError(
             f"no weight is called {prefix}trunk.conv1.weight: no image model of eztorch; the file "
-            f"has {listed(list(weights)[:5])}. A trunk that was extracted from one has "
+            f"has {', '.join(list(weights)[:5])}. A trunk that was extracted from one has "
             "torchvision's names; 3-D trunks: tools/convert/from_pytorchvideo.py"
         )
-    trunks = {part: _trunk(inner, part) for part in _PARTS if part.endswith("trunk.")}
-    state = {
-        _PARTS[part] + name: value
-        for part, trunk in trunks.items()
-        if trunk is not None
-        for name, value in trunk.state_dict.items()
-    }
+    state: dict[str, Tensor] = {}
+    backbone: dict[str, Any] = {}
     for part, own in _PARTS.items():
-        if part not in trunks:
-            state |= {own + n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
-    state |= _queue(inner)
+        found = {n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
+        if found and part.endswith("trunk."):  # an encoder is checked name by name
+            trunk = from_torchvision(found, "")
+            found, backbone = trunk.state_dict, backbone or trunk.backbone  # the online one's
+        state |= {own + name: value for name, value in found.items()}
+    if "queue" in inner:
+        keys, pointer = inner["queue"], inner.get("queue_ptr")
+        if keys.ndim != 2 or pointer is None or pointer.numel() != 1:
+            raise ValueError(
+                f"the queue must be (D, K) with one queue_ptr, got shape {tuple(keys.shape)} and "
+                f"{'no pointer' if pointer is None else tuple(pointer.shape)}"
+            )
+        state |= {"queue.keys": keys.T.contiguous(), "queue.pointer": pointer.reshape(())}
     known = (*_PARTS, "queue")
     dropped = [
         name
         for name in weights
         if not name.removeprefix(prefix).startswith(known) or ".fc." in name
     ]
-    online = trunks["trunk."]
-    assert online is not None
     copies = {name: value.detach().clone() for name, value in state.items()}
-    return Conversion(copies, online.backbone, prefix, dropped)
-
-
-def _trunk(weights: dict[str, Tensor], part: str) -> Conversion | None:
-    """The encoder of one branch, checked name by name; None if the file has none."""
-    found = {
-        name.removeprefix(part): value for name, value in weights.items() if name.startswith(part)
-    }
-    return from_torchvision(found, "") if found else None
-
-
-def _queue(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """``queue`` (D, K) and ``queue_ptr`` (1,) as ``queue.keys`` (K, D) and ``queue.pointer`` ()."""
-    if "queue" not in weights:
-        return {}
-    keys, pointer = weights["queue"], weights.get("queue_ptr")
-    if keys.ndim != 2 or pointer is None or pointer.numel() != 1:
-        raise ValueError(
-            f"the queue must be (D, K) with one queue_ptr, got shape {tuple(keys.shape)} and "
-            f"{'no pointer' if pointer is None else tuple(pointer.shape)}"
-        )
-    return {"queue.keys": keys.T.contiguous(), "queue.pointer": pointer.reshape(())}
+    return Conversion(copies, backbone, prefix, dropped)
 
 
 def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
@@ -223,7 +199,14 @@ def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
     if kind["type"] != "ResNet2d":
         raise ValueError(f"only weights of ResNet2d are converted, these are of {kind['type']}")
     if layout == "eztorch":
-        return {f"trunk.{name}": value for name, value in backbone.items()} | _eztorch_rest(state)
+        renamed = {f"trunk.{name}": value for name, value in backbone.items()}
+        for part, own in list(_PARTS.items())[1:]:
+            found = {n.removeprefix(own): v for n, v in state.items() if n.startswith(own)}
+            renamed |= {part + name: value for name, value in found.items()}
+        if "queue.keys" in state:
+            renamed["queue"] = state["queue.keys"].T.contiguous()
+            renamed["queue_ptr"] = state["queue.pointer"].reshape(1)
+        return renamed
     if kind["stem"] == "small" and layout in ("mmdet", "detectron2"):
         raise ValueError(f"{layout} has no ResNet with the stem of small images")
     if layout == "detectron2":
@@ -234,20 +217,3 @@ def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
             renamed[name] = value
         return renamed
     return backbone
-
-
-def _eztorch_rest(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Heads, target and queue under the authors' names; other entries are left out."""
-    rest: dict[str, Tensor] = {}
-    for part, own in _PARTS.items():
-        if part != "trunk.":
-            rest |= {part + n.removeprefix(own): v for n, v in state.items() if n.startswith(own)}
-    if "queue.keys" in state:
-        rest["queue"] = state["queue.keys"].T.contiguous()
-        rest["queue_ptr"] = state["queue.pointer"].reshape(1)
-    return rest
-
-
-def detector_file(weights: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
-    """The content of a weights file for detectron2, whose loader matches names by their ends."""
-    return {"model": dict(weights), "__author__": "sce_video", "matching_heuristics": True}

@@ -12,7 +12,9 @@ layer1.0.bn1     s2.pathway0_res0.branch2.a_bn        layer1.0.conv1.bn
 
 Sources: facebookresearch/SlowFast, ``slowfast/models/resnet_helper.py``, ``stem_helper.py`` (an
 ``ARCH: slow`` network); mmaction2 1.1.0, ``ResNet3dSlowOnly`` and, for images and frames,
-``ResNet``; pytorchvideo as in :mod:`sce_video.interop.weights.pytorchvideo`.
+``ResNet``. pytorchvideo, on which the authors' code builds, has ``blocks.0.conv``, ``.norm`` and
+``blocks.S.res_blocks.I.branch2.conv_a``, ``norm_a``, ``branch1_conv``; the authors' released
+encoders hold this with or without ``trunk.model.`` before each name.
 
 Both convolutions of a temporal basic block (depth 18, 34) of mmaction2 have three taps in time,
 ours have one in the second. Written are two taps of zeros around ours: the same function. Read
@@ -30,14 +32,62 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.interop.weights.pytorchvideo import (
-    Conversion,
-    checked_weights,
-    listed,
-    stored_weights,
-)
 from sce_video.models.backbones.common import STAGE_BLOCKS
 from sce_video.registry import MODELS
+
+
+class Conversion(NamedTuple):
+    """Weights of one of our backbones, and the architecture found from their shapes."""
+
+    state_dict: dict[str, Tensor]
+    backbone: dict[str, Any]  # the config that builds it
+    prefix: str  # the prefix that was removed from the names
+    dropped: list[str]  # names outside the backbone: heads, projectors, other branches
+
+
+def stored_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors by name, directly or under ``state_dict`` or ``model_state``.
+
+    Raises:
+        ValueError: there are none.
+    """
+    for key in ("state_dict", "model_state"):
+        if isinstance(checkpoint.get(key), dict):
+            checkpoint = checkpoint[key]
+    weights = {name: value for name, value in checkpoint.items() if isinstance(value, Tensor)}
+    if not weights:
+        raise ValueError(f"the file has no weights, only {', '.join(map(str, checkpoint))}")
+    return weights
+
+
+def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dict[str, Tensor]:
+    """The weights in the order of a backbone; BN counters that are missing become 0.
+
+    Raises:
+        ValueError: names or shapes differ from those of the network; all of them are listed.
+    """
+    with torch.device("meta"):  # no memory for weights
+        wanted = MODELS.build(backbone).state_dict()
+    ordered = {}
+    missing, other_shape = [], []
+    for name, like in wanted.items():
+        if name not in weights and name.endswith("num_batches_tracked"):
+            ordered[name] = torch.zeros((), dtype=torch.long)
+        elif name not in weights:
+            missing.append(name)
+        elif weights[name].shape != like.shape:
+            shapes = f"{tuple(weights[name].shape)} instead of {tuple(like.shape)}"
+            other_shape.append(f"{name} {shapes}")
+        else:
+            ordered[name] = weights[name]
+    surplus = [name for name in weights if name not in wanted]
+    faults = {"missing": missing, "of another shape": other_shape, "unexpected": surplus}
+    if any(faults.values()):
+        raise ValueError(
+            f"not the network of {backbone['type']}: "
+            + "; ".join(f"{what}: {', '.join(names)}" for what, names in faults.items() if names)
+        )
+    return ordered
 
 
 @dataclass(frozen=True)
@@ -146,7 +196,9 @@ def from_video_layout(
         ValueError: an unknown layout, no such network, several, or tensors that are missing, of
             another shape or without a counterpart; the message lists them.
     """
-    names, weights = _layout(layout), stored_weights(checkpoint)
+    if layout not in _LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
+    names, weights = _LAYOUTS[layout], stored_weights(checkpoint)
     prefix = _prefix(weights, f"{names.stem[0]}.weight", layout) if prefix is None else prefix
     dropped = [
         n for n in weights if not n.startswith(prefix) or n[len(prefix) :].startswith(names.head)
@@ -167,7 +219,7 @@ def from_video_layout(
         faults = {"without a counterpart": unknown, "missing": [prefix + n for n in missing]}
         raise ValueError(
             f"not a {backbone['type']} of depth {backbone['depth']} in the layout of {layout}: "
-            + "; ".join(f"{what}: {listed(found)}" for what, found in faults.items() if found)
+            + "; ".join(f"{what}: {', '.join(found)}" for what, found in faults.items() if found)
         )
     state = {own: inner[name].detach().clone() for name, own in table.items() if name in inner}
     if layout == "mmaction2":
@@ -186,7 +238,9 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
         ValueError: an unknown layout, or another network than the layout has: SlowFast has no depth
             34, and its basic blocks (depth 18) have the output channels of bottlenecks.
     """
-    names = _layout(layout)
+    if layout not in _LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
+    names = _LAYOUTS[layout]
     prefix = "backbone." if any(name.startswith("backbone.") for name in state) else ""
     inner = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
     stem = inner.get("conv1.weight")
@@ -210,12 +264,6 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
     return LayoutWeights(renamed, backbone, [n for n in state if not n.startswith(prefix)])
 
 
-def _layout(layout: str) -> _Names:
-    if layout not in _LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
-    return _LAYOUTS[layout]
-
-
 def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
     """What precedes the name of the first convolution; blocks have one of that name, too."""
     whole = re.compile(rf"((?:.*\.)?)(?<!layer\d\.\d\.)(?<!layer\d\.\d\d\.){re.escape(stem)}")
@@ -223,8 +271,10 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
     if not found:
         raise ValueError(
             f"no weight is called {stem}, with or without a prefix: this is not the layout of "
-            f"{layout}; the file has {listed(list(weights)[:5])}"
+            f"{layout}; the file has {', '.join(list(weights)[:5])}"
         )
+    # Of an encoder of the authors and its target, the online one.
+    found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
     if len(found) > 1:
         raise ValueError(f"the file has several networks, give the prefix of one: {found}")
     return found[0]

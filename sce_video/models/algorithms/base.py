@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from sce_video.models.backbones.common import represent
-from sce_video.models.losses import feature_std, logged_rank
-from sce_video.models.losses.siamese import full_precision
-from sce_video.models.modules import KeyQueue, TargetEncoder
+from sce_video.models.losses.collapse import feature_std, logged_rank
+from sce_video.models.losses.siamese import check_temperature, full_precision
+from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
+from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
 from sce_video.utils.tensors import HostValue
 
@@ -26,11 +27,10 @@ class SelfSupervisedModel(BaseModel):
     """A method that learns a backbone from the views of unlabelled samples.
 
     A method is one subclass in one file of this folder: its constructor builds what it needs beside
-    the backbone, :meth:`loss` computes a step. A method with state that is not trained by gradient
-    (a target network, a queue, prototypes) changes it in :meth:`after_optimizer_step`, and not in
-    ``loss``, which also runs for the micro-batches of an accumulated step and for fp16 steps that
-    are skipped. A ``target`` starts as a copy of the online branch, and keys staged in a ``queue``
-    are dropped with a skipped step.
+    the backbone, :meth:`loss` computes a step. State that is not trained by gradient (a target
+    network, a queue, prototypes) changes in :meth:`after_optimizer_step`, and not in ``loss``,
+    which also runs for the micro-batches of an accumulated step and for fp16 steps that are
+    skipped.
 
     Arguments that methods share, of which each has those that it needs:
 
@@ -42,6 +42,7 @@ class SelfSupervisedModel(BaseModel):
     - ``symmetric``: whether target views are queries, too, for the other keys;
     - ``target_views``: indices of the views that the target encodes (keys). None: all views as
       large as the first if symmetric, else the last view;
+    - ``queue_size``: K, number of keys in the queue;
     - ``shuffle_bn_splits``: Shuffle-BN of the target with this many groups of samples on each rank
       (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is that of
       several GPUs without ``sync_bn``, more simulate it on one;
@@ -49,9 +50,15 @@ class SelfSupervisedModel(BaseModel):
     - ``backward_per_query``: keep the activations of one query view at a time, see
       :class:`QuerySum`; not for fp16;
     - ``joint_views``: see :meth:`encode_views`; True where a method's authors have it.
+
+    A setting out of its range is a ValueError when the method is built.
     """
 
-    projector: Any  # of methods that call encode_views or have a target
+    projector: Any
+    predictor: Any
+    target: Any
+    target_views: Any
+    queue: Any
 
     def __init__(
         self,
@@ -67,27 +74,65 @@ class SelfSupervisedModel(BaseModel):
         self.backward_per_query = backward_per_query
         self.joint_views = joint_views
 
+    def build_heads(
+        self, projector: dict[str, Any], predictor: dict[str, Any] | None = None
+    ) -> None:
+        """Set ``projector`` and ``predictor``, the identity if it is None."""
+        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        dim = self.projector.out_channels
+        self.predictor = nn.Identity()
+        if predictor is not None:
+            self.predictor = MODELS.build({"in_channels": dim, "out_channels": dim, **predictor})
+
+    def build_target(
+        self,
+        momentum: float,
+        symmetric: bool,
+        target_views: Sequence[int] | None,
+        shuffle_bn_splits: int | None = None,
+        queue_size: int | None = None,
+    ) -> None:
+        """Set ``target``, a copy of backbone and projector, and a ``queue`` of its keys."""
+        check_target_views(target_views)
+        self.momentum = momentum
+        self.symmetric, self.target_views = symmetric, target_views
+        self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
+        if queue_size is not None:
+            self.queue = KeyQueue(queue_size, self.projector.out_channels)
+
     def init_weights(self) -> None:
         """Initialise the online branch, then make the target, if there is one, its copy."""
         super().init_weights()
-        target = getattr(self, "target", None)
-        if isinstance(target, TargetEncoder):
+        if isinstance(target := getattr(self, "target", None), TargetEncoder):
             target.copy_from(self.backbone, self.projector)
 
     def represent(self, view: Tensor) -> Tensor:
         """Representation h (N, C) of a view (N, 3, T, H, W)."""
         return represent(self.backbone, view)
 
+    def encode_keys(
+        self, views: Sequence[Tensor]
+    ) -> tuple[dict[int, Tensor], dict[int, list[int]]]:
+        """Unit embeddings (N, D) of the target views, and the keys of each query view, by index.
+
+        Keys have no gradient. All of them come before the first query: Shuffle-BN gathers over
+        ranks, which must call it in the same order.
+        """
+        targets, keys_of = pair_views(views, self.target_views, self.symmetric)
+        return {j: unit_vectors(self.target(views[j])) for j in targets}, keys_of
+
+    def encode_query(self, view: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """h (N, C), the projector's z (N, D) and the unit query (N, D) of a view, with gradient."""
+        h = self.represent(view)
+        z = self.projector(h)
+        return h, z, unit_vectors(self.predictor(z))
+
     def encode_views(self, views: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """h (N, C) and the projector's embedding z (N, D) of each view, with gradient.
 
         With ``joint_views`` adjacent views of one size pass through the backbone as one batch, and
         all views through the projector, as in facebookresearch/swav, ``src/resnet50.py: forward``:
-        batch norm has one mean and variance for them, and not one of each view. Nothing else
-        depends on it. All ranks pass the same views, so SyncBN sees those of all ranks.
-
-        Args:
-            views: V views (N, 3, T, H, W) of the same N samples.
+        batch norm has one mean and variance for them, and not one of each view.
         """
         if not self.joint_views:
             h = [self.represent(view) for view in views]
@@ -101,28 +146,32 @@ class SelfSupervisedModel(BaseModel):
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """Scalars of one step: ``loss`` is minimised, all others are only logged.
 
-        Args:
-            views: V views (N, 3, T, H, W); they may differ in T, H and W.
+        ``views`` are V views (N, 3, T, H, W) of any T, H and W.
         """
 
     def check_settings(self) -> None:
-        """Raise ValueError for a number out of its range.
+        """Raise ValueError for a number out of its range: here ``momentum`` and temperatures.
 
         Methods call it when they are built; a schedule calls it with the values it will set.
         """
+        if hasattr(self, "momentum"):
+            check_momentum(self.momentum)
+        for name in ("tau", "tau_m"):
+            if hasattr(self, name):
+                check_temperature(name, getattr(self, name))
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warnings about data that do not suit the method; called once before training.
+        """Warnings about data that do not suit the method; ValueError if it cannot be trained.
 
-        Args:
-            num_samples: Samples of the training set.
-            batch_size: Samples of an optimiser step, all ranks and micro-batches together.
-            num_views: V, views of a sample; None if not known before the first sample.
-
-        Raises:
-            ValueError: the method cannot be trained with such samples.
+        Called once before training with the samples of the training set and of an optimiser step
+        (all ranks and micro-batches), and V, None if not known before the first sample.
         """
-        return []
+        if not hasattr(self, "target"):
+            return []
+        made = check_views(num_views, self.target_views, self.symmetric)
+        if not hasattr(self, "queue"):
+            return []
+        return queue_warnings(len(self.queue.keys), num_samples, batch_size, made)
 
     def chance_level(self) -> float | None:
         """The loss of a network that tells no samples apart; None if the method knows none."""
@@ -139,26 +188,23 @@ class SelfSupervisedModel(BaseModel):
         """Change gradients; called once before each real optimiser step."""
 
     def after_optimizer_step(self) -> None:
-        """Change the method's own state; called once after each real optimiser step."""
+        """Update target and queue, or other state; called once after each real optimiser step."""
+        if isinstance(target := getattr(self, "target", None), TargetEncoder):
+            target.update(self.backbone, self.projector, self.momentum)
+        if isinstance(queue := getattr(self, "queue", None), KeyQueue):
+            queue.commit()
 
     def discard_step(self) -> None:
         """Forget what :meth:`loss` has kept for a step that the optimiser skipped: staged keys."""
-        queue = getattr(self, "queue", None)
-        if isinstance(queue, KeyQueue):
+        if isinstance(queue := getattr(self, "queue", None), KeyQueue):
             queue.discard_staged()
 
     def forward(
         self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
     ) -> dict[str, Tensor] | list[Tensor]:
-        """Views to losses or representations.
+        """Of V views (N, 3, T, H, W) the :meth:`loss`, or h (N, C) of each if ``mode="tensor"``.
 
-        Args:
-            inputs: V views (N, 3, T, H, W).
-            data_samples: Labels and indices; not used.
-            mode: "loss" gives :meth:`loss`; "tensor" gives h of every view, V times (N, C).
-
-        Raises:
-            ValueError: another mode.
+        ``data_samples``, labels and indices, are not used. Another mode is a ValueError.
         """
         if mode == "loss":
             return self.loss(inputs)
@@ -170,26 +216,19 @@ class SelfSupervisedModel(BaseModel):
         )
 
     def parse_losses(self, losses: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value to minimise, and all values to log.
+        """The value to minimise, the entry called ``loss``, and all values to log.
 
-        Unlike mmengine's, which adds up every entry with "loss" in its name, this minimises the
-        entry called ``loss`` and nothing else.
-
-        Raises:
-            ValueError: there is no ``loss``, or an entry is not a tensor of one element.
+        mmengine's would add up every entry with "loss" in its name.
         """
+        method = f"{type(self).__name__}.loss() must return"
         if "loss" not in losses:
-            raise ValueError(
-                f"{type(self).__name__}.loss() must return a 'loss', got {sorted(losses)}"
-            )
+            raise ValueError(f"{method} a 'loss', got {sorted(losses)}")
         for name, value in losses.items():
             if isinstance(value, HostValue) and name != "loss":
                 continue
             if not isinstance(value, Tensor) or value.numel() != 1:
                 shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise ValueError(
-                    f"{type(self).__name__}.loss() must return scalar tensors, {name!r} is {shape}"
-                )
+                raise ValueError(f"{method} scalar tensors, {name!r} is {shape}")
         loss = losses["loss"].mean()
         return loss, {"loss": loss, **{n: v.mean() for n, v in losses.items() if n != "loss"}}
 
@@ -197,10 +236,9 @@ class SelfSupervisedModel(BaseModel):
     def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Any]:
         """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
 
-        They fall towards 0 when the representation collapses; see
-        :mod:`sce_video.models.losses.collapse`. A collapse of the projector's embeddings z (N, D),
-        spread ``z_std``, comes first, and behind a head of several layers it can stay alone: equal
-        embeddings pass no gradient on to the backbone.
+        They fall towards 0 when the representation collapses. A collapse of the projector's
+        embeddings z (N, D), spread ``z_std``, comes first, and behind a head of several layers it
+        can stay alone: equal embeddings pass no gradient on to the backbone.
         """
         h = h.float()
         found = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
@@ -215,9 +253,7 @@ class QuerySum:
     its activations, and adds them up, in fp32 at least. The graph of the summed loss is then one
     node, which hands these gradients, times its own, to the parameters. So hooks of
     DistributedDataParallel, accumulated steps and clipping see the gradients of the whole step.
-
-    Args:
-        model: The method; its queries must not share a graph beyond the parameters.
+    The queries must not share a graph beyond the parameters.
     """
 
     def __init__(self, model: SelfSupervisedModel) -> None:
@@ -229,17 +265,11 @@ class QuerySum:
         self._sums: dict[str, Tensor] = {}
 
     def add(self, h: Tensor, z: Tensor, terms: dict[str, Tensor]) -> None:
-        """Add the scalars of a query, the ``loss`` among them.
+        """Add the scalars of a query, its ``loss`` among them.
 
-        The collapse metrics of the step are those of the first query.
-
-        Args:
-            h: Its representations (N, C).
-            z: The projector's embeddings (N, D).
-            terms: Its share of the scalars.
-
-        Raises:
-            ValueError: a backward pass per query under fp16 autocast.
+        The collapse metrics of the step are those of the first query, of its representations h
+        (N, C) and embeddings z (N, D). A backward pass for each query under fp16 autocast is a
+        ValueError.
         """
         if not self._sums:
             terms = {**terms, **self._model.collapse_metrics(h, z)}
@@ -294,3 +324,8 @@ class _StoredGradients(torch.autograd.Function):
 def unit_vectors(x: Tensor) -> Tensor:
     """The rows of (N, D), l2-normalised, at least in fp32 (under autocast too)."""
     return F.normalize(full_precision(x), dim=1)
+
+
+def mean_cosines(query: Tensor, keys: Sequence[Tensor]) -> Tensor:
+    """Mean cosine of unit queries (N, D) and each of P keys (N, D): (P,), without gradient."""
+    return torch.stack([(query.detach() * key).sum(dim=1).mean() for key in keys])

@@ -21,10 +21,8 @@ class Encoder(BaseModel):
     Its weights come from the ``backbone.`` part of any checkpoint: of a pretraining, a linear
     evaluation or a finetuning.
 
-    Args:
-        backbone: Config of a backbone (N, 3, T, H, W) -> (N, C, T', H', W').
-        data_preprocessor: Config of the data preprocessor; by default a
-            :class:`~sce_video.models.data_preprocessors.VideoDataPreprocessor` that normalises.
+    The data preprocessor is by default a
+    :class:`~sce_video.models.data_preprocessors.VideoDataPreprocessor` that normalises.
     """
 
     def __init__(
@@ -38,19 +36,7 @@ class Encoder(BaseModel):
     def forward(
         self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
     ) -> list[Tensor]:
-        """Representation h of every view.
-
-        Args:
-            inputs: V views (N, 3, T, H, W).
-            data_samples: Not used.
-            mode: "tensor".
-
-        Returns:
-            V tensors (N, C).
-
-        Raises:
-            ValueError: another mode.
-        """
+        """Representations h (N, C) of V views (N, 3, T, H, W); ``mode`` is "tensor"."""
         if mode != "tensor":
             raise ValueError(f"mode must be 'tensor', got {mode!r}: an Encoder is not trained")
         return [self.represent(view) for view in inputs]
@@ -67,9 +53,8 @@ class ActionDetector(BaseModel):
     Args:
         backbone: Config of the encoder; for AVA with ``last_stage_stride=1,
             last_stage_dilation=2``.
-        roi_head: Config of the head, see :class:`~sce_video.models.heads.RoIActionHead`;
-            ``in_channels`` is the backbone's.
-        data_preprocessor: Config of the data preprocessor, a
+        roi_head: Config of the :class:`~sce_video.models.heads.RoIActionHead`.
+        data_preprocessor: Config of a
             :class:`~sce_video.models.data_preprocessors.BoxDataPreprocessor`.
     """
 

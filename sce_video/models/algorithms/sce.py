@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
-from sce_video.models.losses import (
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
+from sce_video.models.losses.sce import (
     SCETerms,
     check_sce,
     sce_chance_level,
@@ -17,8 +17,7 @@ from sce_video.models.losses import (
     sce_warnings,
     split_coefficients,
 )
-from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
-from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
+from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
 
 
@@ -33,14 +32,12 @@ class SCE(SelfSupervisedModel):
     symmetrised loss of the paper's video experiments; with ``symmetric=False`` that of its image
     ablations, where the first view (strong augmentation) is the query and the last (weak) the key.
 
-    ``momentum``, ``lambda_``, ``tau`` and ``tau_m`` are plain numbers that are read at every step,
-    so that a schedule can set them; with free coefficients ``mu`` and ``eta``, too.
+    A schedule can set ``momentum``, ``lambda_``, ``tau`` and ``tau_m``, which are read at every
+    step; with free coefficients ``mu`` and ``eta``, too.
 
-    Shared arguments: see ``SelfSupervisedModel``.
+    Other arguments: see ``SelfSupervisedModel``.
 
     Args:
-        predictor: Config of the predictor, or None for none.
-        queue_size: K, number of keys in the queue.
         lambda_: Weight of the positive in the target distribution (eq. 7). Three numbers are the
             free coefficients (lambda, mu, eta) of eq. 10, ``lambda InfoNCE + mu ReSSL + eta Ceil``:
             ``(0.5, 0.5, 0.5)`` is ``0.5``; (0, 1, 0) is ReSSL's loss.
@@ -48,10 +45,6 @@ class SCE(SelfSupervisedModel):
         tau_m: Temperature of the relations (eq. 3).
         mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
             the pseudo-code of appendix A: the positive takes part with logit 0.
-
-    Raises:
-        ValueError: ``target_views`` are not different indices of views, a number is out of its
-            range, or free coefficients come without ``mask_positive``.
     """
 
     def __init__(
@@ -72,19 +65,11 @@ class SCE(SelfSupervisedModel):
         backward_per_query: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, backward_per_query)
-        check_target_views(target_views)
-        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
-        dim = self.projector.out_channels
-        self.predictor = nn.Identity()
-        if predictor is not None:
-            self.predictor = MODELS.build({"in_channels": dim, "out_channels": dim, **predictor})
-        self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
-        self.queue = KeyQueue(queue_size, dim)
-        self.momentum = momentum
+        self.build_heads(projector, predictor)
+        self.build_target(momentum, symmetric, target_views, shuffle_bn_splits, queue_size)
         self.lambda_, self.mu, self.eta = split_coefficients(lambda_)
         self.tau, self.tau_m = tau, tau_m
         self.mask_positive = mask_positive
-        self.symmetric, self.target_views = symmetric, target_views
         self.check_settings()
 
     def check_settings(self) -> None:
@@ -94,34 +79,23 @@ class SCE(SelfSupervisedModel):
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of an unsuitable queue or objective; ValueError if the views form no pairs."""
-        made = check_views(num_views, self.target_views, self.symmetric)
-        return [
-            *queue_warnings(len(self.queue.keys), num_samples, batch_size, made),
-            *sce_warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m),
-        ]
+        warnings = super().check_training(num_samples, batch_size, num_views)
+        return warnings + sce_warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m)
 
     def chance_level(self) -> float:
         """The loss if query and keys are unrelated: log(K+1), or the sum of eq. 10."""
         return sce_chance_level(len(self.queue.keys), self.lambda_, self.mu, self.eta)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """One step of the pseudo-code (appendix A) up to the loss, for any number of views.
-
-        Returns:
-            ``loss``, its parts (:class:`~sce_video.models.losses.SCETerms`) and collapse metrics.
-        """
-        targets, keys_of = pair_views(views, self.target_views, self.symmetric)
-        num_pairs = sum(map(len, keys_of.values()))
+        """The pseudo-code (appendix A) for any number of views; the parts are those of SCETerms."""
         # Only target views pass through the target branch, without gradient ...
-        keys = {j: unit_vectors(self.target(views[j])) for j in targets}
+        keys, keys_of = self.encode_keys(views)
+        num_pairs = sum(map(len, keys_of.values()))
         queue, objective = self.queue.keys, self._objective()
-
         sums = QuerySum(self)
         for i, own in keys_of.items():
             # ... and only queries through the online branch, with gradient.
-            h = self.represent(views[i])
-            z = self.projector(h)
-            query = unit_vectors(self.predictor(z))
+            h, z, query = self.encode_query(views[i])
             pairs = [sce_terms(query, keys[j], queue, **objective) for j in own]
             terms = SCETerms(*(torch.stack(x).sum() / num_pairs for x in zip(*pairs, strict=True)))
             sums.add(h, z, terms._asdict())
@@ -134,8 +108,3 @@ class SCE(SelfSupervisedModel):
         """The settings of the loss as they stand; a schedule may change them at every step."""
         names = ("lambda_", "mu", "eta", "tau", "tau_m", "mask_positive")
         return {name: getattr(self, name) for name in names}
-
-    def after_optimizer_step(self) -> None:
-        """Update the target and enqueue the keys of this step (end of the pseudo-code)."""
-        self.target.update(self.backbone, self.projector, self.momentum)
-        self.queue.commit()

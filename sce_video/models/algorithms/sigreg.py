@@ -18,17 +18,7 @@ from sce_video.registry import MODELS
 
 
 class RandomDirections(StepGenerator):
-    """Uniformly distributed unit vectors that are a function of the optimiser step alone.
-
-    Args:
-        count: M, number of directions.
-        dim: D, their size.
-
-    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
-
-    Raises:
-        ValueError: ``count`` or ``dim`` is below 1.
-    """
+    """M uniformly distributed unit vectors (M, D), a function of the optimiser step alone."""
 
     def __init__(self, count: int, dim: int) -> None:
         super().__init__()
@@ -54,23 +44,19 @@ class LeJEPA(SelfSupervisedModel):
         prediction = mean over views, samples and dimensions of (z_v - c)^2
         loss       = (1 - lambda) * prediction + lambda * mean over views of SIGReg(z_v)
 
-    There is no target network, no stop-gradient, no predictor and no queue. SIGReg
-    (:mod:`sce_video.models.losses.sigreg`) is 0 for embeddings distributed as N(0, I); it sees the
-    samples of all ranks, but of one micro-batch when gradients are accumulated.
+    There is no target network, no stop-gradient, no predictor and no queue. SIGReg is 0 for
+    embeddings distributed as N(0, I); it sees the samples of all ranks, but of one micro-batch when
+    gradients are accumulated.
 
-    Shared arguments: see ``SelfSupervisedModel``.
+    Other arguments: see ``SelfSupervisedModel``.
+
+    The projector has no output BN, which would fix mean and variance instead of the loss.
 
     Args:
-        projector: Config of the projector; ``in_channels`` is the backbone's. Without output BN,
-            which would fix mean and variance instead of the loss.
         lambda_: Weight of SIGReg, 0 to 1: 0.02 to 0.05 in the paper; read at every step.
         num_directions: M, random directions of a step, 256 to 1024 in the paper.
         global_views: Indices of the views whose mean is predicted; local views only predict. None:
             all views as large as the first.
-
-    Raises:
-        ValueError: ``global_views`` are not different indices of views, ``lambda_`` is out of its
-            range or ``num_directions`` is below 1.
     """
 
     def __init__(
@@ -86,7 +72,7 @@ class LeJEPA(SelfSupervisedModel):
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         if global_views is not None:
             check_target_views(global_views, "global_views")
-        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        self.build_heads(projector)
         self.directions = RandomDirections(num_directions, self.projector.out_channels)
         self.lambda_ = lambda_
         self.global_views = global_views
@@ -99,11 +85,8 @@ class LeJEPA(SelfSupervisedModel):
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """No warnings; ValueError for fewer than two views or a global view that is not there."""
-        if num_views is not None:
-            self._check_views(num_views)
-        return []
-
-    def _check_views(self, num_views: int) -> None:
+        if num_views is None:
+            return []
         if num_views < 2:
             raise ValueError(f"LeJEPA compares at least two views, got {num_views}")
         if self.global_views is not None and max(self.global_views) >= num_views:
@@ -111,6 +94,7 @@ class LeJEPA(SelfSupervisedModel):
                 f"global_views {list(self.global_views)} must be below the number of views, "
                 f"{num_views}"
             )
+        return []
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """Prediction and SIGReg, for any number of views.
@@ -119,7 +103,7 @@ class LeJEPA(SelfSupervisedModel):
             ``loss``, its parts ``prediction`` and ``sigreg``, the spread of the first view's
             embeddings ``z_std`` (1 for N(0, I), 0 when they collapse) and collapse metrics.
         """
-        self._check_views(len(views))
+        self.check_training(0, 0, len(views))
         global_views = self.global_views or default_target_views(views, symmetric=True)
         h, embeddings = self.encode_views(views)
         z = full_precision(torch.stack(embeddings))  # (V, N, D)

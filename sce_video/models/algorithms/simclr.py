@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import nt_xent_loss
-from sce_video.models.losses.siamese import check_temperature
 from sce_video.models.modules.view_pairs import check_batch_negatives, check_views
 from sce_video.registry import MODELS
 
@@ -26,19 +25,15 @@ class SimCLR(SelfSupervisedModel):
     :func:`~sce_video.models.losses.nt_xent_loss`, whose candidates are the two views of all samples
     of the batch, of all ranks. So more views change neither the size of the loss nor its chance
     level. rho-SimCLR (facebookresearch/SlowFast, ``slowfast/models/contrastive.py``) is
-    ``consecutive=True``: the sum over the rho - 1 pairs of a view and the next one.
+    ``consecutive=True``: the sum over the rho - 1 pairs of a view and the next one. Accumulated
+    micro-batches do not see each other.
 
-    Candidates are those of one forward pass: accumulated micro-batches do not see each other.
-
-    Shared arguments: see ``SelfSupervisedModel``.
+    Other arguments: see ``SelfSupervisedModel``.
 
     Args:
         tau: Temperature; read at every step, so that a schedule can set it.
         consecutive: Whether the loss is the sum over the pairs of consecutive views, and not the
             mean over all pairs.
-
-    Raises:
-        ValueError: ``tau`` is not above 0.
     """
 
     def __init__(
@@ -51,15 +46,11 @@ class SimCLR(SelfSupervisedModel):
         joint_views: bool = False,
     ) -> None:
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
-        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        self.build_heads(projector)
         self.tau = tau
         self.consecutive = consecutive
         self._chance: float | None = None  # of the last step
         self.check_settings()
-
-    def check_settings(self) -> None:
-        """Raise ValueError for a temperature not above 0."""
-        check_temperature("tau", self.tau)
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of a batch that holds samples twice; ValueError for one view or one sample."""
@@ -75,11 +66,7 @@ class SimCLR(SelfSupervisedModel):
         return self._chance
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """NT-Xent of the pairs of views.
-
-        Returns:
-            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
-        """
+        """NT-Xent of the pairs of views, and their mean cosine."""
         if len(views) < 2:
             raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")
         h, z = self.encode_views(views)

@@ -20,17 +20,10 @@ from sce_video.registry import MODELS
 
 
 class Prototypes(nn.Module):
-    """K trained vectors of size D, l2-normalised.
+    """K trained vectors (K, D), l2-normalised.
 
     :meth:`normalise` belongs after each optimiser step: then they are unit vectors in every forward
     pass, and their gradient is that of facebookresearch/swav, not projected on the sphere.
-
-    Args:
-        dim: D.
-        count: K, at least 2.
-
-    Raises:
-        ValueError: ``count`` is below 2.
     """
 
     def __init__(self, dim: int, count: int) -> None:
@@ -44,18 +37,6 @@ class Prototypes(nn.Module):
         """Similarities (N, K) of l2-normalised embeddings (N, D), in fp32 under autocast too."""
         with torch.autocast(self.weight.device.type, enabled=False):
             return full_precision(embeddings) @ full_precision(self.weight).T
-
-    def check_samples(self, num_samples: int, batch_size: int, queue_size: int) -> list[str]:
-        """Warn of fewer samples in batch and queue than prototypes; ValueError: fewer in all."""
-        count = len(self.weight)
-        if num_samples < count:
-            few = f"{num_samples} training samples are fewer than the {count} prototypes"
-            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
-        warning = (
-            f"a batch of {batch_size} and a queue of {queue_size} are less than a sample for each "
-            f"of {count} prototypes: raise model.queue_size or lower model.num_prototypes"
-        )
-        return [warning] if batch_size + queue_size < count else []
 
     @torch.no_grad()
     def normalise(self) -> None:
@@ -73,7 +54,7 @@ class SwAV(SelfSupervisedModel):
     balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
     assignment (section 3.1). There is no target network.
 
-    Shared arguments: see ``SelfSupervisedModel``.
+    Other arguments: see ``SelfSupervisedModel``.
 
     Args:
         num_prototypes: K.
@@ -85,9 +66,6 @@ class SwAV(SelfSupervisedModel):
         target_views: Indices of the views that are assigned.
 
     Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
-
-    Raises:
-        ValueError: a setting out of its range.
     """
 
     def __init__(
@@ -106,7 +84,7 @@ class SwAV(SelfSupervisedModel):
     ) -> None:
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         check_target_views(target_views)
-        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        self.build_heads(projector)
         self.prototypes = Prototypes(self.projector.out_channels, num_prototypes)
         self.tau = tau
         self.epsilon = epsilon
@@ -132,8 +110,16 @@ class SwAV(SelfSupervisedModel):
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of small or cut batches; ValueError for too few samples or views."""
         check_views(num_views, self.target_views)
-        small = self.prototypes.check_samples(num_samples, batch_size, self.queue_size)
-        return small + uneven_queue_warnings(self.queue_size, batch_size)
+        count = len(self.prototypes.weight)
+        if num_samples < count:
+            few = f"{num_samples} training samples are fewer than the {count} prototypes"
+            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
+        warnings = uneven_queue_warnings(self.queue_size, batch_size)
+        if batch_size + self.queue_size < count:
+            few = f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample"
+            advice = "raise model.queue_size or lower model.num_prototypes"
+            warnings.insert(0, f"{few} for each of {count} prototypes: {advice}")
+        return warnings
 
     def chance_level(self) -> float:
         """log(K): the loss if each view predicts all prototypes alike."""
@@ -181,6 +167,5 @@ class SwAV(SelfSupervisedModel):
     def after_optimizer_step(self) -> None:
         """Normalise the prototypes, enqueue the embeddings of this step, count it."""
         self.prototypes.normalise()
-        if self.queue is not None:
-            self.queue.commit()
+        super().after_optimizer_step()
         self.steps.advance()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import torch
@@ -12,12 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def average_pool(features: Tensor) -> Tensor:
-    """Mean of features (N, C, ...) over all dimensions after C: (N, C).
-
-    Raises:
-        ValueError: features are no tensor or have nothing to pool, e.g. the tuple of pathways that
-            mmaction2's SlowFast returns.
-    """
+    """Mean of features (N, C, ...) over all dimensions after C: (N, C)."""
+    # No tensor: the pathways of mmaction2's SlowFast, for example.
     if not isinstance(features, Tensor) or features.ndim < 3:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(f"average pooling needs a tensor (N, C, ...), got {shape}")
@@ -25,12 +22,8 @@ def average_pool(features: Tensor) -> Tensor:
 
 
 def map_tokens(features: Tensor) -> Tensor:
-    """Tokens (N, L, C) of features (N, C, ...): one of each position, the last index fastest.
-
-    Raises:
-        ValueError: features are no tensor (N, C, ...), or have one position, as those of an encoder
-            that pools them itself.
-    """
+    """Tokens (N, L, C) of features (N, C, ...): one of each position, the last index fastest."""
+    # One position: features of an encoder that pools them itself.
     if not isinstance(features, Tensor) or features.ndim < 3 or features[0, 0].numel() < 2:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
@@ -55,12 +48,17 @@ def represent(backbone: nn.Module, view: Tensor) -> Tensor:
     return pool(features)
 
 
+def check_frozen(frozen_stages: int) -> None:
+    """Raise ValueError for a stage that does not exist."""
+    if not -1 <= frozen_stages <= 4:
+        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+
+
 def check_staged(base_channels: int, frozen_stages: int) -> None:
     """Raise ValueError for no channels or a stage that does not exist."""
     if base_channels < 1:
         raise ValueError(f"base_channels must be at least 1, got {base_channels}")
-    if not -1 <= frozen_stages <= 4:
-        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+    check_frozen(frozen_stages)
 
 
 def check_view(view: Tensor) -> None:
@@ -69,14 +67,37 @@ def check_view(view: Tensor) -> None:
         raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
 
 
-class StagedBackbone(BaseModule):
+class FreezableBackbone(BaseModule):
+    """A backbone whose first parts may be frozen: no gradient, no statistics, no dropout."""
+
+    @abstractmethod
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """What ``frozen_stages`` freezes."""
+
+    def freeze(self) -> None:
+        """Stop gradients and the training mode of the frozen parts."""
+        for part in self.frozen_parts():
+            for module in part.modules():
+                module.training = False
+            part.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, except for what is frozen."""
+        super().train(mode)
+        self.freeze()  # nn.Module.train() reaches frozen parts, too
+        return self
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Representation (N, C): features (N, C, T, H, W) averaged over time and space."""
+        return average_pool(features)
+
+
+class StagedBackbone(FreezableBackbone):
     """A stem and four stages, one after the other; their initialisation, freezing and pooling.
 
     A subclass builds them, calls :meth:`finish`, and says what they are in :meth:`stem_layers` and
     :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips of fewer frames
-    than ``least_frames`` take another graph of operators than longer ones.
-
-    Options of all of them:
+    than ``least_frames`` take another graph of operators than longer ones. Options of all of them:
 
     - ``frozen_stages``: -1 trains everything; 0 freezes the stem, s also the first s stages, 4
       everything. A frozen part takes no gradient and its BN statistics stay.
@@ -97,11 +118,7 @@ class StagedBackbone(BaseModule):
         return [getattr(self, f"layer{i}") for i in range(1, 5)]
 
     def finish(
-        self,
-        frozen_stages: int,
-        norm_eval: bool,
-        zero_init_residual: bool,
-        channels_last: bool,
+        self, frozen_stages: int, norm_eval: bool, zero_init_residual: bool, channels_last: bool
     ) -> None:
         """Initialise the weights, set their memory format, freeze; keeps the options."""
         self.frozen_stages = frozen_stages
@@ -111,7 +128,7 @@ class StagedBackbone(BaseModule):
         self.reset_parameters()
         if channels_last:
             self.to(memory_format=self._memory_format())
-        self._freeze()
+        self.freeze()
 
     def reset_parameters(self) -> None:
         """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
@@ -130,18 +147,15 @@ class StagedBackbone(BaseModule):
         is_3d = any(isinstance(module, nn.Conv3d) for module in self.modules())
         return torch.channels_last_3d if is_3d else torch.channels_last
 
-    def _freeze(self) -> None:
-        """Stop gradients and BN statistics of the frozen part."""
-        if self.frozen_stages >= 0:
-            for module in (*self.stem_layers(), *self.stages()[: self.frozen_stages]):
-                module.eval()
-                module.requires_grad_(False)
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """Stem and stages."""
+        if self.frozen_stages < 0:
+            return []
+        return [*self.stem_layers(), *self.stages()[: self.frozen_stages]]
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen."""
+        """Training mode, except for what is frozen and, with ``norm_eval``, BN."""
         super().train(mode)
-        # nn.Module.train() reaches frozen parts, too: they go back to evaluation mode.
-        self._freeze()
         if mode and self.norm_eval:
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
@@ -156,10 +170,6 @@ class StagedBackbone(BaseModule):
             x = layer(x)
         return x
 
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): features (N, C, T, H, W) averaged over time and space."""
-        return average_pool(features)
-
 
 # Depth -> blocks in res2, res3, res4, res5 (He et al. 2016, table 1).
 STAGE_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
@@ -172,57 +182,65 @@ def check_arguments(depth: int, base_channels: int, frozen_stages: int) -> None:
     check_staged(base_channels, frozen_stages)
 
 
-class BasicBlockBase(nn.Module):
-    """Forward pass of two convolutions, their BN and the shortcut ``downsample``."""
-
-    expansion = 1
-    conv1: nn.Module
-    bn1: nn.Module
-    conv2: nn.Module
-    bn2: nn.Module
-    relu: nn.Module
-    downsample: nn.Module
-
-    @property
-    def last_norm(self) -> nn.Module:
-        """The normalisation before the sum."""
-        return self.bn2
-
-    def forward(self, x: Tensor) -> Tensor:
-        shortcut = self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.bn2(self.conv2(x))
-        return self.relu(x + shortcut)
+def batch_norm(conv: nn.Conv2d | nn.Conv3d) -> _BatchNorm:
+    """The BN that follows a convolution."""
+    kind = nn.BatchNorm2d if isinstance(conv, nn.Conv2d) else nn.BatchNorm3d
+    return kind(conv.out_channels)
 
 
-class BottleneckBase(nn.Module):
-    """Forward pass of three convolutions, their BN and the shortcut ``downsample``."""
+class ResidualBlock(nn.Module):
+    """Convolutions ``conv1, conv2 ...`` with BN and ReLU, and a shortcut (torchvision's names).
 
-    expansion = 4
-    conv1: nn.Module
-    bn1: nn.Module
-    conv2: nn.Module
-    bn2: nn.Module
-    conv3: nn.Module
-    bn3: nn.Module
-    relu: nn.Module
-    downsample: nn.Module
+    The shortcut, of which only a 1x1 convolution is given, is the identity without one.
+    """
+
+    def __init__(
+        self, convs: Sequence[nn.Conv2d | nn.Conv3d], shortcut: nn.Conv2d | nn.Conv3d | None
+    ) -> None:
+        super().__init__()
+        for i, conv in enumerate(convs, start=1):
+            self.add_module(f"conv{i}", conv)
+            self.add_module(f"bn{i}", batch_norm(conv))
+        self.depth = len(convs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample: nn.Module = nn.Identity()
+        if shortcut is not None:
+            self.downsample = nn.Sequential(shortcut, batch_norm(shortcut))
 
     @property
     def last_norm(self) -> nn.Module:
         """The normalisation before the sum."""
-        return self.bn3
+        return getattr(self, f"bn{self.depth}")
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
-        return self.relu(x + shortcut)
+        for i in range(1, self.depth + 1):
+            x = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(x))
+            x = self.relu(x if i < self.depth else x + shortcut)
+        return x
 
 
 class ResNetBase(StagedBackbone):
-    """A subclass builds ``conv1, bn1, relu, maxpool`` and the stages ``layer1 .. layer4``."""
+    """A subclass builds ``conv1, bn1, relu, maxpool``, and blocks of two or three convolutions."""
+
+    def build_stages(
+        self,
+        depth: int,
+        base_channels: int,
+        block: Callable[[int, int, int, bool], nn.Module],
+    ) -> None:
+        """Set ``layer1 .. layer4`` and ``out_channels``.
+
+        ``block(stage, in_channels, channels, first)`` makes a block; from depth 50 on its output
+        has four times ``channels``.
+        """
+        self.out_channels = base_channels
+        for stage, count in enumerate(STAGE_BLOCKS[depth]):
+            channels, blocks = base_channels * 2**stage, []
+            for i in range(count):
+                blocks.append(block(stage, self.out_channels, channels, i == 0))
+                self.out_channels = channels * (1 if depth < 50 else 4)
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
 
     def stem_layers(self) -> list[nn.Module]:
         """The layers before res2."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmengine.model import BaseModule, initialize
+from mmengine.model import initialize
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import average_pool, check_view
+from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
@@ -31,35 +31,31 @@ _PROJECTED = ("get_video_features", "get_image_features")
 
 @dataclass(frozen=True)
 class Family:
-    """What is common to the models of one ``model_type``.
+    """What is common to the models of one ``model_type``."""
 
-    Attributes:
-        model: Name of the class in transformers.
-        pools: Ways to pool its features; the first is the default.
-        per_frame: Whether it encodes images, so that a clip is encoded frame by frame.
-        layers: Path of the list of blocks in the network.
-        embeddings: Path of what comes before the blocks.
-        unused: Parts that no representation needs; they are removed.
-        classifier: Class of its classifiers and the pool that they bring, which is then the
-            default; None where they bring none.
-        frames_per_second: Rate of the frames where the processor's config names none; None spreads
-            the frames over the whole video.
-        source: Where that rate is from.
-    """
-
-    model: str
-    pools: tuple[str, ...]
-    per_frame: bool
-    layers: str
-    embeddings: str
-    unused: tuple[str, ...] = ()
+    model: str  # name of the class in transformers
+    pools: tuple[str, ...]  # ways to pool its features; the first is the default
+    per_frame: bool  # it encodes images, a clip frame by frame
+    layers: str  # path of the list of blocks in the network
+    embeddings: str  # path of what comes before the blocks
+    unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
+    # Class of its classifiers and the pool that they bring, which is then the default.
     classifier: tuple[str, str] | None = None
+    # Where the processor's config names none; None spreads the frames over the whole video.
     frames_per_second: float | None = 1.0
-    source: str = "an image: frames a second apart"
+    source: str = "an image: frames a second apart"  # of that rate
 
 
-_DINO = dict(pools=("class", "mean"), per_frame=True, embeddings="embeddings")
+_DINO: dict[str, Any] = dict(
+    pools=("class", "mean"), per_frame=True, layers="encoder.layer", embeddings="embeddings"
+)
+_CLIP: dict[str, Any] = dict(
+    pools=("projection",),
+    layers="vision_model.encoder.layers",
+    embeddings="vision_model.embeddings",
+)
 _TEXT = ("text_model", "text_projection", "logit_scale")
+_PROMPTS = ("prompts_visual_layernorm", "prompts_visual_projection", "prompts_generator")
 FAMILIES: dict[str, Family] = {
     "videomae": Family(
         "VideoMAEModel",
@@ -82,43 +78,23 @@ FAMILIES: dict[str, Family] = {
         frames_per_second=4.0,
         source="4 frames per second (arXiv 2506.09985, section 2)",
     ),
-    "dinov2": Family("Dinov2Model", layers="encoder.layer", **_DINO),  # type: ignore[arg-type]
-    "dinov2_with_registers": Family(
-        "Dinov2WithRegistersModel",
-        layers="encoder.layer",
-        **_DINO,  # type: ignore[arg-type]
-    ),
-    "dinov3_vit": Family("DINOv3ViTModel", layers="model.layer", **_DINO),  # type: ignore[arg-type]
-    "clip": Family(
-        "CLIPModel",
-        pools=("projection",),
-        per_frame=True,
-        layers="vision_model.encoder.layers",
-        embeddings="vision_model.embeddings",
-        unused=_TEXT,
-    ),
+    "dinov2": Family("Dinov2Model", **_DINO),
+    "dinov2_with_registers": Family("Dinov2WithRegistersModel", **_DINO),
+    "dinov3_vit": Family("DINOv3ViTModel", **{**_DINO, "layers": "model.layer"}),
+    "clip": Family("CLIPModel", per_frame=True, unused=_TEXT, **_CLIP),
     "xclip": Family(
         "XCLIPModel",
-        pools=("projection",),
         per_frame=False,
-        layers="vision_model.encoder.layers",
-        embeddings="vision_model.embeddings",
-        unused=(
-            *_TEXT,
-            *("prompts_visual_layernorm", "prompts_visual_projection", "prompts_generator"),
-        ),
+        unused=(*_TEXT, *_PROMPTS),
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
+        **_CLIP,
     ),
 }
 
 
 def transformers() -> Any:
-    """The package transformers.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """The package transformers; MissingPackageError if it is not installed."""
     try:
         import transformers as package
     except ImportError as error:
@@ -130,11 +106,7 @@ def transformers() -> Any:
 
 
 def family_of(model_type: Any) -> Family:
-    """The family of a ``model_type``.
-
-    Raises:
-        ValueError: there is none of this name.
-    """
+    """The family of a ``model_type``; ValueError if there is none of this name."""
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(
             f"a model of type {model_type!r:.60} is no encoder of videos or images that is known "
@@ -149,14 +121,11 @@ def architecture_of(config: Any) -> dict[str, Any]:
 
 
 def config_of(architecture: dict[str, Any]) -> Any:
-    """The ``PreTrainedConfig`` of plain data; the inverse of :func:`architecture_of`.
+    """The ``PreTrainedConfig`` of untrusted plain data; the inverse of :func:`architecture_of`.
 
-    The data may be a stranger's. transformers gets the sizes alone: the fields that the config
-    class of the family, or of its text and vision parts, adds to those of every model. What other
-    entries could make it load, download or import is refused.
-
-    Raises:
-        ValueError: the family or a value is not valid, or an entry is refused.
+    transformers gets the sizes alone: the fields that the config class of the family, or of its
+    text and vision parts, adds to those of every model. What other entries could make it load,
+    download or import is a ValueError.
     """
     family = family_of(architecture.get("model_type"))
     kind = getattr(transformers(), family.model).config_class
@@ -172,12 +141,9 @@ def config_of(architecture: dict[str, Any]) -> Any:
 
 
 def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
-    """The entries of a config that shape the network; see :func:`config_of`.
+    """Entries of untrusted plain data that shape the network of a config class, see `config_of`.
 
-    Args:
-        stored: Untrusted plain data.
-        kind: Class of the config.
-        path: Of ``stored`` in the whole config, for messages.
+    ``path`` is that of ``stored`` in the whole config, for messages.
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model
@@ -228,12 +194,6 @@ def _is_dtype(value: Any) -> bool:
     return value is None or isinstance(getattr(torch, name, None), torch.dtype)
 
 
-def build_network(config: Any) -> nn.Module:
-    """The vision part of a model, with random weights."""
-    family = family_of(config.model_type)
-    return vision_part(getattr(transformers(), family.model)(config), family)
-
-
 def vision_part(model: nn.Module, family: Family) -> nn.Module:
     """``model`` without the parts that no representation of a video needs."""
     for name in family.unused:
@@ -245,47 +205,8 @@ def vision_part(model: nn.Module, family: Family) -> nn.Module:
     return model
 
 
-def build_pooler(config: Any) -> nn.Module:
-    """What a classifier of the family pools patch tokens with, with random weights.
-
-    V-JEPA 2: the attentive pooler. VideoMAE: the norm of their mean, ``fc_norm``.
-    """
-    transformers()
-    if config.model_type == "videomae":
-        return nn.LayerNorm(config.hidden_size)
-    from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2AttentivePooler
-
-    return VJEPA2AttentivePooler(config)
-
-
-def tokens_of(network: nn.Module, clip: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Patch tokens (N, L, C) and class token (N, C) or None.
-
-    Args:
-        network: Of :func:`build_network`, of a family that has tokens.
-        clip: (N, T, 3, H, W) for a video network, (N, 3, H, W) for one of images.
-    """
-    config: Any = network.config
-    if config.model_type == "vjepa2":
-        encoder: Any = network.encoder
-        return encoder(pixel_values_videos=clip).last_hidden_state, None
-    tokens = network(pixel_values=clip).last_hidden_state
-    if config.model_type == "videomae":
-        return tokens, None
-    first = 1 + (getattr(config, "num_register_tokens", 0) or 0)
-    return tokens[:, first:], tokens[:, 0]
-
-
-def projection_of(network: nn.Module, clip: Tensor) -> Tensor:
-    """Embeddings (N, D) in the space that a video-text model shares with its texts."""
-    method: Callable[..., Any] = next(
-        getattr(network, name) for name in _PROJECTED if hasattr(network, name)
-    )
-    return method(pixel_values=clip).pooler_output
-
-
 @MODELS.register_module()
-class HFEncoder(BaseModule):
+class HFEncoder(FreezableBackbone):
     """A vision encoder of transformers, which takes the clips that it was trained with.
 
     An encoder of images (DINOv2, DINOv3, CLIP) encodes every frame of a clip, and the
@@ -311,13 +232,7 @@ class HFEncoder(BaseModule):
             in float: for processors that do so (DINOv3's); None refuses what does not fit.
         frozen_stages: -1 trains everything; 0 freezes the embeddings, s also s quarters of the
             blocks, 4 everything. A frozen part takes no gradient and stays in evaluation mode.
-        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
-            checkpoint=..., prefix="backbone.")``.
-
-    Raises:
-        ValueError: an unknown model type, a pool that the model does not have, or a value out of
-            its range.
-        MissingPackageError: transformers is not installed.
+        init_cfg: mmengine's initialisation config.
     """
 
     def __init__(
@@ -336,14 +251,19 @@ class HFEncoder(BaseModule):
                 f"pool of a {architecture['model_type']} must be one of "
                 f"{', '.join(self.family.pools)}, got {pool!r}"
             )
-        if not -1 <= frozen_stages <= 4:
-            raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+        check_frozen(frozen_stages)
         config = config_of(architecture)
         self.resize_to = resize_to
         self.frozen_stages = frozen_stages
-        self.network = build_network(config)
-        if self.pool_name in ("attentive", "mean_norm"):
-            self.pooler = build_pooler(config)
+        network = getattr(transformers(), self.family.model)(config)
+        self.network: Any = vision_part(network, self.family)
+        # What classifiers of the family pool patch tokens with.
+        if self.pool_name == "mean_norm":
+            self.pooler: nn.Module = nn.LayerNorm(config.hidden_size)
+        elif self.pool_name == "attentive":
+            from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2AttentivePooler
+
+            self.pooler = VJEPA2AttentivePooler(config)
         projected = self.pool_name == "projection"
         self.out_channels = config.projection_dim if projected else config.hidden_size
         vision = getattr(config, "vision_config", config)
@@ -356,37 +276,23 @@ class HFEncoder(BaseModule):
             self._size = _side(side)
         fixed = config.model_type in ("videomae", "xclip")
         self._frames = vision.num_frames if fixed else None
-        self._freeze()
+        self.freeze()
 
     def init_weights(self) -> None:
         """Load what ``init_cfg`` names; transformers has drawn the weights otherwise."""
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
-    def _freeze(self) -> None:
-        """Stop gradients and dropout of the frozen part."""
-        if self.frozen_stages < 0:
-            return
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """The embeddings and quarters of the blocks."""
         layers: Any = self.network.get_submodule(self.family.layers)
+        if self.frozen_stages in (-1, 4):
+            return [self] if self.frozen_stages == 4 else []
         count = round(len(layers) * self.frozen_stages / 4)
-        parts = [self.network.get_submodule(self.family.embeddings), *layers[:count]]
-        for part in [self] if self.frozen_stages == 4 else parts:
-            for module in part.modules():
-                module.training = False
-            part.requires_grad_(False)
-
-    def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen."""
-        super().train(mode)
-        self._freeze()
-        return self
+        return [self.network.get_submodule(self.family.embeddings), *layers[:count]]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T', H', W'), see the class.
-
-        Raises:
-            ValueError: no view (N, 3, T, H, W), or one that the encoder cannot take.
-        """
+        """(N, 3, T, H, W) to features (N, C, T', H', W'), see the class."""
         check_view(view)
         N, _, T = view.shape[:3]
         frames = view.transpose(1, 2)  # (N, T, 3, H, W)
@@ -398,9 +304,10 @@ class HFEncoder(BaseModule):
         self.check_clip(T, *frames.shape[3:])
         clip = frames.flatten(0, 1) if self.family.per_frame else frames
         if self.pool_name == "projection":
-            pooled: Tensor | None = projection_of(self.network, clip)
+            name = next(name for name in _PROJECTED if hasattr(self.network, name))
+            pooled = getattr(self.network, name)(pixel_values=clip).pooler_output
         else:
-            tokens, class_token = tokens_of(self.network, clip)
+            tokens, class_token = self._tokens(clip)
             if self.pool_name == "mean":
                 # Patch tokens come in the order time, row, column.
                 rows, columns = (side // self._patch for side in frames.shape[3:])
@@ -409,8 +316,18 @@ class HFEncoder(BaseModule):
             if self.pool_name == "mean_norm":
                 tokens = tokens.mean(dim=1)
             pooled = class_token if self.pool_name == "class" else self.pooler(tokens)
-        assert pooled is not None
         return pooled.unflatten(0, (N, -1)).transpose(1, 2)[..., None, None]
+
+    def _tokens(self, clip: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Patch tokens (N, L, C) and class token (N, C) of (N, T, 3, H, W) or of frames."""
+        config = self.network.config
+        if config.model_type == "vjepa2":
+            return self.network.encoder(pixel_values_videos=clip).last_hidden_state, None
+        tokens = self.network(pixel_values=clip).last_hidden_state
+        if config.model_type == "videomae":
+            return tokens, None
+        first = 1 + (getattr(config, "num_register_tokens", 0) or 0)
+        return tokens[:, first:], tokens[:, 0]
 
     def check_clip(self, frames: int, height: int, width: int) -> None:
         """Raise ValueError, which says what the encoder takes, for other clips."""
@@ -440,10 +357,6 @@ class HFEncoder(BaseModule):
     def takes_one_size(self) -> bool:
         """Whether its positions belong to frames of one size."""
         return self._size is not None
-
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): the mean of the features over time and space."""
-        return average_pool(features)
 
 
 def _side(value: Any) -> int:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import (
-    STAGE_BLOCKS,
-    StagedBackbone,
-    check_arguments,
-    check_view,
-)
+from sce_video.models.backbones.common import ResNetBase, check_arguments, check_view
 from sce_video.registry import MODELS
-
-_DEPTHS = (18, 34)  # depths of basic blocks
 
 
 def _factorised(
@@ -21,35 +16,14 @@ def _factorised(
     """A (1, k, k) convolution, BN, ReLU, a (3, 1, 1) convolution; ``strides`` of (time, space)."""
     temporal, spatial = strides
     pad = kernel // 2
+    space: dict[str, Any] = dict(stride=(1, spatial, spatial), padding=(0, pad, pad), bias=False)
+    time: dict[str, Any] = dict(stride=(temporal, 1, 1), padding=(1, 0, 0), bias=False)
     return nn.Sequential(
-        nn.Conv3d(
-            in_channels,
-            mid,
-            (1, kernel, kernel),
-            stride=(1, spatial, spatial),
-            padding=(0, pad, pad),
-            bias=False,
-        ),
+        nn.Conv3d(in_channels, mid, (1, kernel, kernel), **space),
         nn.BatchNorm3d(mid),
         nn.ReLU(inplace=True),
-        nn.Conv3d(
-            mid,
-            out_channels,
-            (3, 1, 1),
-            stride=(temporal, 1, 1),
-            padding=(1, 0, 0),
-            bias=False,
-        ),
+        nn.Conv3d(mid, out_channels, (3, 1, 1), **time),
     )
-
-
-def mid_channels(in_channels: int, out_channels: int) -> int:
-    """Channels between the two convolutions with which they have the weights of one 3x3x3.
-
-    arXiv 1711.11248, section 3.5, rounded down. As in torchvision, both convolutions of a block
-    take the number of its first one.
-    """
-    return in_channels * out_channels * 27 // (9 * in_channels + 3 * out_channels)
 
 
 class R2Plus1dBlock(nn.Module):
@@ -57,8 +31,9 @@ class R2Plus1dBlock(nn.Module):
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
-        # Of the first convolution, for both: torchvision's files have these shapes.
-        mid = mid_channels(in_channels, channels)
+        # As many channels between the two convolutions as give them the weights of one 3x3x3 (arXiv
+        # 1711.11248, section 3.5), those of the first for both: torchvision's files have them.
+        mid = in_channels * channels * 27 // (9 * in_channels + 3 * channels)
         self.conv1 = nn.Sequential(
             _factorised(in_channels, mid, channels, 3, (stride, stride)),
             nn.BatchNorm3d(channels),
@@ -85,7 +60,7 @@ class R2Plus1dBlock(nn.Module):
 
 
 @MODELS.register_module()
-class R2Plus1d(StagedBackbone):
+class R2Plus1d(ResNetBase):
     """R(2+1)D (Tran et al., arXiv 1711.11248) as in torchvision, without its classifier.
 
     Names and shapes of the parameters are those of ``torchvision.models.video.r2plus1d_18``
@@ -96,14 +71,10 @@ class R2Plus1d(StagedBackbone):
         depth: 18, or 34 by the same rule with the usual block counts.
         base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many. The
             spatial convolution of the stem has 45/64 of it.
-        in_channels: Channels of the frames.
         zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
             identity (arXiv 1706.02677, section 5.1). False as in torchvision.
-        frozen_stages, norm_eval, channels_last, init_cfg: see
-            :class:`~sce_video.models.backbones.common.StagedBackbone`.
 
-    Raises:
-        ValueError: an unknown depth, or a value out of its range.
+    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`.
     """
 
     def __init__(
@@ -119,21 +90,20 @@ class R2Plus1d(StagedBackbone):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         check_arguments(depth, base_channels, frozen_stages)
-        if depth not in _DEPTHS:
-            raise ValueError(f"depth of R2Plus1d must be one of {list(_DEPTHS)}, got {depth}")
+        if depth not in (18, 34):
+            raise ValueError(f"depth of R2Plus1d must be one of [18, 34], got {depth}")
         self.stem = nn.Sequential(
             *_factorised(in_channels, max(1, 45 * base_channels // 64), base_channels, 7, (1, 2)),
             nn.BatchNorm3d(base_channels),
             nn.ReLU(inplace=True),
         )
-        self.out_channels = base_channels
-        for stage, count in enumerate(STAGE_BLOCKS[depth]):
-            blocks = []
-            for i in range(count):
-                stride = 2 if i == 0 and stage > 0 else 1
-                blocks.append(R2Plus1dBlock(self.out_channels, base_channels * 2**stage, stride))
-                self.out_channels = base_channels * 2**stage
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.build_stages(
+            depth,
+            base_channels,
+            lambda stage, before, channels, first: R2Plus1dBlock(
+                before, channels, stride=2 if first and stage > 0 else 1
+            ),
+        )
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def stem_layers(self) -> list[nn.Module]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import (
-    STAGE_BLOCKS,
-    BasicBlockBase,
-    BottleneckBase,
+    ResidualBlock,
     ResNetBase,
     check_arguments,
     check_view,
@@ -24,41 +22,6 @@ def _conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> 
     )
 
 
-def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-    """Identity, or a strided 1x1 projection where the shape changes."""
-    if stride == 1 and in_channels == out_channels:
-        return nn.Identity()
-    return nn.Sequential(_conv(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
-
-
-class BasicBlock2d(BasicBlockBase):
-    """Two 3x3 convolutions (depth 18 and 34), the stride on the first."""
-
-    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = _conv(in_channels, channels, 3, stride)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = _conv(channels, channels, 3)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(in_channels, channels, stride)
-
-
-class Bottleneck2d(BottleneckBase):
-    """1x1, 3x3 and 1x1 convolutions (depth 50 and 101), the stride on the 3x3 ("v1.5")."""
-
-    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = _conv(in_channels, channels, 1)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = _conv(channels, channels, 3, stride)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.conv3 = _conv(channels, channels * self.expansion, 1)
-        self.bn3 = nn.BatchNorm2d(channels * self.expansion)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(in_channels, channels * self.expansion, stride)
-
-
 @MODELS.register_module()
 class ResNet2d(ResNetBase):
     """ResNet of torchvision without its classifier, applied to every frame of a clip.
@@ -69,21 +32,17 @@ class ResNet2d(ResNetBase):
     its files load. 11,176,512 parameters at depth 18, 23,508,032 at depth 50.
 
     Args:
-        depth: 18, 34, 50 or 101.
+        depth: 18, 34, 50 or 101; in the last two the 3x3 has the stride ("v1.5").
         base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many (times 4
             again at depth 50 and 101).
-        in_channels: Channels of the frames.
         stem: "imagenet": 7x7 convolution of stride 2 and 3x3 max-pooling of stride 2. "small": 3x3
             convolution of stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64) and
             STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9). It
             has torch's default initialisation (juliendenize/eztorch, models/trunks/resnet.py).
         zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
             identity (arXiv 1706.02677, section 5.1). False as in torchvision.
-        frozen_stages, norm_eval, channels_last, init_cfg: see
-            :class:`~sce_video.models.backbones.common.StagedBackbone`.
 
-    Raises:
-        ValueError: an unknown depth or stem, or a value out of its range.
+    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`.
     """
 
     def __init__(
@@ -102,17 +61,27 @@ class ResNet2d(ResNetBase):
         check_arguments(depth, base_channels, frozen_stages)
         if stem not in STEMS:
             raise ValueError(f"stem must be one of {', '.join(STEMS)}, got {stem!r}")
-
         small = stem == "small"
         self.conv1 = _conv(in_channels, base_channels, *((3, 1) if small else (7, 2)))
         self.bn1 = nn.BatchNorm2d(base_channels)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
-        self.out_channels = base_channels
-        block: type[BasicBlock2d | Bottleneck2d] = BasicBlock2d if depth < 50 else Bottleneck2d
-        for stage, count in enumerate(STAGE_BLOCKS[depth]):
-            channels, stride = base_channels * 2**stage, 1 if stage == 0 else 2
-            self.add_module(f"layer{stage + 1}", self._make_stage(block, channels, count, stride))
+
+        def block(stage: int, before: int, channels: int, first: bool) -> ResidualBlock:
+            stride = 2 if first and stage > 0 else 1
+            if depth < 50:
+                convs = [_conv(before, channels, 3, stride), _conv(channels, channels, 3)]
+            else:
+                convs = [
+                    _conv(before, channels, 1),
+                    _conv(channels, channels, 3, stride),
+                    _conv(channels, 4 * channels, 1),
+                ]
+            after = convs[-1].out_channels
+            same = stride == 1 and before == after
+            return ResidualBlock(convs, None if same else _conv(before, after, 1, stride))
+
+        self.build_stages(depth, base_channels, block)
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def reset_parameters(self) -> None:
@@ -120,15 +89,6 @@ class ResNet2d(ResNetBase):
         super().reset_parameters()
         if isinstance(self.maxpool, nn.Identity):
             self.conv1.reset_parameters()
-
-    def _make_stage(
-        self, block: type[BasicBlock2d | Bottleneck2d], channels: int, count: int, stride: int
-    ) -> nn.Sequential:
-        blocks = []
-        for i in range(count):
-            blocks.append(block(self.out_channels, channels, stride if i == 0 else 1))
-            self.out_channels = channels * block.expansion
-        return nn.Sequential(*blocks)
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/8, W/8 with the "small" stem."""

@@ -81,12 +81,9 @@ def _gate(layers: nn.Sequential, channels: int, gating: bool) -> nn.Sequential:
 
 
 class InceptionBlock(nn.Module):
-    """Four branches side by side: 1x1x1, two separable 3x3x3, and pooling.
+    """Four branches side by side, gated or not: 1x1x1, two separable 3x3x3, and pooling.
 
-    Args:
-        in_channels: Channels of the input.
-        widths: Channels of the branches, see ``_BLOCKS``.
-        gating: Gate every branch.
+    ``widths`` are their channels, see ``_BLOCKS``.
     """
 
     def __init__(
@@ -122,18 +119,10 @@ class S3D(StagedBackbone):
 
     Args:
         base_channels: Channels of the stem, 64; all other widths change in proportion.
-        in_channels: Channels of the frames.
         gating: Build S3D-G.
-        frozen_stages: -1 trains everything; 0 freezes the first convolution, 1 to 4 also that many
-            of the four groups of layers between poolings; 4 is everything. A frozen part takes
-            no gradient and its BN statistics stay.
-        norm_eval: Keep every BN in evaluation mode while training.
-        channels_last: Compute in ``torch.channels_last_3d`` memory (faster on tensor cores).
-        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
-            checkpoint=..., prefix="backbone.")``.
 
-    Raises:
-        ValueError: a value out of its range.
+    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`; stages are the four
+    groups of layers between poolings.
     """
 
     least_frames = 5  # LastPool

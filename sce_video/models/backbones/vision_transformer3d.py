@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 import torch.nn.functional as F
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import average_pool
+from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
 from sce_video.registry import MODELS
 
 POSITIONS = ("sincos", "learned")
@@ -26,13 +24,8 @@ class TubeletEmbedding(nn.Module):
         self.proj = nn.Conv3d(3, embed_dims, self.size, stride=self.size)
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p); the last frame fills the last tubelet.
-
-        Raises:
-            ValueError: no view (N, 3, T, H, W), or one that patches of p pixels do not divide.
-        """
-        if view.ndim != 5:
-            raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
+        """(N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p); the last frame fills the last tubelet."""
+        check_view(view)
         (T, H, W), (t, p, _) = view.shape[2:], self.size
         if H % p or W % p:
             raise ValueError(
@@ -76,10 +69,7 @@ class MLPBlock(nn.Module):
 class TransformerBlock(nn.Module):
     """Pre-norm attention and MLP, each with a shortcut.
 
-    Args:
-        embed_dims: C, size of a token.
-        num_heads: Heads of the attention.
-        drop_path: Probability that a sample skips the attention, and that it skips the MLP.
+    ``drop_path`` is the probability that a sample skips the attention, and that it skips the MLP.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, drop_path: float) -> None:
@@ -106,30 +96,23 @@ class TransformerBlock(nn.Module):
 
 
 @MODELS.register_module()
-class VisionTransformer3d(BaseModule):
+class VisionTransformer3d(FreezableBackbone):
     """Vision transformer (arXiv 2010.11929) on tubelets, without class token.
 
     Every tubelet of ``tubelet_size`` frames and ``patch_size`` x ``patch_size`` pixels is a token;
     all tokens attend to each other (arXiv 2103.15691, model 1). A clip whose number of frames the
     tubelets do not divide is continued with its last frame, so an image is a clip of one frame.
-    The names of the parameters are timm's. Usual sizes, with the parameters of tubelets of 2 frames
-    and 16x16 pixels:
-
-    ===== ===== ========== ========= ==========
-    size  depth embed_dims num_heads parameters
-    ===== ===== ========== ========= ==========
-    tiny  12    192        3          5,633,856
-    small 12    384        6         21,884,544
-    base  12    768        12        86,236,416
-    ===== ===== ========== ========= ==========
+    The names of the parameters are timm's. Of depth 12 are tiny (192 dimensions, 3 heads; 5,633,856
+    parameters with tubelets of 2 frames and 16x16 pixels), small (384, 6; 21,884,544) and base
+    (768, 12; 86,236,416).
 
     The position embedding is the sum of one in time and one in space. It belongs to a clip of
     ``grid_size`` tubelets; clips of other sizes or numbers of frames get its interpolation.
 
     Args:
         depth: Number of blocks.
-        embed_dims: C, size of a token and of the representation; a multiple of 4.
-        num_heads: Heads of the attention; they divide ``embed_dims``.
+        embed_dims: C, size of a token and of the representation; a multiple of 4 and of
+            ``num_heads``.
         patch_size: Pixels of a tubelet in height and width; must divide the crops.
         tubelet_size: Frames of a tubelet.
         grid_size: Tubelets (T', H', W') of the clips that the position embedding belongs to;
@@ -140,11 +123,7 @@ class VisionTransformer3d(BaseModule):
         frozen_stages: -1 trains everything; 0 freezes the embeddings (for training that is
             unstable: MoCo v3, arXiv 2104.02057, section 4), s also s quarters of the blocks, 4
             everything. A frozen part takes no gradient and stays in evaluation mode.
-        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
-            checkpoint=..., prefix="backbone.")``.
-
-    Raises:
-        ValueError: a value out of its range.
+        init_cfg: mmengine's initialisation config.
     """
 
     def __init__(
@@ -165,7 +144,19 @@ class VisionTransformer3d(BaseModule):
         for name, value in {**sizes, "tubelet_size": tubelet_size}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        _check_arguments(embed_dims, num_heads, grid_size, position, drop_path_rate, frozen_stages)
+        if embed_dims < 4 or embed_dims % 4 or embed_dims % num_heads:
+            raise ValueError(
+                f"embed_dims must be a multiple of 4 and of num_heads={num_heads}, got {embed_dims}"
+            )
+        if len(grid_size) != 3 or min(grid_size) < 1:
+            raise ValueError(
+                f"grid_size must be three numbers (T', H', W') from 1, got {grid_size}"
+            )
+        if position not in POSITIONS:
+            raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
+        if not 0.0 <= drop_path_rate < 1.0:
+            raise ValueError(f"drop_path_rate must be from 0 to below 1, got {drop_path_rate}")
+        check_frozen(frozen_stages)
         self.grid_size = tuple(grid_size)
         self.position = position
         self.frozen_stages = frozen_stages
@@ -180,7 +171,7 @@ class VisionTransformer3d(BaseModule):
         self.blocks = nn.ModuleList(TransformerBlock(embed_dims, num_heads, r) for r in rates)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
         self.reset_parameters()
-        self._freeze()
+        self.freeze()
 
     def reset_parameters(self) -> None:
         """Normal with 0.02, truncated, for weights and positions; biases 0, norms the identity."""
@@ -195,29 +186,20 @@ class VisionTransformer3d(BaseModule):
     def _learned_positions(self) -> list[nn.Parameter]:
         return [self.position_time, self.position_space] if self.position == "learned" else []
 
-    def _freeze(self) -> None:
-        """Stop gradients and drop path of the frozen part."""
+    def frozen_parts(self) -> Sequence[nn.Module]:
+        """The embeddings and quarters of the blocks."""
         if self.frozen_stages < 0:
-            return
-        count = round(len(self.blocks) * self.frozen_stages / 4)
-        parts = [self.patch_embed, *self.blocks[:count]]
-        for module in [*parts, self.norm] if self.frozen_stages == 4 else parts:
-            module.eval()
-            module.requires_grad_(False)
+            return []
         for parameter in self._learned_positions():
             parameter.requires_grad_(False)
-
-    def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen."""
-        super().train(mode)
-        self._freeze()
-        return self
+        count = round(len(self.blocks) * self.frozen_stages / 4)
+        last = [self.norm] if self.frozen_stages == 4 else []
+        return [self.patch_embed, *self.blocks[:count], *last]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to normalised tokens (N, C, ceil(T/t), H/p, W/p).
 
-        Raises:
-            ValueError: no view (N, 3, T, H, W), or one that patches of p pixels do not divide.
+        A view that patches of p pixels do not divide is a ValueError.
         """
         x = self.patch_embed(view)
         grid = x.shape[2:]
@@ -253,10 +235,6 @@ class VisionTransformer3d(BaseModule):
         columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
         return time, torch.cat([rows, columns], dim=1)
 
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): the mean of all tokens."""
-        return average_pool(features)
-
 
 def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:
     """Centres of ``count`` tubelets (count,) in units of a grid of ``own`` on the same extent::
@@ -275,26 +253,3 @@ def sine_cosine(positions: Tensor, dims: int) -> Tensor:
     i = torch.arange(dims // 2, device=positions.device, dtype=torch.float32)
     angles = positions[:, None] * 10000.0 ** (-2.0 * i / dims)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
-def _check_arguments(
-    embed_dims: int,
-    num_heads: int,
-    grid_size: Sequence[int],
-    position: str,
-    drop_path_rate: float,
-    frozen_stages: int,
-) -> None:
-    """Raise ValueError for values out of their range."""
-    if embed_dims < 4 or embed_dims % 4 or embed_dims % num_heads:
-        raise ValueError(
-            f"embed_dims must be a multiple of 4 and of num_heads={num_heads}, got {embed_dims}"
-        )
-    if len(grid_size) != 3 or min(grid_size) < 1:
-        raise ValueError(f"grid_size must be three numbers (T', H', W') from 1, got {grid_size}")
-    if position not in POSITIONS:
-        raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
-    if not 0.0 <= drop_path_rate < 1.0:
-        raise ValueError(f"drop_path_rate must be from 0 to below 1, got {drop_path_rate}")
-    if not -1 <= frozen_stages <= 4:
-        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")

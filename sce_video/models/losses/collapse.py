@@ -14,28 +14,14 @@ from sce_video.utils.tensors import HostValue
 _NOISE = 1e-6
 
 
-def _check(h: Tensor) -> None:
-    if h.ndim != 2 or 0 in h.shape:
-        raise ValueError(f"h must be (N, C) with N, C >= 1, got shape {tuple(h.shape)}")
-
-
 @torch.no_grad()
 def feature_std(h: Tensor) -> Tensor:
-    """Spread of a batch of representations on the unit sphere, 0 (collapsed) to about 1.
+    """Spread of representations h (N, C) on the unit sphere, 0 (collapsed) to about 1; float32 ().
 
     The standard deviation (over the batch, biased) of every dimension of the l2-normalised ``h``,
     averaged over dimensions, times ``sqrt(C)``. Random directions give 1, a batch of equal
-    directions gives 0. The same metric is plotted by Chen & He 2021 (SimSiam, arXiv 2011.10566,
-    figure 2) without the factor ``sqrt(C)``.
-
-    Args:
-        h: Representations (N, C), any floating type.
-
-    Returns:
-        A float32 scalar on the device of ``h``.
-
-    Raises:
-        ValueError: ``h`` is not (N, C) or is empty.
+    directions gives 0. Chen & He 2021 (SimSiam, arXiv 2011.10566, figure 2) plot it without the
+    factor ``sqrt(C)``.
     """
     _check(h)
     unit = F.normalize(h.detach().float(), dim=1)
@@ -44,22 +30,13 @@ def feature_std(h: Tensor) -> Tensor:
 
 @torch.no_grad()
 def effective_rank(h: Tensor) -> Tensor:
-    """Effective rank of a batch of representations: exp of the entropy of its spectrum.
+    """Exp of the entropy of the spectrum of representations h (N, C), at most ``min(N - 1, C)``.
 
     Roy & Vetterli 2007, "The effective rank": the singular values of the centred matrix, divided
     by their sum, are taken as a distribution; the exponential of its entropy is r for r equal
-    singular values. A batch of equal rows gives 0. Computed in float64 from the smaller of the two
-    Gram matrices; singular values below 1e-6 of the matrix' norm count as zero, so that the
-    rounding noise of a collapsed network does not look like a high rank.
-
-    Args:
-        h: Representations (N, C), any floating type. The rank is at most ``min(N - 1, C)``.
-
-    Returns:
-        A float32 scalar on the device of ``h``; NaN when ``h`` is not finite.
-
-    Raises:
-        ValueError: ``h`` is not (N, C) or is empty.
+    singular values. A batch of equal rows gives 0; a float32 scalar, NaN when h is not finite.
+    Computed in float64 from the smaller of the two Gram matrices; singular values below 1e-6 of the
+    matrix' norm count as zero, so that rounding noise of a collapsed network is not a high rank.
     """
     return _rank_of(_gram_and_norm(h)).to(h.device)
 
@@ -73,6 +50,11 @@ def logged_rank(h: Tensor) -> Tensor | HostValue:
     if _is_on_host(h):
         return effective_rank(h)
     return HostValue(_gram_and_norm(h), _rank_of)
+
+
+def _check(h: Tensor) -> None:
+    if h.ndim != 2 or 0 in h.shape:
+        raise ValueError(f"h must be (N, C) with N, C >= 1, got shape {tuple(h.shape)}")
 
 
 def _is_on_host(h: Tensor) -> bool:

@@ -39,16 +39,11 @@ class SCETerms(NamedTuple):
     """The loss and its components, all scalar tensors; only ``loss`` has a gradient."""
 
     loss: Tensor
-    infonce: Tensor
-    """L_InfoNCE with the queue as negatives (eq. 1)."""
-    ressl: Tensor
-    """L_ReSSL (eq. 4): cross-entropy of the relations, over the negatives only."""
-    ceil: Tensor
-    """L_Ceil (Proposition 1): minus log of the probability that p1 gives to the negatives."""
-    target_entropy: Tensor
-    """Entropy of w2 in nats: 0 for a one-hot target, log(K+1) for a uniform one."""
-    positive_similarity: Tensor
-    """Mean cosine similarity of query and key."""
+    infonce: Tensor  # eq. 1, with the queue as negatives
+    ressl: Tensor  # eq. 4: cross-entropy of the relations, over the negatives only
+    ceil: Tensor  # Proposition 1: minus log of the probability that p1 gives to the negatives
+    target_entropy: Tensor  # of w2 in nats: 0 for a one-hot target, log(K+1) for a uniform one
+    positive_similarity: Tensor  # mean cosine of query and key
 
 
 def sce_loss(
@@ -61,20 +56,17 @@ def sce_loss(
     tau_m: float = 0.05,
     mask_positive: bool = True,
 ) -> Tensor:
-    """The SCE loss (eq. 9), a scalar tensor.
+    """The SCE loss (eq. 9), a scalar tensor; no gradient flows into key and queue.
 
     Args:
         query: z1, the online embeddings, (N, D), l2-normalised.
-        key: z2, the target embeddings, (N, D), l2-normalised; no gradient flows into it.
-        queue: Keys of earlier batches, (K, D), l2-normalised; no gradient flows into it.
+        key: z2, the target embeddings, (N, D), l2-normalised.
+        queue: Keys of earlier batches, (K, D), l2-normalised.
         lambda_: Weight of the positive in the target, 0 to 1. 1 is InfoNCE.
         tau: Temperature of the online distribution.
         tau_m: Temperature of the relations, smaller than ``tau`` in the paper.
         mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
             the pseudo-code of appendix A: the positive is in the softmax with logit 0.
-
-    Raises:
-        ValueError: shapes that do not match, a lambda_ outside 0..1 or a temperature not above 0.
     """
     return sce_terms(
         query, key, queue, lambda_=lambda_, tau=tau, tau_m=tau_m, mask_positive=mask_positive
@@ -95,12 +87,9 @@ def sce_terms(
 ) -> SCETerms:
     """:func:`sce_loss` with its components, for logging; same arguments and errors.
 
-    With ``mask_positive=True`` the components satisfy Proposition 1 exactly:
-    ``loss = lambda_*infonce + (1-lambda_)*(ressl + ceil)``. With ``False`` they are still those of
-    eq. 10, and the sum differs from the loss by the share of the positive in the relations.
-
-    With ``mu`` and ``eta`` the loss is that of :func:`sce_free_loss`, and ``target_entropy`` that
-    of the target scaled to mass 1.
+    With ``mask_positive=False`` the components are still those of eq. 10, and their sum differs
+    from the loss by the share of the positive in the relations. With ``mu`` and ``eta`` the loss is
+    that of :func:`sce_free_loss`, and ``target_entropy`` that of the target scaled to mass 1.
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
     if mu is not None and eta is not None:
@@ -155,30 +144,24 @@ def sce_terms(
 
 
 def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
-    """InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar tensor.
-
-    Arguments and errors as of :func:`sce_loss`.
-    """
+    """InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar; else as :func:`sce_loss`."""
     masses = _masses(query, key, queue, tau)
     return (masses.all - masses.positive).mean().to(masses.dtype)
 
 
 def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: float) -> Tensor:
-    """Cross-entropy of the relations (eq. 4; ReSSL, Zheng et al. 2021), a scalar tensor.
+    """Cross-entropy of the relations (eq. 4; ReSSL, Zheng et al. 2021); else as :func:`sce_loss`.
 
-    Arguments and errors as of :func:`sce_loss`; ``tau_m`` should be below ``tau``, see
-    :func:`sharpness_warnings`.
+    ``tau_m`` should be below ``tau``, see :func:`sharpness_warnings`.
     """
     masses = _masses(query, key, queue, tau, tau_m)
     return (masses.negatives - masses.expected).mean().to(masses.dtype)
 
 
 def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
-    """Minus log of the probability of the negatives (Proposition 1), a scalar tensor.
+    """Minus log of the probability of the negatives (Proposition 1); else as :func:`sce_loss`.
 
     It pushes query and key apart, and is of use only beside a loss that attracts.
-
-    Arguments and errors as of :func:`sce_loss`.
     """
     masses = _masses(query, key, queue, tau)
     return (masses.all - masses.negatives).mean().to(masses.dtype)
@@ -195,10 +178,9 @@ def sce_free_loss(
     tau: float,
     tau_m: float,
 ) -> Tensor:
-    """``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10), a scalar tensor.
+    """``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10); else as :func:`sce_loss`.
 
-    ``mu = eta = 1 - lambda_`` is the SCE loss, whose other arguments and errors are those here;
-    coefficients are checked by :func:`check_coefficients`.
+    ``mu = eta = 1 - lambda_`` is the SCE loss.
     """
     check_coefficients(lambda_, mu, eta)
     masses = _masses(query, key, queue, tau, tau_m)
@@ -245,11 +227,7 @@ def _masses(
 def split_coefficients(
     lambda_: float | Sequence[float],
 ) -> tuple[float, float | None, float | None]:
-    """Lambda, mu and eta of ``lambda_``; mu and eta are None if it is one number.
-
-    Raises:
-        ValueError: neither one number nor three.
-    """
+    """Lambda, mu and eta of ``lambda_``, one number (mu and eta are None) or three."""
     if not isinstance(lambda_, Sequence):
         return lambda_, None, None
     if len(lambda_) != 3:
@@ -260,10 +238,7 @@ def split_coefficients(
 
 
 def sce_chance_level(queue_size: int, lambda_: float, mu: float | None, eta: float | None) -> float:
-    """The loss if the positive and the K keys of the queue have equal probabilities.
-
-    log(K+1) with one lambda, whatever the target.
-    """
+    """The loss if positive and K keys of the queue are equally probable: log(K+1) or eq. 10."""
     info_nce, ressl = math.log(queue_size + 1), math.log(queue_size)
     if mu is None or eta is None:
         return info_nce
@@ -278,10 +253,7 @@ def check_sce(
     tau_m: float,
     mask_positive: bool = True,
 ) -> None:
-    """Raise ValueError for a coefficient or temperature out of its range.
-
-    Free coefficients need ``mask_positive``, and are those of :func:`check_coefficients`.
-    """
+    """Raise ValueError for a coefficient or temperature out of its range."""
     if mu is None and not 0.0 <= lambda_ <= 1.0:
         raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
     if not (tau > 0 and tau_m > 0):
@@ -297,14 +269,11 @@ def check_sce(
 
 
 def check_coefficients(lambda_: float, mu: float, eta: float) -> None:
-    """Raise ValueError for coefficients of eq. 10 that are no objective.
-
-    These are negative or infinite ones, and ``lambda_ = mu = 0``: Ceil alone has its minimum where
-    the positive has probability 0, and nothing attracts.
-    """
+    """Raise ValueError for negative or infinite coefficients of eq. 10, or ``lambda_ = mu = 0``."""
     for name, value in (("lambda_", lambda_), ("mu", mu), ("eta", eta)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"coefficient {name} must be a finite number from 0, got {value}")
+    # Ceil alone has its minimum where the positive has probability 0.
     if lambda_ + mu == 0:
         raise ValueError(
             f"coefficients lambda_=0, mu=0, eta={eta} leave nothing that brings query and key "

@@ -17,13 +17,7 @@ def full_precision(x: Tensor) -> Tensor:
 
 
 def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
-    """Raise ValueError unless both are (N, D) of the same shape, N and D at least 1.
-
-    Args:
-        names: What the caller names them, for the message: "query and key".
-        first: Embeddings (N, D).
-        second: Embeddings (N, D).
-    """
+    """Raise ValueError unless both are (N, D) of the same shape, N and D at least 1."""
     if first.ndim != 2 or first.shape != second.shape or 0 in first.shape:
         raise ValueError(
             f"{names} must be (N, D) of the same shape with N and D of at least 1, "
@@ -53,14 +47,9 @@ def check_temperature(name: str, value: float) -> None:
 def byol_loss(query: Tensor, key: Tensor) -> Tensor:
     """``|q - k|^2 = 2 - 2 q.k`` of unit vectors, the mean over samples: 0 to 4, a scalar tensor.
 
-    One direction: BYOL adds up that of both views as the query.
-
-    Args:
-        query: Predictions of the online branch, (N, D), l2-normalised.
-        key: Embeddings of the target branch, (N, D), l2-normalised; no gradient flows into it.
-
-    Raises:
-        ValueError: shapes that do not match, or no samples.
+    ``query`` (N, D) are predictions of the online branch, ``key`` (N, D) embeddings of the target
+    branch, into which no gradient flows. One direction: BYOL adds up that of both views as query.
+    Shapes that do not match, or no samples, are a ValueError.
     """
     check_same_shape("query and key", query, key)
     with torch.autocast(query.device.type, enabled=False):
@@ -75,13 +64,8 @@ def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
     parameters (as DistributedDataParallel takes it), is that of one process with the joint batch.
     All ranks must call this with the same number of samples.
 
-    Args:
-        first: Embeddings of one view, (N, D), l2-normalised.
-        second: Those of the other view of the same samples, (N, D), l2-normalised.
-        tau: Temperature.
-
-    Raises:
-        ValueError: shapes that do not match, no samples, or a temperature not above 0.
+    ``first`` and ``second`` are the embeddings (N, D), l2-normalised, of the same samples. Shapes
+    that do not match, no samples or a temperature not above 0 are a ValueError.
     """
     check_same_shape("first and second", first, second)
     check_temperature("tau", tau)
@@ -106,26 +90,10 @@ def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) 
     One direction: MoCo v3 adds up that of both views as the query. The factor 2 tau keeps the size
     of the gradient when tau changes (facebookresearch/moco-v3, moco/builder.py).
 
-    Args:
-        query: Predictions of the online branch, (N, D), l2-normalised.
-        keys: Embeddings of the target branch of all ranks, (M, D), l2-normalised; no gradient flows
-            into them.
-        positives: Row of each query's own key in ``keys``, (N,), int64.
-        tau: Temperature.
-
-    Raises:
-        ValueError: shapes that do not match, positives that are not rows of ``keys`` (values are
-            checked on the CPU only: elsewhere that would synchronise host and device), or a
-            temperature not above 0.
+    ``query`` (N, D) are predictions of the online branch, ``keys`` (M, D) embeddings of the target
+    branch of all ranks, both l2-normalised; no gradient flows into keys. ``positives`` (N,) int64
+    are the rows of each query's own key in ``keys``.
     """
-    _check(query, keys, positives)
-    check_temperature("tau", tau)
-    with torch.autocast(query.device.type, enabled=False):
-        logits = full_precision(query) @ full_precision(keys.detach()).T / tau  # (N, M)
-        return 2 * tau * F.cross_entropy(logits, positives)
-
-
-def _check(query: Tensor, keys: Tensor, positives: Tensor) -> None:
     if query.ndim != 2 or keys.ndim != 2 or query.shape[1] != keys.shape[1]:
         raise ValueError(
             "query and keys must be (N, D) and (M, D), "
@@ -140,9 +108,13 @@ def _check(query: Tensor, keys: Tensor, positives: Tensor) -> None:
             f"positives must be ({len(query)},) of int64, "
             f"got {tuple(positives.shape)} of {positives.dtype}"
         )
-    if positives.device.type == "cpu":
+    if positives.device.type == "cpu":  # elsewhere it would synchronise host and device
         wrong = positives[(positives < 0) | (positives >= len(keys))]
         if len(wrong):
             raise ValueError(
                 f"positives must be rows of the {len(keys)} keys, from 0, got {wrong[0].item()}"
             )
+    check_temperature("tau", tau)
+    with torch.autocast(query.device.type, enabled=False):
+        logits = full_precision(query) @ full_precision(keys.detach()).T / tau  # (N, M)
+        return 2 * tau * F.cross_entropy(logits, positives)

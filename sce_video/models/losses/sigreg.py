@@ -39,12 +39,18 @@ def sigreg_loss(
         t_max: The integral is taken from -t_max to t_max.
         num_points: Points of the trapezoidal rule over this range. The paper has 17 over [-5, 5];
             the public example (rbalestr-lab/lejepa, MINIMAL.md) ``t_max=3, num_points=33``.
-
-    Raises:
-        ValueError: shapes that do not match or are empty, ``t_max`` not above 0, ``num_points``
-            below 2.
     """
-    _check(embeddings, directions, t_max, num_points)
+    if embeddings.ndim != 2 or 0 in embeddings.shape:
+        raise ValueError(f"embeddings must be (N, D) with N, D >= 1, got {tuple(embeddings.shape)}")
+    dim = embeddings.shape[1]
+    if directions.ndim != 2 or directions.shape[1] != dim or len(directions) == 0:
+        raise ValueError(
+            f"directions must be (M, {dim}) with M >= 1, got {tuple(directions.shape)}"
+        )
+    if not 0 < t_max < math.inf:
+        raise ValueError(f"t_max must be a number above 0, got {t_max}")
+    if num_points < 2:
+        raise ValueError(f"num_points must be at least 2, got {num_points}")
     # fp32 under autocast too: near N(0, I) differences below the precision of 16 bits remain.
     with torch.autocast(embeddings.device.type, enabled=False):
         embeddings = full_precision(embeddings)
@@ -62,17 +68,3 @@ def sigreg_loss(
         gaussian = torch.exp(-t.square() / 2)
         distance = (real - gaussian).square() + imaginary.square()
         return count * torch.trapezoid(distance * gaussian, t, dim=-1).mean()
-
-
-def _check(embeddings: Tensor, directions: Tensor, t_max: float, num_points: int) -> None:
-    if embeddings.ndim != 2 or 0 in embeddings.shape:
-        raise ValueError(f"embeddings must be (N, D) with N, D >= 1, got {tuple(embeddings.shape)}")
-    dim = embeddings.shape[1]
-    if directions.ndim != 2 or directions.shape[1] != dim or len(directions) == 0:
-        raise ValueError(
-            f"directions must be (M, {dim}) with M >= 1, got {tuple(directions.shape)}"
-        )
-    if not 0 < t_max < math.inf:
-        raise ValueError(f"t_max must be a number above 0, got {t_max}")
-    if num_points < 2:
-        raise ValueError(f"num_points must be at least 2, got {num_points}")

@@ -30,16 +30,8 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
     there (the total, 1/K, 1/B, B) cancel, since each iteration ends with the samples' sums. All of
     it is in logarithms, where no finite scores overflow and no sum is 0.
 
-    Args:
-        scores: Similarities (B, K) of the samples of this rank; B may differ between ranks.
-        epsilon: Weight of the entropy: smaller gives codes nearer to one-hot.
-        iterations: At least 1; all ranks must give the same number.
-
-    Returns:
-        Codes of this rank's samples in at least fp32; every row sums to 1.
-
-    Raises:
-        ValueError: scores not (B, K) or empty, epsilon not above 0, or iterations below 1.
+    ``scores`` (B, K) are those of this rank, and B may differ between ranks; ``epsilon`` weighs the
+    entropy, smaller gives codes nearer to one-hot. Codes are in at least fp32, rows sum to 1.
     """
     if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
@@ -50,7 +42,12 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
     all_reduce(greatest, op="max")
     log_codes = (scores - greatest) / epsilon
     for _ in range(iterations):
-        log_codes = log_codes - _log_sum_over_ranks(log_codes)
+        # log-sum-exp (1, K) of each prototype over the samples of all ranks
+        greatest = log_codes.max(dim=0, keepdim=True).values
+        all_reduce(greatest, op="max")
+        total = (log_codes - greatest).exp().sum(dim=0, keepdim=True)
+        all_reduce(total, op="sum")
+        log_codes = log_codes - (greatest + total.log())
         log_codes = log_codes - log_codes.logsumexp(dim=1, keepdim=True)
     return log_codes.exp()
 
@@ -63,10 +60,6 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
         codes: V entries: codes (B, K) of the assigned views, :func:`sinkhorn` of their scores, and
             None for views that only predict. No gradient flows into them.
         tau: Temperature of the predictions, ``softmax(scores / tau)``.
-
-    Raises:
-        ValueError: fewer than two views, another number of codes, no codes at all, shapes that do
-            not match, or tau not above 0.
     """
     if len(scores) < 2 or len(codes) != len(scores):
         raise ValueError(
@@ -104,12 +97,3 @@ def check_sinkhorn(epsilon: float, iterations: int = 3) -> None:
         raise ValueError(f"epsilon must be above 0, got {epsilon}")
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1, got {iterations}")
-
-
-def _log_sum_over_ranks(x: Tensor) -> Tensor:
-    """log-sum-exp (1, K) of the rows of x (B, K) of all ranks."""
-    greatest = x.max(dim=0, keepdim=True).values
-    all_reduce(greatest, op="max")
-    total = (x - greatest).exp().sum(dim=0, keepdim=True)
-    all_reduce(total, op="sum")
-    return greatest + total.log()

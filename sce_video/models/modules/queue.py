@@ -17,19 +17,11 @@ class KeyQueue(nn.Module):
 
     It starts filled with random unit vectors. Keys are *staged* when a loss has been computed with
     them and *committed* after the optimiser step, so that all micro-batches of a step with gradient
-    accumulation see the same queue.
-
-    Args:
-        size: K, number of keys.
-        dim: D, size of a key.
+    accumulation see the same queue. ``keys_per_step`` is the number of keys of the last step, None
+    before the first.
 
     Buffers (in the checkpoint): ``keys`` (K, D) float32; ``pointer`` () int64, the index of the
     oldest key.
-
-    ``keys_per_step`` is the number of keys of the last step, None before the first.
-
-    Raises:
-        ValueError: ``size`` or ``dim`` is below 1.
     """
 
     keys: Tensor
@@ -49,8 +41,8 @@ class KeyQueue(nn.Module):
     def stage(self, keys: Tensor) -> None:
         """Gather the keys (N, D) of all ranks and keep them until :meth:`commit`.
 
-        The gathered keys have the order of the global batch, so the queue does not depend on the
-        number of ranks. Every rank must stage the same number of keys.
+        They have the order of the global batch, so the queue does not depend on the number of
+        ranks, which must stage the same number of keys.
         """
         self._staged.append(gather_samples(keys.detach().to(self.keys.dtype)))
 
@@ -93,16 +85,10 @@ class KeyQueue(nn.Module):
 def queue_warnings(
     size: int, num_samples: int, batch_size: int, num_target_views: int | None
 ) -> list[str]:
-    """Warnings of a queue that does not suit the data.
+    """Warnings of a queue of K keys that costs quality with data of this size.
 
-    A queue of any size is first in, first out; what is warned of costs quality, not correctness.
-
-    Args:
-        size: K, number of keys.
-        num_samples: Samples of the training set.
-        batch_size: N, samples of an optimiser step over all ranks; a step stages its keys view by
-            view, N each.
-        num_target_views: G, so that a step makes N * G keys; None if it is not known.
+    ``batch_size`` N are the samples of an optimiser step over all ranks; it stages N keys of each
+    of G target views, None if G is not known.
     """
     warnings: list[str] = []
     if size > num_samples:

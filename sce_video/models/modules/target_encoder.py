@@ -1,4 +1,4 @@
-"""Random numbers that are a function of the optimiser step."""
+"""The target network, a moving average, with Shuffle-BN; random numbers of a step."""
 
 from __future__ import annotations
 
@@ -19,34 +19,28 @@ class StepGenerator(nn.Module):
     The numbers are equal on all ranks and for all micro-batches of a step, a resumed run continues
     with the same ones, and no global random generator is used.
 
-    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
     """
 
-    step: Tensor
+    step: Tensor  # in the checkpoint: () int64, optimiser steps so far
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        # The same number on the host: reading the buffer would synchronise host and device.
-        self._step = 0
-
-    @property
-    def done(self) -> int:
-        """Optimiser steps so far, without a look at the device."""
-        return self._step
+        #: The same number on the host: reading the buffer would synchronise host and device.
+        self.done = 0
 
     def generator(self) -> torch.Generator:
         """A generator of the current step, on the CPU: the device does not change the numbers."""
-        return torch.Generator().manual_seed(self._step)
+        return torch.Generator().manual_seed(self.done)
 
     def advance(self) -> None:
         """Go to the next step."""
-        self._step += 1
-        self.step.fill_(self._step)
+        self.done += 1
+        self.step.fill_(self.done)
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        self._step = int(self.step)
+        self.done = int(self.step)
 
 
 class BatchShuffle(StepGenerator):
@@ -62,14 +56,6 @@ class BatchShuffle(StepGenerator):
 
     Every rank holds the views of all ranks while they are encoded. The module has no effect if BN
     takes its statistics over all ranks (``sync_bn``) with one group, or in evaluation mode.
-
-    Args:
-        splits: S, groups of a rank, at least 1.
-
-    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
-
-    Raises:
-        ValueError: ``splits`` is below 1.
     """
 
     def __init__(self, splits: int) -> None:
@@ -81,10 +67,7 @@ class BatchShuffle(StepGenerator):
     def forward(self, encode: Callable[[Tensor], Tensor], view: Tensor) -> Tensor:
         """``encode(view)``, (n, D), for a view (n, ...) of this rank, encoded in random groups.
 
-        All ranks must call this with equal shapes.
-
-        Raises:
-            ValueError: fewer samples than groups.
+        All ranks must call this with equal shapes; fewer samples than groups are a ValueError.
         """
         if len(view) < self.splits:
             raise ValueError(
@@ -110,16 +93,8 @@ class TargetEncoder(nn.Module):
     """Copy of backbone and projector, updated by target <- m*target + (1-m)*online.
 
     Parameters are averaged (paper, section 3.1); buffers are not: the target's BN layers run in
-    training mode and keep the statistics of their own forward passes.
-
-    Args:
-        backbone: The online backbone, copied.
-        projector: The online projector, copied.
-        shuffle_bn_splits: Shuffle-BN with this many groups of samples on each rank, see
-            :class:`~sce_video.models.modules.target_encoder.BatchShuffle`; None for none.
-
-    Raises:
-        ValueError: ``shuffle_bn_splits`` is below 1.
+    training mode and keep the statistics of their own forward passes. ``shuffle_bn_splits`` are the
+    groups of :class:`BatchShuffle`, None for none.
     """
 
     def __init__(
@@ -147,11 +122,7 @@ class TargetEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, backbone: nn.Module, projector: nn.Module, momentum: float) -> None:
-        """target <- momentum*target + (1-momentum)*online, for all parameters; one step is over.
-
-        Raises:
-            ValueError: ``momentum`` is not from 0 to 1.
-        """
+        """target <- momentum*target + (1-momentum)*online, for all parameters; one step is over."""
         check_momentum(momentum)
         target: list[Tensor] = [*self.backbone.parameters(), *self.projector.parameters()]
         online: list[Tensor] = [*backbone.parameters(), *projector.parameters()]

@@ -1,7 +1,7 @@
-"""Which view is a query for which key: the pairing of siamese methods, apart from their losses.
+"""Which view is a query for which key: the pairing of siamese methods.
 
-Everywhere ``target_views`` are the indices of the views that the target encodes, the keys, or None
-for :func:`default_target_views`; ``symmetric`` says whether target views are queries, too.
+``target_views`` are the indices of the views that the target encodes, the keys, or None for
+:func:`default_target_views`; ``symmetric`` says whether target views are queries, too.
 """
 
 from __future__ import annotations
@@ -24,10 +24,6 @@ def view_pairs(
         view_pairs(2, (0, 1), symmetric=True)   ->  [(1, 0), (0, 1)]
         view_pairs(2, (1,), symmetric=False)    ->  [(0, 1)]
         view_pairs(3, (0, 1), symmetric=True)   ->  [(1, 0), (2, 0), (0, 1), (2, 1)]
-
-    Raises:
-        ValueError: fewer than two views, target views that are not indices of views, or none of
-            the views left to be a query.
     """
     if num_views < 2:
         raise ValueError(f"pairs need at least two views, got {num_views}")
@@ -48,13 +44,7 @@ def view_pairs(
 def pair_views(
     views: Sequence[Tensor], target_views: Sequence[int] | None, symmetric: bool
 ) -> tuple[tuple[int, ...], dict[int, list[int]]]:
-    """The target views, and by query view the target views that it is compared with.
-
-    ``views`` are V views (N, C, T, H, W).
-
-    Raises:
-        ValueError: as of :func:`view_pairs`.
-    """
+    """Target views of V views (N, C, T, H, W), and by query view those that it is compared with."""
     targets = tuple(target_views or default_target_views(views, symmetric))
     pairs = view_pairs(len(views), targets, symmetric)
     queries = sorted({query for query, _ in pairs})
@@ -64,12 +54,10 @@ def pair_views(
 def check_views(
     num_views: int | None, target_views: Sequence[int] | None, symmetric: bool = True
 ) -> int | None:
-    """Raise ValueError if samples of this many views cannot form pairs; see Returns.
+    """G, the number of target views, or None if it depends on the sizes of the views.
 
-    ``num_views``, V, is None if it is not known before the first sample.
-
-    Returns:
-        G, the number of target views; None if it depends on the sizes of the views.
+    Samples whose ``num_views`` (None: not known before the first one) form no pairs are a
+    ValueError.
     """
     if num_views is not None:
         chosen = target_views or (range(num_views) if symmetric else (num_views - 1,))
@@ -82,15 +70,7 @@ def check_views(
 
 
 def check_batch_negatives(num_samples: int, batch_size: int) -> list[str]:
-    """Warnings where the negatives of a sample are the other samples of its batch.
-
-    Args:
-        num_samples: Samples of the training set.
-        batch_size: Samples of an optimiser step, all ranks and micro-batches together.
-
-    Raises:
-        ValueError: a batch of one sample, which has no negatives.
-    """
+    """Warnings where the negatives of a sample are the others of its batch; ValueError for none."""
     if batch_size < 2:
         raise ValueError(
             f"the negatives are the other samples of the batch, and a batch of {batch_size} has "
@@ -120,10 +100,7 @@ def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int,
     """The views that a target encodes where a recipe does not name them.
 
     Symmetric: the global views, those as large as the first; local views of multi-crop are queries
-    only. Not symmetric: the last view.
-
-    Raises:
-        ValueError: not symmetric, and the last view is a local one, smaller than another.
+    only. Not symmetric: the last view, which must not be a local one.
     """
     if not symmetric:
         sizes = [view.numel() for view in views]

@@ -17,7 +17,7 @@ from sce_video.commands.repack import main
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.data_tools.repack.run import EncodedRow, repack_to_table
 from sce_video.datasets import scan_folder
-from sce_video.jobs import StorageError, local, process_pool
+from sce_video.jobs import StorageError, process_pool
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -48,7 +48,7 @@ def folder(tmp_path):
 @pytest.fixture
 def inside(monkeypatch):
     """Encoding works in this process."""
-    monkeypatch.setattr(local, "process_items", inline)
+    monkeypatch.setattr(process_pool, "process_items", inline)
 
 
 def run(folder, table, settings=FAST, **options):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.tables import inline, write_folder
 
-from sce_video.jobs import local
+from sce_video.jobs import process_pool
 
 
 @pytest.fixture(scope="module")
@@ -17,4 +17,4 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def inside(monkeypatch):
     """Rows are made in this process."""
-    monkeypatch.setattr(local, "process_items", inline)
+    monkeypatch.setattr(process_pool, "process_items", inline)

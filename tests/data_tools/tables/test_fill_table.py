@@ -61,8 +61,8 @@ from helpers.tables import inline
 from sce_video.data_tools.tables.writer import ImportOptions
 from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
 from sce_video.datasets import scan_folder
-from sce_video.jobs import local
-local.process_items = inline
+from sce_video.jobs import process_pool
+process_pool.process_items = inline
 maker = RowMaker(Meeting({place!r}, 2), lambda text: not text, most_files=1)
 options = ImportOptions(commit_seconds=0.0)
 sources = row_sources(scan_folder({folder!r}), {folder!r})

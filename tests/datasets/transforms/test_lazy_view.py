@@ -9,13 +9,7 @@ import torch
 from helpers.readers import rgb_difference
 
 from sce_video.datasets.readers.base import ArrayFrames
-from sce_video.datasets.transforms import (
-    LazyView,
-    PackClips,
-    PackVideo,
-    crop_and_resize,
-    cut_views,
-)
+from sce_video.datasets.transforms import LazyView, PackClips, PackVideo, crop_and_resize, cut_views
 from sce_video.datasets.transforms.lazy_view import render_views
 from sce_video.evaluation import view_chunks
 from sce_video.registry import TRANSFORMS
@@ -51,10 +45,8 @@ STEPS = {
     "crop_of_crop": [((3, 5, 20, 30), (20, 30)), ((1, 2, 10, 11), (10, 11))],
     "resized_crop": [((3, 5, 20, 30), (16, 17))],
     "crop_then_resize_of_a_part": [((3, 5, 20, 30), (20, 30)), ((4, 1, 9, 8), (32, 32))],
-    "resize_then_crop": [((0, 0, 40, 57), (64, 91)), ((7, 11, 48, 48), (48, 48))],
     "smaller_then_crop": [((0, 0, 40, 57), (16, 22)), ((0, 3, 16, 16), (16, 16))],
     "resize_crop_resize": [((0, 0, 40, 57), (64, 91)), ((7, 11, 48, 48), (12, 13))],
-    "same_size": [((0, 0, 40, 57), (40, 57))],
 }
 
 
@@ -85,7 +77,7 @@ def test_a_lazy_view_equals_eager_steps(name, difference):
     ],
     ids=lambda pipeline: pipeline[-1]["type"],
 )
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_transforms_of_arrays_and_lazy_views_are_equal(pipeline, seed):
     """The same seeds give the same pixels for both."""
     other = np.array([5, 5, 2])
@@ -116,19 +108,7 @@ def test_frames_are_converted_once_and_only_when_rendered():
     assert (outs[1] == outs[0][::-1]).all()
 
 
-def test_views_are_written_directly_to_their_targets():
-    batch = torch.zeros(2, 4, 5, 40, 57, 3, dtype=torch.uint8)  # views, samples
-    targets = [batch[0, 2], batch[1, 2]]
-    state = {"views": [LazyView(ArrayFrames(FRAMES), ORDER), FRAMES[ORDER[::-1]]],
-             "targets": targets, "label": 0, "index": 0, "seed": 0}  # fmt: skip
-    sample = PackClips()(state)
-    assert [t.data_ptr() for t in sample["inputs"]] == [t.data_ptr() for t in targets]
-    assert (batch[0, 2].numpy() == FRAMES[ORDER]).all()
-    assert (batch[1, 2].numpy() == FRAMES[ORDER[::-1]]).all()
-    assert not batch[:, [0, 1, 3]].any()
-
-
-@pytest.mark.parametrize(("first", "last"), [(0, None), (0, 6), (2, 5), (5, 6)])
+@pytest.mark.parametrize(("first", "last"), [(0, None), (2, 5)])
 def test_views_cut_on_the_cpu_equal_those_of_the_device(first, last):
     state = {"views": [LazyView(ArrayFrames(FRAMES), np.arange(9))],
              "positions": np.array([[0, 2, 4], [3, 3, 8]]),

@@ -8,7 +8,6 @@ import pytest
 from mmengine.config import Config
 from mmengine.config.config import ConfigDict
 
-from sce_video.engine.config.changes import named_path, numbered_path
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.settings import available_settings, options_of_settings
 from sce_video.registry import HOOKS, TRANSFORMS
@@ -134,16 +133,6 @@ def test_a_name_is_that_of_the_file_or_the_new_type_whatever_the_order(base):
             f"{PIPELINE}.Flip.prob=1",
             ["'Flip' is ambiguous", "the entries 2 and 3", f"use a number, {PIPELINE}.2"],
         ),
-        ("custom_hooks.5.lr=1", ["list of 2 entries", "'5' is not the index"]),
-        (
-            "custom_hooks.StepTestHook.lr=1",
-            ["custom_hooks.StepTestHook.lr is a dict with the keys"],
-        ),
-        (f"{PIPELINE}.StepTestClips=3", [f"{PIPELINE}.StepTestClips is a dict with the keys"]),
-        (
-            f"{PIPELINE}.StepTestClips.num_frames=many",
-            [f"{PIPELINE}.StepTestClips.num_frames is 8", "give a number, got 'many'"],
-        ),
         (
             f"{PIPELINE}.StepTestClips.num_frmes=16",
             [
@@ -151,14 +140,7 @@ def test_a_name_is_that_of_the_file_or_the_new_type_whatever_the_order(base):
                 f"did you mean {PIPELINE}.StepTestClips.num_frames?",
             ],
         ),
-        (
-            f"{PIPELINE}.1.num_frmes=16",
-            [f"did you mean {PIPELINE}.StepTestClips.num_frames?"],
-        ),
-        (f"{PIPELINE}=3", [f"for example {PIPELINE}.StepTestOpen.type"]),
-        ("data_root.StepTestOpen=x", ["list of 2 entries; 'StepTestOpen' is not the index of one"]),
         ("val_evaluator.AccMetric.k=1", ["options cannot begin the list val_evaluator"]),
-        ("param_scheduler.LinearLR.begin=1", ["options cannot begin the list param_scheduler"]),
     ],
 )
 def test_an_option_that_fits_no_step_is_refused(base, option, messages):
@@ -239,13 +221,7 @@ def test_a_list_still_replaces_a_list_and_a_tuple_stays_one(tmp_path, child_of):
                 "To add or remove steps, give custom_hooks as a list",
             ],
         ),
-        (
-            "train_dataloader = dict(dataset=dict(pipeline=dict(Flip=dict(prob=1))))",
-            [f"{PIPELINE}: 'Flip' is ambiguous", "the entries 2 and 3"],
-        ),
         ("custom_hooks = dict(EMAHook=3)", ["custom_hooks.EMAHook is a dict", "got 3"]),
-        ("custom_hooks = dict(EMAHook=None)", ["custom_hooks.EMAHook is a dict", "got None"]),
-        ("custom_hooks = dict(type='EMAHook')", ["'type' is not the index"]),
     ],
 )
 def test_a_child_that_fits_no_step_is_refused_with_its_file(child_of, text, messages):
@@ -272,29 +248,10 @@ def test_nothing_stays_patched(child_of):
         Config.fromfile(str(good))
 
 
-# -- messages of check_config, and the functions -------------------------------------------------
-
-
-def test_paths_with_numbers_and_with_names():
-    root = {"a": [dict(type="s.X", b=[dict(type="Y"), dict(type="Y")]), dict(type="Z")]}
-    assert numbered_path(root, ["a", "X", "b", "1", "k"]) == ("a", "0", "b", "1", "k")
-    assert numbered_path(root, ["a", "s", "X", "b"]) == ("a", "0", "b")
-    assert numbered_path(root, ["a", "X", "b", "Y"]) == ("a", "0", "b", "Y")  # ambiguous: left
-    assert numbered_path(root, ["none", "X"]) == ("none", "X")
-    assert named_path(root, ("a", "0", "b", "1", "k")) == "a.X.b.1.k"
-    assert named_path(root, ("a", "1")) == "a.Z"
-    assert named_path(root, ("a", "7", "none")) == "a.7.none"
-
-
 # Settings by one name that stand at several places of a recipe.
 
 
 FOLDER = "sce_r3d18_folder"
-
-
-def test_every_place_that_the_recipe_declares_is_there():
-    cfg = load_config(FOLDER)
-    assert available_settings(cfg) == {k: tuple(v) for k, v in cfg.settings.items()}
 
 
 def test_a_setting_reaches_training_test_and_gallery():
@@ -309,31 +266,14 @@ def test_a_setting_reaches_training_test_and_gallery():
 
 
 def test_methods_lack_what_they_have_no_place_for():
-    lacking = {}
-    complete = set(load_config(FOLDER).settings)
-    for method, recipe in methods().items():
-        lacking[method] = complete - set(available_settings(load_config(recipe)))
-    assert lacking == {
-        "sce": set(),
-        "moco": set(),
-        "ressl": set(),
-        "byol": {"queue"},
-        "moco_v3": {"queue"},
-        "simclr": {"queue", "momentum"},
-        "swav": {"momentum"},
-        "lejepa": {"queue", "momentum"},
-    }
     simclr = load_config(methods()["simclr"])
+    missing = set(load_config(FOLDER).settings) - set(available_settings(simclr))
+    assert missing == {"queue", "momentum"}
     with pytest.raises(ValueError, match="no setting 'queue' here"):
         options_of_settings(simclr, {"queue": 32})
     assert options_of_settings(simclr, {"hidden": 7}) == {"model.projector.hidden_channels": 7}
 
 
-def test_errors():
-    cfg = load_config(FOLDER)
+def test_an_unknown_setting_is_refused():
     with pytest.raises(ValueError, match="'frame' here, meant frames"):
-        options_of_settings(cfg, {"frame": 3})
-    for key in ("train_dataloader.dataset.pipeline.1.num_frames", "model.queue_size"):
-        with pytest.raises(ValueError, match=f"set the same: give one.*|{key}"):
-            options_of_settings(cfg, {"frames": 3, "queue": 8}, [key])
-    assert options_of_settings(cfg, {"queue": 8}, ["model.tau"]) == {"model.queue_size": 8}
+        options_of_settings(load_config(FOLDER), {"frame": 3})

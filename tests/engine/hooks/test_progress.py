@@ -77,29 +77,11 @@ def test_accumulated_micro_batches_equal_the_joint_batch():
     run_steps(many, wrapper, micro)
     for (name, a), (_, b) in zip(one.named_parameters(), many.named_parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=name)
-    assert int(one.queue.pointer) == int(many.queue.pointer) == 48
+    assert int(one.queue.pointer) == int(many.queue.pointer) == 48  # once per step
     order = [a[:, 0].sort().indices for a in (one.queue.keys, many.queue.keys)]
     torch.testing.assert_close(
         one.queue.keys[order[0]], many.queue.keys[order[1]], rtol=1e-4, atol=1e-5
     )
-
-
-def test_target_and_queue_change_after_the_last_micro_batch():
-    model = algorithm()
-    queue, target = model.queue.keys.clone(), [p.clone() for p in model.target.parameters()]
-    wrapper = OptimWrapper(torch.optim.SGD(trainable(model), lr=0.05), accumulative_counts=3)
-    runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
-    hook = OptimizerStepHook()
-    hook.before_train(runner)
-    wrapper.initialize_count_status(model, 0, 6)
-    for i in range(3):
-        wrapper.update_params(model(views(4, i), mode="loss")["loss"])
-        hook.after_train_iter(runner, i)
-        same = torch.equal(model.queue.keys, queue) and all(
-            torch.equal(p, t) for p, t in zip(model.target.parameters(), target, strict=True)
-        )
-        assert same == (i < 2)
-    assert int(model.queue.pointer) == 24
 
 
 def test_an_fp16_overflow_changes_nothing():
@@ -123,11 +105,6 @@ def test_an_fp16_overflow_changes_nothing():
     assert torch.equal(model.queue.keys, queue)  # the staged keys of the skipped step are discarded
 
 
-def test_mixed_precision_refuses_other_types():
-    with pytest.raises(ValueError, match="float8"):
-        MixedPrecisionOptimWrapper(torch.optim.SGD([torch.zeros(1)], lr=1.0), dtype="float8")
-
-
 def schedule_runner(lr=2.4, batch_size=64, accumulation=1, epochs=10, iters=20):
     model = algorithm()
     optimizer = torch.optim.SGD(trainable(model), lr=lr)
@@ -144,7 +121,7 @@ def schedule_runner(lr=2.4, batch_size=64, accumulation=1, epochs=10, iters=20):
     )
 
 
-@pytest.mark.parametrize(("batch_size", "accumulation"), [(512, 1), (64, 8), (128, 4)])
+@pytest.mark.parametrize(("batch_size", "accumulation"), [(512, 1), (64, 8)])
 def test_linear_scaling_from_the_actual_global_batch(batch_size, accumulation):
     """2.4 for 256 is 4.8 at 512, with or without accumulation."""
     runner = schedule_runner(batch_size=batch_size, accumulation=accumulation, iters=16)
@@ -266,19 +243,6 @@ def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
         raise runner.train_loop.failure
 
 
-def test_report_is_continued_by_a_resumed_run_and_started_again_by_a_new_one(tmp_path):
-    hook = BadFileHook()
-    hook.before_train(bad_file_runner(tmp_path))
-    hook.after_train_iter(
-        bad_file_runner(tmp_path), 0, data_batch=dict(failures=[("a.mp4", "broken")])
-    )
-    resumed, new = BadFileHook(), BadFileHook()
-    resumed.before_train(bad_file_runner(tmp_path, iteration=5))
-    assert list(resumed.report.counts) == ["a.mp4"]
-    new.before_train(bad_file_runner(tmp_path))
-    assert not new.report.counts
-
-
 # Values of several iterations that are read together: means over ranks, values of the host.
 
 
@@ -292,22 +256,20 @@ def make_runner(name, interval=4):
     )
 
 
-def run(hook, runner, iterations, on_host=True):
+def run(hook, runner, iterations):
     """The outputs that later hooks get, by iteration."""
     hook.before_train(runner)
     found = []
     for iteration in range(iterations):
         runner.iter = iteration
         outputs = {"loss": torch.tensor(float(iteration)), "other": torch.tensor(-1.0)}
-        if on_host:
-            outputs["rank"] = HostValue(torch.full((2,), float(iteration)), torch.sum)
+        outputs["rank"] = HostValue(torch.full((2,), float(iteration)), torch.sum)
         hook.after_train_iter(runner, iteration % 10, {"index": torch.arange(2)}, outputs)
         found.append(outputs)
     return found
 
 
-@pytest.mark.parametrize("on_host", [True, False])
-def test_two_ranks(monkeypatch, on_host):
+def test_two_ranks(monkeypatch):
     """The other rank has 10 more of everything."""
     calls = []
 
@@ -318,16 +280,14 @@ def test_two_ranks(monkeypatch, on_host):
 
     monkeypatch.setattr(progress, "get_world_size", lambda: 2)
     monkeypatch.setattr(progress, "all_reduce", mean)
-    runner = make_runner(f"two_ranks{on_host}")
-    found = run(LogReductionHook(interval=4), runner, 4, on_host)
-    assert found[:3] == [{}, {}, {}]
-    expected = {"loss": 8.0, "other": 4.0, **({"rank": 11.0} if on_host else {})}
-    assert found[3] == expected
-    assert calls == [(4, len(expected))], "one exchange for all iterations"
+    runner = make_runner("two_ranks")
+    found = run(LogReductionHook(interval=4), runner, 4)
+    assert found == [{}, {}, {}, {"loss": 8.0, "other": 4.0, "rank": 11.0}]
+    assert calls == [(4, 3)], "one exchange for all iterations"
     history = runner.message_hub.get_scalar("train/loss").data[0]
     assert history.tolist() == [5.0, 6.0, 7.0], "RuntimeInfoHook adds the last"
-    if on_host:  # that of the last iteration, for all
-        assert runner.message_hub.get_scalar("train/rank").data[0].tolist() == [11.0] * 3
+    # that of the last iteration, for all
+    assert runner.message_hub.get_scalar("train/rank").data[0].tolist() == [11.0] * 3
 
 
 def test_an_epoch_and_a_checkpoint_read_what_waits():
@@ -340,8 +300,3 @@ def test_an_epoch_and_a_checkpoint_read_what_waits():
     assert runner.message_hub.get_scalar("train/loss").data[0].tolist()[-2:] == [10.0, 11.0]
     hook.after_train(runner)  # nothing is left
     assert len(runner.message_hub.get_scalar("train/loss").data[0]) == 9 - 2 + 2
-
-
-def test_wrong_interval():
-    with pytest.raises(ValueError, match="interval must be at least 1 or None, got 0"):
-        LogReductionHook(interval=0)

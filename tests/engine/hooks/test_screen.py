@@ -9,18 +9,12 @@ import sys
 import threading
 from contextlib import contextmanager
 
-import pytest
-from helpers.training import Recorder, make_videos, small_config, train
+from helpers.training import Recorder, small_config, train
 from rich.console import Console
 
 from sce_video.engine.hooks.screen import describe_numbers
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))
 
 
 @contextmanager
@@ -65,8 +59,8 @@ def visible(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
 
 
-@pytest.mark.parametrize("stop_after", [None, 5])
-def test_a_terminal_has_the_bar_and_whole_warnings(videos, tmp_path, monkeypatch, stop_after):
+def test_a_terminal_has_the_bar_and_whole_warnings(videos, tmp_path, monkeypatch):
+    stop_after = 5
     with terminal(monkeypatch) as received:
         cfg = small_config(videos, tmp_path)
         runner, _ = train(cfg, stop_after, Warner(stop_after))
@@ -76,13 +70,13 @@ def test_a_terminal_has_the_bar_and_whole_warnings(videos, tmp_path, monkeypatch
     assert shown.rindex(SHOW) < shown.index("afterwards") < len(shown)
     text = visible(shown)
     assert re.search(r"epoch 1/3 \S+ 1/9, 0:00:\d\d left|epoch 1/3 \S+ 0/9", text)
-    assert f"{9 if stop_after is None else stop_after - 1}/9" in text
+    assert f"{stop_after - 1}/9" in text
     assert re.search(r"^loss \d+\.\d{3}, \d+ videos/s, data wait \d+ %, rank of h \d", text, re.M)
     assert re.search(r"WARNING - a file \[bold\]is damaged\[/bold\]\n", text)
     assert "\nprinted by a transform\n" in text or "printed by a transform\n" in text
     assert "Epoch(train)" not in text and "Saving checkpoint" in text
     (log,) = tmp_path.glob("*/*.log")
-    assert log.read_text().count("Epoch(train)") == (9 if stop_after is None else 5)
+    assert log.read_text().count("Epoch(train)") == stop_after
 
 
 def test_without_a_terminal_there_are_plain_lines(videos, tmp_path, monkeypatch, capsys):

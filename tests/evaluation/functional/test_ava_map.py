@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from mmaction.evaluation.functional import ava_utils
 
-from sce_video.datasets.ava import Action, format_actions, read_actions
+from sce_video.datasets.ava import Action
 from sce_video.evaluation.functional.ava import (
-    average_precision,
     evaluate_ava,
-    read_result_csv,
     write_result_csv,
 )
 
@@ -46,50 +44,11 @@ def found(*boxes):
     return np.array([box for box, _ in boxes]).reshape(-1, 4), scores(*(s for _, s in boxes))
 
 
-def ap_of_bend(ground_truth, detections, **options):
-    return evaluate_ava(ground_truth, detections, ACTIONS, **options).per_class[1]
+def ap_of_bend(ground_truth, detections):
+    return evaluate_ava(ground_truth, detections, ACTIONS).per_class[1]
 
 
 # -- by hand ----------------------------------------------------------------------------------
-
-
-def test_true_and_false_positives_over_two_key_frames():
-    """Four boxes; ranked: .9 hit, .8 miss, .7 hit, .6 miss, .5 hit; one box is never found.
-
-    recall     1/4   1/4   2/4   2/4   3/4
-    precision  1     1/2   2/3   1/2   3/5
-    monotone   1     2/3   2/3   3/5   3/5      AP = (1 + 2/3 + 3/5) / 4
-    """
-    ground_truth = {
-        ("film", 902): truth((at(0), [1]), (at(100), [1])),
-        ("film", 903): truth((at(0), [1]), (at(100), [1])),
-    }
-    detections = {
-        ("film", 902): found((at(1), {1: 0.9}), (at(50), {1: 0.8}), (at(99), {1: 0.5})),
-        ("film", 903): found((at(200), {1: 0.6}), (at(2), {1: 0.7})),
-    }
-    assert ap_of_bend(ground_truth, detections) == pytest.approx((1 + 2 / 3 + 3 / 5) / 4, abs=1e-12)
-
-
-def test_the_second_detection_of_a_box_is_a_false_positive():
-    """One box of two is found twice, then the other: hit, miss, hit: (1 + 2/3) / 2.
-
-    The worse of the two lies better on the box; the score decides all the same.
-    """
-    ground_truth = {("film", 902): truth((at(0), [1]), (at(100), [1]))}
-    detections = {("film", 902): found((at(0), {1: 0.8}), (at(3), {1: 0.9}), (at(100), {1: 0.7}))}
-    assert ap_of_bend(ground_truth, detections) == pytest.approx((1 + 2 / 3) / 2, abs=1e-12)
-
-
-def test_a_detection_is_assigned_only_to_the_box_it_overlaps_most():
-    """Two boxes 2 apart, both best overlapped by the first (0 and 0.5 away: 1.5 from the second).
-
-    The second detection overlaps the second box by 8.5 / 11.5 = 0.74, but the first by 0.90: it is
-    a false alarm. hit, miss of two boxes: 1/2. Matching to what is still free would give 1.
-    """
-    ground_truth = {("film", 902): truth((at(0), [1]), (at(2), [1]))}
-    detections = {("film", 902): found((at(0), {1: 0.9}), (at(0.5), {1: 0.8}))}
-    assert ap_of_bend(ground_truth, detections) == pytest.approx(1 / 2, abs=1e-12)
 
 
 @pytest.mark.parametrize(("height", "expected"), [(5.0, 1.0), (4.9, 0.0)])
@@ -113,19 +72,7 @@ def test_of_equal_scores_the_later_ranks_first():
     assert ap_of_bend(both, {("film", 903): other, ("film", 902): one}) == 0.5
 
 
-def test_mean_is_over_scored_actions_with_ground_truth():
-    """Bend 1, kneel without detections 0, watch without ground truth NaN, crawl not scored."""
-    ground_truth = {("film", 902): truth((at(0), [1, 2]), (at(50), [3]))}
-    detections = {("film", 902): found((at(0), {1: 0.9, 80: 0.9}), (at(100), {2: 0.9}))}
-    result = evaluate_ava(ground_truth, detections, ACTIONS)
-    assert result.per_class[1] == 1.0 and result.per_class[3] == 0.0
-    assert math.isnan(result.per_class[80]) and 2 not in result.per_class
-    assert result.mAP == 0.5
-    assert result.num_boxes == {1: 1, 3: 1, 80: 0}
-    assert (result.key_frames, result.detections, result.ignored) == (1, 2, 0)
-
-
-def test_excluded_and_unlisted_key_frames_are_left_out():
+def test_unlisted_key_frames_are_left_out():
     """Second 903 has a false positive of score .9; where it counts, precision is 1/2 at the hit."""
     hit, miss = found((at(0), {1: 0.5})), found((at(100), {1: 0.9}))
     detections = {("film", 902): hit, ("film", 903): miss}
@@ -135,35 +82,6 @@ def test_excluded_and_unlisted_key_frames_are_left_out():
     assert ap_of_bend(empty, detections) == 0.5
     other = {**listed, ("film", 903): truth((at(0), [2]))}  # and one with unscored actions alone
     assert ap_of_bend(other, detections) == 0.5
-    assert ap_of_bend(other, detections, excluded=[("film", 903)]) == 1.0
-    # an excluded key frame's ground truth does not count either: one box, not two
-    both = {**listed, ("film", 903): truth((at(0), [1]))}
-    result = evaluate_ava(both, detections, ACTIONS, excluded={("film", 903)})
-    assert result.per_class[1] == 1.0 and result.num_boxes[1] == 1
-    assert (result.key_frames, result.detections, result.ignored) == (1, 1, 1)
-
-
-def test_no_detections_and_no_ground_truth():
-    result = evaluate_ava({("film", 902): truth((at(0), [1]))}, {}, ACTIONS)
-    assert result.per_class[1] == 0.0 and result.mAP == 0.0
-    assert math.isnan(evaluate_ava({}, {}, ACTIONS).mAP)
-    nobody = {("film", 902): (np.zeros((0, 4)), [])}
-    none = {("film", 902): (np.zeros((0, 4)), np.zeros((0, 80)))}
-    assert math.isnan(evaluate_ava(nobody, none, ACTIONS).mAP)
-    assert average_precision(np.array([0.5]), np.array([True]), 1) == 1.0
-
-
-def test_table_lists_best_first():
-    ground_truth = {("film", 902): truth((at(0), [1]), (at(50), [3]), (at(100), [3]))}
-    detections = {("film", 902): found((at(50), {3: 0.9}))}
-    table = evaluate_ava(ground_truth, detections, ACTIONS).table().splitlines()
-    assert [line.split() for line in table] == [
-        ["id", "action", "AP", "boxes"],
-        ["3", "kneel", "50.00", "2"],
-        ["1", "bend", "0.00", "1"],
-        ["80", "watch", "-", "0"],
-        ["mean", "of", "2", "of", "3", "actions", "25.00", "3"],
-    ]
 
 
 @pytest.mark.parametrize(
@@ -172,9 +90,7 @@ def test_table_lists_best_first():
         ([[0, 0, 1]], np.zeros((1, 80)), r"detected boxes must be \(n, 4\), got \(1, 3\)"),
         ([[0, 0, 1, np.nan]], np.zeros((1, 80)), "coordinate of the detected boxes is not finite"),
         ([[0, 0, 1, 1]], np.zeros((2, 80)), r"must be \(1, 80 or more\)"),
-        ([[0, 0, 1, 1]], np.zeros((1, 79)), r"must be \(1, 80 or more\)"),
         ([[0, 0, 1, 1]], np.full((1, 80), np.nan), r"a score is NaN or \+inf"),
-        ([[0, 0, 1, 1]], np.full((1, 80), np.inf), r"a score is NaN or \+inf"),
     ],
 )
 def test_invalid_detections_raise(boxes, table, message):
@@ -190,8 +106,6 @@ def test_invalid_ground_truth_raises():
         evaluate_ava({("film", 902): (np.array([[5, 0, 1, 1]]), [[1]])}, {}, ACTIONS)
     with pytest.raises(ValueError, match="none of the actions is scored"):
         evaluate_ava({}, {}, [Action(2, "crawl", False)])
-    with pytest.raises(ValueError, match="iou must be above 0"):
-        evaluate_ava({}, {}, ACTIONS, iou=0)
 
 
 # -- against other programs -------------------------------------------------------------------
@@ -265,8 +179,7 @@ def loop_ap(ground_truth, detections, action, iou=0.5):
     return area
 
 
-@pytest.mark.parametrize("grid", [None, 5])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("seed", "grid"), [(0, None), (1, 5), (2, 5)])
 def test_random_sets_agree_with_a_loop(seed, grid):
     ground_truth, detections, actions = random_set(seed, grid)
     result = evaluate_ava(ground_truth, detections, actions)
@@ -304,13 +217,6 @@ def test_resampled_means_agree_with_a_loop(seed):
     assert evaluate_ava(ground_truth, detections, actions).interval is None
 
 
-def test_one_video_has_no_interval():
-    ground_truth = {("film", 902): truth((at(0), [1])), ("film", 903): truth((at(0), [1]))}
-    assert evaluate_ava(ground_truth, {}, ACTIONS, resamples=9).interval is None
-    nobody = {("a", 902): truth(), ("b", 902): truth()}
-    assert evaluate_ava(nobody, {}, ACTIONS, resamples=9).interval is None
-
-
 class _OneProcess:
     """Replaces the 32 processes that mmaction2's evaluation starts."""
 
@@ -321,7 +227,7 @@ class _OneProcess:
         return [function(item) for item in items]
 
 
-def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions, excluded=()):
+def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions):
     """mAP and printed per-class values of mmaction2's evaluation, computed from its files."""
     monkeypatch.setattr(multiprocessing, "Pool", _OneProcess)
     scored = [action for action in actions if action.scored]
@@ -334,8 +240,7 @@ def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, action
         for action in own
     ]
     (tmp_path / "truth.csv").write_text("".join(lines))
-    lines = [f"{video},{second:04d}\n" for video, second in excluded]
-    (tmp_path / "excluded.csv").write_text("".join(lines))
+    (tmp_path / "excluded.csv").write_text("")
     write_result_csv(tmp_path / "found.csv", detections, actions)
     names = ("list.pbtxt", "truth.csv", "excluded.csv")
     capsys.readouterr()
@@ -347,10 +252,12 @@ def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, action
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")  # of mmaction2's groups of actions
-@pytest.mark.parametrize("seed", range(5, 9))
-def test_random_sets_agree_with_mmaction2(seed, tmp_path, monkeypatch, capsys):
-    """Without key frames that have no scored action: mmaction2 ignores their detections."""
-    ground_truth, detections, actions = random_set(seed)
+def test_random_sets_agree_with_mmaction2(tmp_path, monkeypatch, capsys):
+    """Without key frames that have no scored action: mmaction2 ignores their detections.
+
+    The detections are those of the file that write_result_csv writes.
+    """
+    ground_truth, detections, actions = random_set(5)
     scored = {action.id for action in actions if action.scored}
     ground_truth = {
         key: value
@@ -363,46 +270,7 @@ def test_random_sets_agree_with_mmaction2(seed, tmp_path, monkeypatch, capsys):
     assert per_class == {i: pytest.approx(value, abs=6e-5) for i, value in result.per_class.items()}
 
 
-@pytest.mark.filterwarnings("ignore:Mean of empty slice")
-def test_excluded_key_frames_agree_with_mmaction2(tmp_path, monkeypatch, capsys):
-    """mmaction2 counts the boxes of excluded key frames as missed, so here they have none."""
-    ground_truth, detections, actions = random_set(3)
-    scored = {action.id for action in actions if action.scored}
-    ground_truth = {
-        key: value
-        for key, value in ground_truth.items()
-        if any(scored & set(labels) for labels in value[1])
-    }
-    excluded = sorted(ground_truth)[2:6]
-    kept = {key: value for key, value in ground_truth.items() if key not in excluded}
-    theirs, _ = mmaction2_ap(tmp_path, monkeypatch, capsys, kept, detections, actions, excluded)
-    ours = evaluate_ava(ground_truth, detections, actions, excluded=excluded)
-    assert ours.mAP == pytest.approx(theirs, abs=1e-9)
-    assert ours.mAP != evaluate_ava(ground_truth, detections, actions).mAP
-
-
 # -- files ------------------------------------------------------------------------------------
-
-
-def test_results_are_read_back_from_the_csv_file(tmp_path):
-    ground_truth, detections, actions = random_set(0)
-    ground_truth = {key: (boxes / 3, own) for key, (boxes, own) in ground_truth.items()}
-    detections = {
-        key: ((boxes / 3).astype(np.float32), table.astype(np.float32))
-        for key, (boxes, table) in detections.items()
-    }
-    path = tmp_path / "new" / "found.csv"
-    lines = write_result_csv(path, detections, actions)
-    assert lines == len(path.read_text().splitlines())
-    again = read_result_csv(path)
-    columns = [action.id - 1 for action in actions if action.scored]
-    assert set(again) == set(detections)
-    for key, (boxes, table) in detections.items():
-        assert np.array_equal(again[key][0].astype(np.float32), boxes)
-        assert np.array_equal(again[key][1][:, columns].astype(np.float32), table[:, columns])
-    assert evaluate_ava(ground_truth, again, actions).per_class == pytest.approx(
-        evaluate_ava(ground_truth, detections, actions).per_class, abs=1e-12
-    )
 
 
 def test_the_official_csv_form(tmp_path):
@@ -416,65 +284,4 @@ def test_the_official_csv_form(tmp_path):
         "-a,0902,0.125,0,1,1,1,1\n-a,0902,0,0,1,1,80,0.001\n"
         "b,1000,0,0,0.5,1,1,0.5\nb,1000,0,0,0.5,1,3,0.25\n"
     )
-    assert write_result_csv(path, detections, ACTIONS, min_score=0.3) == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["found.csv"]
-
-
-def test_a_repeated_row_is_a_second_detection(tmp_path):
-    path = tmp_path / "found.csv"
-    path.write_text("a,0902,0,0,1,1,1,0.5\n\na,0902,0,0,1,1,3,0.25\na,0902,0,0,1,1,1,0.125\n")
-    ((boxes, table),) = read_result_csv(path).values()
-    assert boxes.tolist() == [[0, 0, 1, 1]] * 2 and table.shape == (2, 80)
-    assert table[0, [0, 2]].tolist() == [0.5, 0.25] and table[1, 0] == 0.125
-    assert np.isneginf(table).sum() == 157
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        "a,0902,0,0,1,1,1",
-        "a,x,0,0,1,1,1,0.5",
-        "a,0902,0,0,1,1,81,0.5",
-        "a,0902,0,0,1,1,0,0.5",
-        "a,0902,0,0,1,1,1,nan",
-        "a,0902,0,0,inf,1,1,0.5",
-        "a,0902,0,0,1,1,1,0.5,9",
-        "a",
-    ],
-)
-def test_a_malformed_row_raises(tmp_path, row):
-    path = tmp_path / "found.csv"
-    path.write_text(f"a,0902,0,0,1,1,1,0.5\n{row}\n")
-    with pytest.raises(ValueError, match=r"found\.csv, line 2: .* is not video,timestamp"):
-        read_result_csv(path)
-
-
-def test_actions_are_read_back_from_their_file(tmp_path):
-    path = tmp_path / "ava_actions.json"
-    path.write_text(format_actions(ACTIONS))
-    assert read_actions(path) == ACTIONS
-    with pytest.raises(FileNotFoundError, match=r"run sce-video prepare ava"):
-        read_actions(tmp_path / "none.json")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x", "is not JSON"),
-        ("[]", "should hold"),
-        ('[{"id": 1}]', "entry 1: .* has not just id, name and scored"),
-        ('[{"id": 81, "name": "x", "scored": true}]', "entry 1: id 81 is not one of 1 to 80"),
-        ('[{"id": true, "name": "x", "scored": true}]', "id True is not one of"),
-        ('[{"id": 1, "name": 2, "scored": true}]', "name must be text"),
-        ('[{"id": 1, "name": "x", "scored": 1}]', "scored true or false"),
-        (
-            '[{"id": 1, "name": "x", "scored": true}, {"id": 1, "name": "y", "scored": true}]',
-            "entry 2: id 1 is there twice",
-        ),
-    ],
-)
-def test_malformed_actions_raise(tmp_path, text, message):
-    path = tmp_path / "ava_actions.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=rf"ava_actions\.json.*{message}"):
-        read_actions(path)

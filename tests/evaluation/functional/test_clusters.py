@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from sce_video.evaluation.functional import clusters
 from sce_video.evaluation.functional.clusters import (
     as_bytes,
     assign,
@@ -18,10 +19,10 @@ from sce_video.evaluation.functional.clusters import (
 
 @pytest.fixture(scope="module")
 def blobs() -> tuple[torch.Tensor, np.ndarray]:
-    """4000 unit vectors around 40 centres, and the number of the centre of each."""
+    """2000 unit vectors around 40 centres, and the number of the centre of each."""
     rng = np.random.default_rng(0)
-    label = rng.integers(0, 40, 4000)
-    x = rng.normal(size=(40, 24))[label] + 0.2 * rng.normal(size=(4000, 24))
+    label = rng.integers(0, 40, 2000)
+    x = rng.normal(size=(40, 24))[label] + 0.2 * rng.normal(size=(2000, 24))
     return unit_rows(torch.from_numpy(x)), label
 
 
@@ -32,16 +33,18 @@ def test_k_means_finds_blobs_largest_first(blobs):
     cluster = assign(x[chosen], k_means(x[chosen], 3, seed=1))[0].numpy()
     assert len({(int(c), int(b)) for c, b in zip(cluster, own, strict=True)}) == 3
     assert sorted(np.bincount(cluster), reverse=True) == np.bincount(cluster).tolist()
-    with pytest.raises(ValueError, match="must be 1 to 4000"):
-        k_means(x, 4001)
+    with pytest.raises(ValueError, match="must be 1 to 2000"):
+        k_means(x, 2001)
 
 
-def test_neighbours_in_cells_against_all_pairs(blobs):
+def test_neighbours_in_cells_against_all_pairs(blobs, monkeypatch):
     x, _ = blobs
     similar = (x @ x.T).numpy()
     np.fill_diagonal(similar, -np.inf)
     want = np.argsort(-similar, axis=1)[:, :5]
-    cosines, rows = neighbour_graph(x, 5, exact_rows=100, probes=3)
+    monkeypatch.setattr(clusters, "EXACT_ROWS", 300)
+    monkeypatch.setattr(clusters, "_ROWS_PER_CELL", 100)  # 20 cells, of which 8 are searched
+    cosines, rows = neighbour_graph(x, 5)
     same = [len(set(a) & set(b)) for a, b in zip(rows.tolist(), want.tolist(), strict=True)]
     assert np.mean(same) > 0.95 * 5
     at = rows.numpy()

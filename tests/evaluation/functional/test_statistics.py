@@ -1,20 +1,28 @@
-"""Paired tests: scipy's tests, all sign flips, level and power, Holm's correction."""
+"""Accuracies, bootstrap intervals, paired tests (scipy's, all sign flips), Holm's correction."""
 
-import importlib.util
+from __future__ import annotations
+
 import itertools
+from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest, bootstrap, t, ttest_ind, ttest_rel
+import torch
+from scipy.stats import binomtest, bootstrap, t, ttest_ind, ttest_rel
 
+from sce_video.evaluation import mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.functional.statistics import (
     bootstrap_intervals,
     holm,
     mcnemar_p_value,
+    pair_accuracy,
     paired_differences,
     paired_p_value,
     seeds_test,
+    top_k_hits,
 )
+from sce_video.evaluation.multi_view import check_alterations, frame_order
 
 
 def test_accuracies_are_compared_by_mcnemars_exact_test():
@@ -39,27 +47,6 @@ def test_other_means_are_compared_by_flipping_signs():
     flips = np.array(list(itertools.product((-1, 1), repeat=10))) @ parts
     exact = np.mean(np.abs(flips) >= abs(parts.sum()) - 1e-12)
     assert paired_p_value(parts) == pytest.approx(exact, abs=4 * np.sqrt(exact / 10_000))
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_level_under_the_null_and_power(seeds):
-    random = np.random.default_rng(seeds)
-    runs, videos = 400, 100
-
-    def rejected(gain):
-        count = 0
-        for run in range(runs):
-            ease = random.random(videos)  # what both models find easy
-            a, b = (
-                (random.random((seeds, videos)) < np.clip(ease + shift, 0, 1)).mean(axis=0)
-                for shift in (0, gain)
-            )
-            p_value = paired_p_value(paired_differences(a, b), permutations=200, seed=run)
-            count += p_value <= 0.05
-        return count
-
-    assert rejected(0.0) <= binom.ppf(1 - 1e-4, runs, 0.05)
-    assert rejected(0.3) > 0.9 * runs
 
 
 def test_seeds_that_shift_all_videos_alike_are_compared_by_welchs_test():
@@ -98,25 +85,6 @@ def test_seeds_that_change_nothing_are_compared_by_students_paired_test():
     assert seeds_test(nothing, nothing + 1) == ((1.0, 1.0), mcnemar_p_value(0, 40))
 
 
-@pytest.mark.parametrize("runs", [3, 5])
-@pytest.mark.parametrize(("videos", "spread"), [(1000, 0.0), (3783, 0.013)])
-def test_level_and_power_with_several_seeds(repo, runs, videos, spread):
-    spec = importlib.util.spec_from_file_location("seeds", repo / "benchmarks/seeds_test.py")
-    simulation = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(simulation)
-    random = np.random.default_rng(runs)
-
-    def rejected(gap, drawn):
-        found = (
-            seeds_test(*simulation.outcomes(random, runs, videos, spread, gap=gap))
-            for _ in range(drawn)
-        )
-        return sum(not low <= 0 <= high for (low, high), _ in found)
-
-    assert rejected(0.0, 200) <= binom.ppf(1 - 1e-4, 200, 0.05)  # 8 to 45 % of it with seeds fixed
-    assert rejected(0.1, 30) > 24
-
-
 def test_holm_equals_its_definition():
     p_values = [0.04, 0.01, 0.03, 0.5]
     assert holm(p_values) == pytest.approx([0.09, 0.04, 0.09, 0.5])
@@ -132,33 +100,15 @@ def test_invalid_input(a, b):
 def test_ends_are_those_of_scipy():
     random = np.random.default_rng(0)
     values = np.stack([random.random(150) < 0.7, random.normal(0.4, 0.2, 150)], axis=1)
-    found = bootstrap_intervals(values, resamples=20_000)
+    found = bootstrap_intervals(values, resamples=10_000)
     for column, ends in zip(values.T.astype(float), found, strict=True):
         scipy_ends = bootstrap(
-            (column,), np.mean, n_resamples=20_000, method="percentile", rng=1
+            (column,), np.mean, n_resamples=10_000, method="percentile", rng=1
         ).confidence_interval
-        # Ends of two sets of 20,000 draws differ by hundredths of the standard error; means of
+        # Ends of two sets of 10,000 draws differ by hundredths of the standard error; means of
         # zeros and ones have steps of 1/150.
         step = 1 / 150 if set(column) == {0, 1} else 0.1 * column.std() / np.sqrt(150)
         assert ends == pytest.approx(list(scipy_ends), abs=1.01 * step)
-
-
-@pytest.mark.parametrize("clips", [1, 3])
-def test_intervals_cover_the_truth_as_often_as_stated(clips):
-    random = np.random.default_rng(clips)
-    runs, videos, truth = 400, 80, 0.6
-    units = np.repeat(np.arange(videos), clips)
-    covered = alone = 0
-    for run in range(runs):  # the clips of a video have one outcome
-        hits = np.repeat(random.random(videos) < truth, clips)[:, None]
-        low, high = bootstrap_intervals(hits, units, resamples=300, seed=run)[0]
-        covered += low <= truth <= high
-        if clips > 1:
-            low, high = bootstrap_intervals(hits, resamples=300, seed=run)[0]
-            alone += low <= truth <= high
-    # 93 to 95 % is what the percentile method reaches with 80 videos.
-    assert binom.ppf(1e-4, runs, 0.93) <= covered <= binom.ppf(1 - 1e-4, runs, 0.955)
-    assert clips == 1 or alone < 0.8 * runs  # rows alone would claim too much
 
 
 def test_class_means_equal_a_loop_over_the_same_draws():
@@ -181,19 +131,90 @@ def test_one_video_has_no_interval_and_the_state_of_numpy_is_left_alone():
     assert (np.random.get_state()[1] == before).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((np.ones((0, 1)),), "got shape"),
-        ((np.ones(3),), "got shape"),
-        ((np.array([[1.0], [np.nan]]),), "row 1"),
-        ((np.ones((3, 1)), np.arange(2)), "units of shape"),
-        ((np.ones((3, 1)), None, np.arange(2)), "classes of shape"),
-    ],
-)
-def test_invalid_input_of_intervals(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        bootstrap_intervals(*arguments)
-    for wrong in ({"confidence": 95}, {"resamples": 0}):
-        with pytest.raises(ValueError, match=str(*wrong.values())):
-            bootstrap_intervals(np.ones((2, 1)), **wrong)
+SCORES = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.1, 0.2, 0.7], [0.6, 0.1, 0.3]])
+
+
+def test_top_k_against_known_values():
+    labels = torch.tensor([1, 2, 0, 0])
+    assert top_k_hits(SCORES, labels, 1).tolist() == [True, False, False, True]
+    assert top_k_hits(SCORES, labels, 2).tolist() == [True, True, False, True]
+    assert top_k_accuracy(SCORES, labels, (1, 2, 3, 5)) == {1: 0.5, 2: 0.75, 3: 1.0, 5: 1.0}
+
+
+def test_ties_go_to_the_lower_class_and_minus_infinity_never_hits():
+    scores = torch.zeros(3, 3)
+    assert top_k_hits(scores, torch.tensor([0, 1, 2]), 2).tolist() == [True, True, False]
+    scores[:, 0] = float("-inf")
+    assert top_k_hits(scores, torch.tensor([0, 1, 2]), 3).tolist() == [False, True, True]
+
+
+def test_mean_class_accuracy_weights_classes_equally():
+    labels = torch.tensor([1, 1, 1, 0])  # class 1: one of three right, class 0: one of one
+    assert mean_class_accuracy(SCORES, labels) == pytest.approx((1 / 3 + 1) / 2)
+    assert mean_class_accuracy(SCORES, labels) != top_k_accuracy(SCORES, labels, (1,))[1]
+
+
+def test_invalid_input_raises():
+    with pytest.raises(ValueError, match="3 at row 2"):
+        top_k_hits(SCORES, torch.tensor([0, 1, 3, 0]), 1)
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        top_k_hits(SCORES, torch.tensor([0, 1, 2, 0]), 0)
+    with pytest.raises(ValueError, match="4 integers"):
+        top_k_hits(SCORES, torch.tensor([0, 1, 2]), 1)
+
+
+def test_reversed_and_still():
+    assert frame_order("reversed", 4, seed=1).tolist() == [3, 2, 1, 0]
+    assert frame_order("still", 5, seed=1).tolist() == [2] * 5
+    assert frame_order("shuffled", 2, seed=9).tolist() == [1, 0]
+
+
+def test_shuffled_orders_are_uniform_without_the_original():
+    drawn = Counter(tuple(frame_order("shuffled", 3, seed).tolist()) for seed in range(2000))
+    assert set(drawn) == set(permutations(range(3))) - {(0, 1, 2)}
+    assert all(abs(count / 2000 - 0.2) < 0.04 for count in drawn.values())
+
+
+def test_a_shuffled_order_is_of_seed_and_clip_alone():
+    state = np.random.get_state()[1].copy(), torch.get_rng_state()
+    first = [frame_order("shuffled", 8, 5, clip).tolist() for clip in range(4)]
+    assert first == [frame_order("shuffled", 8, 5, clip).tolist() for clip in range(4)]
+    assert len({tuple(order) for order in first}) == 4
+    assert frame_order("shuffled", 8, 6).tolist() != first[0]
+    assert np.array_equal(np.random.get_state()[1], state[0])
+    assert torch.equal(torch.get_rng_state(), state[1])
+
+
+@pytest.mark.parametrize("given", [(), ("mirrored",), ("still", "still")])
+def test_bad_alterations(given):
+    with pytest.raises(ValueError, match="clips of 1 frame have no order"):
+        frame_order("still", 1, seed=0)
+    with pytest.raises(ValueError, match="alterations must be different ones of shuffled"):
+        check_alterations(given)
+
+
+def test_accuracy_within_pairs_is_that_of_a_loop():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, 90)
+    scores = rng.normal(size=(90, 6)) + np.eye(6)[labels]
+    scores[:5] = 0.0  # ties
+    pairs = [(0, 3), (5, 1)]
+    expected = []
+    for pair in pairs:
+        rights: dict[int, list[float]] = {label: [] for label in pair}
+        for row, label in zip(scores, labels, strict=True):
+            if label in pair:
+                other = pair[1 - pair.index(label)]
+                tie = row[label] == row[other]
+                rights[label].append(0.5 if tie else float(row[label] > row[other]))
+        expected.append(np.mean([np.mean(hits) for hits in rights.values()]))
+    found = pair_accuracy(torch.from_numpy(scores), torch.from_numpy(labels), pairs)
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_class_always_is_chance_however_many_samples():
+    labels = torch.tensor([0] * 90 + [1] * 3)
+    scores = torch.tensor([[1.0, 0.0]]).expand(93, 2)
+    assert pair_accuracy(scores, labels, [(0, 1)]).item() == 0.5
+    with pytest.raises(ValueError, match="class 2 of the pair"):
+        pair_accuracy(torch.zeros(93, 3), labels, [(1, 2)])

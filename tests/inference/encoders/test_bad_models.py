@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from helpers.hf_models import save_model
 from safetensors.torch import load_file, save_file
 
 from sce_video.commands.main import main
@@ -78,15 +77,3 @@ def test_weights_that_are_missing_damaged_or_too_many(mae, tmp_path, capsys):
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
     assert "are damaged" in refused(capsys, str(folder), tmp_path / "none")
-
-
-def test_missing_package(mae, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    assert "pip install 'sce-video[hf]'" in refused(capsys, str(mae), tmp_path / "run")
-
-
-def test_the_same_files_give_the_same_checkpoint(tmp_path):
-    save_model("dinov2", tmp_path / "model")
-    runs = [import_encoder(str(tmp_path / "model"), tmp_path / str(i)) for i in range(2)]
-    first, second = (open(run.checkpoint, "rb").read() for run in runs)
-    assert first == second

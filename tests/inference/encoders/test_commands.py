@@ -14,7 +14,6 @@ from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.find.index import read_index
 from sce_video.inference.encoders.run import import_encoder, write_recipe
-from sce_video.inference.model import load_model
 from sce_video.registry import MODELS
 from sce_video.runs.configs import training_config
 
@@ -49,15 +48,6 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     assert "empty" in capsys.readouterr().err
 
 
-def test_text_needs_a_text_encoder(hf_model, hf_videos, tmp_path, capsys):
-    index = str(tmp_path / "index")
-    model = f"hf:{hf_model('dinov2')[0]}"
-    options = ["--out", index, "--workers", "0", "--clips", "1"]
-    assert main(["index", str(hf_videos), "--checkpoint", model, *options]) == 0
-    assert main(["search", "--index", index, "--text", "x"]) == 2
-    assert "has no text encoder" in capsys.readouterr().err
-
-
 def test_recipes_by_name(hf_model, tmp_path, capsys):
     """The advised command names a file that is there and that trains."""
     model, out = str(hf_model("videomae")[0]), tmp_path / "my run"
@@ -70,13 +60,6 @@ def test_recipes_by_name(hf_model, tmp_path, capsys):
         assert load_config(path).model.backbone.type == "HFEncoder"
 
 
-def test_export_of_a_model(hf_model, tmp_path):
-    folder = tmp_path / "exported"
-    model = f"hf:{hf_model('dinov2')[0]}"
-    assert main(["export", model, "--to", "pretrained", "--out", str(folder)]) == 0
-    assert load_model(folder).feature_size == load_model(model).feature_size
-
-
 def test_evaluate_states_the_pool(hf_model, hf_videos, tmp_path):
     out = tmp_path / "results.json"
     videos, model = str(hf_videos), f"hf:{hf_model('videomae')[0]}"
@@ -87,7 +70,7 @@ def test_evaluate_states_the_pool(hf_model, hf_videos, tmp_path):
     assert {"knn_top1", "linear_top1", "retrieval_r1"} <= set(results["metrics"])
 
 
-METHODS = ["sce", "moco", "byol", "simclr", "ressl", "moco_v3", "lejepa", "swav"]
+METHODS = ["sce", "moco_v3", "swav"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -134,26 +117,3 @@ def test_finetuning(frozen, hf_model, hf_videos, repo, tmp_path):
     before = torch.load(imported.checkpoint)["state_dict"]
     changed = [k for k in before if not torch.equal(before[k], trained[k])]
     assert bool(changed) == (frozen == -1)
-
-
-def test_attentive_probes_of_patch_tokens(hf_model, hf_videos, repo, tmp_path):
-    """Trained, one selected and tested; the encoder stays as it was."""
-    imported = import_encoder(str(hf_model("dinov2")[0]), tmp_path / "run", pool="mean")
-    recipe = repo / "configs/downstream/attentive_probe/attentive_r3d18_folder.py"
-    path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
-    parts = ("train_dataloader", "val_dataloader", "test_dataloader")
-    parts += ("test_cfg.selection_dataloader",)
-    options = [f"{part}.dataset.data_root={hf_videos}" for part in parts]
-    options += [f"{part}.num_workers=0" for part in parts]
-    options += ["train_cfg.max_epochs=1", "train_cfg.val_interval=1", "run_page=None"]
-    options += ["model.cls_head.num_heads=2", "train_dataloader.batch_size=3"]
-    options += ["test_dataloader.dataset.pipeline.UniformClips.num_clips=1"]
-    work = tmp_path / "work"
-    for command in (["train", str(path)], ["test", str(path), str(work / "epoch_1.pth")]):
-        assert main([*command, "--work-dir", str(work), "--cfg-options", *options]) == 0
-    trained = torch.load(work / "epoch_1.pth")["state_dict"]
-    before = torch.load(imported.checkpoint)["state_dict"]
-    assert before and all(torch.equal(before[k], trained[k]) for k in before)
-    protocol = json.loads((work / "results.json").read_text())["protocol"]
-    assert len(protocol["selection"]["points"]) == 8 and protocol["network"]["pool"] == "mean"
-    assert protocol["selection"]["tested_videos"] == protocol["videos"], "the same folder"

@@ -121,12 +121,6 @@ def test_what_transformers_writes_is_read(family, hf_model, tmp_path):
     assert architecture_of(read_encoder_config(tmp_path)) == architecture_of(model.config)
 
 
-@pytest.mark.parametrize("name", ["eager", "sdpa"])
-def test_the_two_implementations_of_torch_are_taken(name, hf_model):
-    architecture = {**_architecture(hf_model, "videomae"), "attn_implementation": name}
-    assert HFEncoder(architecture).network.config._attn_implementation == name
-
-
 def test_other_files_of_a_folder_are_not_read(hf_model, requests, tmp_path):
     folder, canary = tmp_path / "model", tmp_path / "canary"
     shutil.copytree(hf_model("clip")[0], folder)
@@ -251,10 +245,3 @@ def test_the_published_config_of_clip():
     assert config.vision_config.patch_size == 32
     assert config.text_config.vocab_size == 49408
     assert config.projection_dim == 512
-
-
-def test_architectures_that_are_no_list(hf_model, tmp_path):
-    folder = shutil.copytree(hf_model("videomae")[0], tmp_path / "model")
-    stored = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**stored, "architectures": 5}))
-    assert import_encoder(str(folder), tmp_path / "run").backbone["pool"] == "mean"

@@ -17,7 +17,6 @@ from helpers.disk_faults import file_size_limit
 from sce_video.datasets import open_reader
 from sce_video.find.stored_features import ExportedVideos
 from sce_video.interop.export import export
-from sce_video.interop.export.viewers import tile_side
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import WriteError
 
@@ -144,12 +143,6 @@ def test_names_with_tabs_stay_in_their_line(index, tmp_path, monkeypatch):
     assert len(json.loads((tmp_path / "f" / "samples.json").read_text())["samples"]) == 1
 
 
-def test_the_sprite_stays_within_its_limit():
-    assert tile_side(5, 128) == 128
-    assert tile_side(100_000, 128) == 25  # 317 x 317 tiles
-    assert tile_side(300_000, 128) == 0
-
-
 # -- FiftyOne ------------------------------------------------------------------------------
 
 
@@ -219,7 +212,5 @@ def test_what_exists_stays_and_what_fails_leaves_nothing(index, tmp_path, to):
 def test_wrong_settings(index, tmp_path):
     with pytest.raises(ValueError, match="one of parquet, projector, fiftyone, got 'csv'"):
         export(index.folder, "csv", tmp_path / "x")
-    with pytest.raises(ValueError, match="must end in .parquet"):
-        export(index.folder, "parquet", tmp_path / "x")
     with pytest.raises(ValueError, match="thumbnail_side must be from 0 to 1024, got -1"):
         export(index.folder, "fiftyone", tmp_path / "x", thumbnail_side=-1)

@@ -26,21 +26,6 @@ def test_represents_every_view_as_its_mean_over_time_and_space():
         model(inputs=views, mode="loss")
 
 
-def test_takes_the_backbone_of_a_pretraining():
-    options = dict(hidden_channels=8, norm_output=True)
-    sce = MODELS.build(
-        dict(
-            type="SCE",
-            backbone=BACKBONE,
-            projector=dict(type="MLP", out_channels=8, num_layers=3, **options),
-            queue_size=4,
-        )
-    )
-    encoder = MODELS.build({"type": "Encoder", "backbone": BACKBONE})
-    missing, unexpected = encoder.load_state_dict(sce.state_dict(), strict=False)
-    assert missing == [] and all(not name.startswith("backbone.") for name in unexpected)
-
-
 # Actions of given boxes: scores computed by hand, the loss, fitting one batch.
 
 
@@ -56,7 +41,7 @@ def detector(**head):
         {
             "type": "ActionDetector",
             "backbone": BACKBONE_ACTION_DETECTOR,
-            "roi_head": {"type": "RoIActionHead", "roi_backend": "torch", **head},
+            "roi_head": {"type": "RoIActionHead", **head},
         }
     )
 
@@ -81,7 +66,7 @@ def test_scores_by_hand():
         for i, boxes in enumerate(data["data_samples"]["boxes"]):
             for box in boxes:
                 roi = torch.cat([torch.zeros(1), box])[None]
-                grid = roi_align(features[i].mean(1)[None], roi, 7, 1 / 16, backend="torch")
+                grid = roi_align(features[i].mean(1)[None], roi, 7, 1 / 16)
                 pooled = torch.stack([channel.max() for channel in grid[0]])
                 expected.append(model.roi_head.fc_cls(pooled).sigmoid())
     torch.testing.assert_close(scores, torch.stack(expected))
@@ -114,17 +99,3 @@ def test_a_flip_on_the_device_is_refused():
     model = MODELS.build({"type": "BoxDataPreprocessor", "views": [{"name": "weak"}]})
     with pytest.raises(ValueError, match="must not flip"):
         model(batch(), True)
-
-
-def test_it_fits_one_batch():
-    model = detector(dropout_ratio=0.0).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    data = model.data_preprocessor(batch(), True)
-    losses = []
-    for _ in range(60):
-        loss = model(**data, mode="loss")["loss"]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss))
-    assert losses[-1] < 0.1 * losses[0]

@@ -7,45 +7,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from sce_video.models import ResNet2d
 from sce_video.models.backbones.common import represent
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
-
-
-def torchvision_shapes(depth: int, width: int = 64, stem_kernel: int = 7) -> dict[str, tuple]:
-    """Names and shapes of ``torchvision.models.resnet*().state_dict()`` without fc, written out."""
-    shapes: dict[str, tuple] = {}
-
-    def conv(name, c_out, c_in, kernel):
-        shapes[f"{name}.weight"] = (c_out, c_in, kernel, kernel)
-
-    def norm(name, channels):
-        for part in ("weight", "bias", "running_mean", "running_var"):
-            shapes[f"{name}.{part}"] = (channels,)
-        shapes[f"{name}.num_batches_tracked"] = ()
-
-    conv("conv1", width, 3, stem_kernel)
-    norm("bn1", width)
-    c_in = width
-    for stage, count in enumerate(BLOCKS[depth]):
-        inner = width * 2**stage
-        c_out = inner * (4 if depth >= 50 else 1)
-        for i in range(count):
-            block = f"layer{stage + 1}.{i}"
-            sizes = [(inner, c_in, 3), (inner, inner, 3)]
-            if depth >= 50:
-                sizes = [(inner, c_in, 1), (inner, inner, 3), (c_out, inner, 1)]
-            for number, size in enumerate(sizes, start=1):
-                conv(f"{block}.conv{number}", *size)
-                norm(f"{block}.bn{number}", size[0])
-            if i == 0 and (stage > 0 or c_in != c_out):
-                conv(f"{block}.downsample.0", c_out, c_in, 1)
-                norm(f"{block}.downsample.1", c_out)
-            c_in = c_out
-    return shapes
 
 
 def functional_resnet(state: dict, frames: torch.Tensor, depth: int, small: bool) -> torch.Tensor:
@@ -76,76 +42,34 @@ def functional_resnet(state: dict, frames: torch.Tensor, depth: int, small: bool
     return x
 
 
-def randomised(model: ResNet2d) -> ResNet2d:
-    """The model in evaluation mode with random BN parameters and statistics."""
-    generator = torch.Generator().manual_seed(0)
-    for name, value in model.state_dict().items():
-        if "running_var" in name or ("bn" in name and name.endswith("weight")):
-            value.copy_(0.5 + torch.rand(value.shape, generator=generator))
-        elif "running_mean" in name or name.endswith("bias"):
-            value.copy_(0.2 * torch.randn(value.shape, generator=generator))
-    return model.eval()
-
-
 @pytest.mark.parametrize(("depth", "count"), [(18, 11_176_512), (50, 23_508_032)])
-def test_names_shapes_and_counts_are_torchvisions(depth, count):
+def test_counts_are_torchvisions(depth, count):
     with torch.device("meta"):
         model = ResNet2d(depth=depth)
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    assert shapes == torchvision_shapes(depth)
-    assert list(shapes) == list(torchvision_shapes(depth))  # torchvision's order, too
     assert sum(p.numel() for p in model.parameters()) == count
-    assert len(shapes) == {18: 120, 50: 318}[depth]
+    assert len(model.state_dict()) == {18: 120, 50: 318}[depth]
 
 
 def test_the_small_stem_has_11_168_832_parameters_at_depth_18():
     with torch.device("meta"):
         model = ResNet2d(depth=18, stem="small")
     assert sum(p.numel() for p in model.parameters()) == 11_168_832
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    assert shapes == torchvision_shapes(18, stem_kernel=3)
     assert model.conv1.stride == (1, 1) and model.conv1.padding == (1, 1)
 
 
-STEMS = [(18, "imagenet"), (18, "small"), (50, "imagenet"), (50, "small")]
-
-
-@pytest.mark.parametrize(("depth", "stem"), STEMS)
-def test_representations_of_images_equal_the_functional_ones(depth, stem):
+@pytest.mark.parametrize(("depth", "stem"), [(18, "imagenet"), (50, "small")])
+def test_representations_of_images_equal_the_functional_ones(depth, stem, randomised, read):
     """The networks of the image recipes at full width: h of an image, global average pooled."""
     model = randomised(ResNet2d(depth=depth, stem=stem))
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         h = represent(model, images[:, :, None])
-        features = functional_resnet(model.state_dict(), images, depth, stem == "small")
+        state = read(model)
+        features = functional_resnet(state, images, depth, stem == "small")
+        assert state.read == set(state)  # torchvision's names
     assert h.shape == (2, 512 if depth == 18 else 2048)
     scale = features.mean((2, 3)).abs().max().item()
     torch.testing.assert_close(h, features.mean((2, 3)), rtol=1e-4, atol=1e-5 * scale)
-
-
-def test_the_stride_of_a_bottleneck_is_on_the_3x3():
-    model = ResNet2d(depth=50, base_channels=4)
-    assert model.layer2[0].conv1.stride == (1, 1)
-    assert model.layer2[0].conv2.stride == (2, 2)
-
-
-@pytest.mark.parametrize("frozen", [0, 2, 4])
-def test_frozen_stages_do_not_change(frozen):
-    model = ResNet2d(depth=18, base_channels=4, frozen_stages=frozen).train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    trained = [p for p in model.parameters() if p.requires_grad] or [nn.Parameter(torch.zeros(1))]
-    optimizer = torch.optim.SGD(trained, lr=0.1)
-    out = model(torch.rand(2, 3, 2, 32, 32))
-    if out.requires_grad:
-        out.square().mean().backward()
-    optimizer.step()
-    frozen_names = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")[: 2 + frozen]
-    for name, value in model.state_dict().items():
-        same = torch.equal(value, before[name])
-        if name.split(".")[0] in frozen_names:
-            assert same, f"{name} is frozen and has changed"
-        elif "running_mean" in name:
-            assert not same, f"{name} is trained and has not changed"
 
 
 def test_the_small_stem_begins_as_torch_begins_a_convolution():
@@ -158,17 +82,3 @@ def test_the_small_stem_begins_as_torch_begins_a_convolution():
     for conv in (model.layer1[0].conv1, ResNet2d(depth=18).conv1):
         fan_out = conv.out_channels * conv.kernel_size[0] ** 2
         assert conv.weight.std().item() == pytest.approx(math.sqrt(2 / fan_out), rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        (dict(depth=20), r"\[18, 34, 50, 101\], got 20"),
-        (dict(depth=18, base_channels=0), "base_channels.*got 0"),
-        (dict(depth=18, frozen_stages=5), "frozen_stages.*got 5"),
-        (dict(depth=18, stem="cifar"), "stem must be one of imagenet, small, got 'cifar'"),
-    ],
-)
-def test_bad_values(bad, message):
-    with pytest.raises(ValueError, match=message):
-        ResNet2d(**bad)

@@ -24,7 +24,7 @@ def test_collapse_has_spread_zero_and_rank_zero():
 
 
 @pytest.mark.parametrize("shape", [(40, 20), (20, 40)])
-@pytest.mark.parametrize("rank", [1, 2, 7])
+@pytest.mark.parametrize("rank", [1, 7])
 def test_a_flat_spectrum_of_rank_r_gives_r(shape, rank):
     rng = np.random.default_rng(0)
     # Orthonormal columns that are also orthogonal to ones: centring does not change them.

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from sce_video.models.losses import (
     ceil_loss,
@@ -16,8 +15,6 @@ from sce_video.models.losses import (
     sce_free_loss,
     sce_loss,
     sce_terms,
-    sce_warnings,
-    sharpness_warnings,
 )
 
 
@@ -49,8 +46,8 @@ def inputs(seed=0, n=5, k=17, d=8, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("mask_positive", [True, False])
-@pytest.mark.parametrize("lambda_", [0.0, 0.125, 0.5, 1.0])
-@pytest.mark.parametrize(("tau", "tau_m"), [(0.1, 0.05), (0.1, 0.07), (1.0, 0.5)])
+@pytest.mark.parametrize("lambda_", [0.0, 0.125, 1.0])
+@pytest.mark.parametrize(("tau", "tau_m"), [(0.1, 0.05), (1.0, 0.5)])
 def test_equals_the_loop(mask_positive, lambda_, tau, tau_m):
     arrays, tensors = inputs()
     expected = loop_sce(*arrays, lambda_, tau, tau_m, mask_positive)
@@ -60,50 +57,12 @@ def test_equals_the_loop(mask_positive, lambda_, tau, tau_m):
     assert sce_loss(*single, **options).item() == pytest.approx(expected, abs=1e-5)
 
 
-# Computed once with the loop above on the closed-form vectors of `golden_inputs`; fixed here to
-# detect a change of both the code and the loop.
-GOLDEN = {
-    (True, 0.5, 0.05): 1.3003320395,
-    (True, 0.125, 0.07): 1.4228718526,
-    (True, 0.5, 0.5): 2.5323288754,
-    (False, 0.5, 0.5): 2.4826249527,
-    (False, 0.125, 0.07): 1.4228717573,
-}
-
-
-def golden_inputs():
-    def vectors(rows, columns, phase):
-        grid = np.arange(rows)[:, None] * 1.7 + np.arange(columns)[None] * 0.9 + phase
-        x = np.cos(grid) + 0.3 * np.sin(grid * grid)
-        return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-    return vectors(4, 6, 0.0), vectors(4, 6, 0.2), vectors(12, 6, 2.5)
-
-
-@pytest.mark.parametrize(("mask_positive", "lambda_", "tau_m"), list(GOLDEN))
-def test_golden_values(mask_positive, lambda_, tau_m):
-    tensors = [torch.from_numpy(a) for a in golden_inputs()]
-    loss = sce_loss(*tensors, lambda_=lambda_, tau=0.1, tau_m=tau_m, mask_positive=mask_positive)
-    assert loss.item() == pytest.approx(GOLDEN[mask_positive, lambda_, tau_m], abs=1e-8)
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("lambda_", [0.0, 0.3, 0.5, 1.0])
-def test_proposition_1(seed, lambda_):
-    _, (query, key, queue) = inputs(seed, n=16, k=256, d=32, dtype=torch.float32)
+@pytest.mark.parametrize("lambda_", [0.0, 0.3, 1.0])
+def test_proposition_1(lambda_):
+    _, (query, key, queue) = inputs(n=16, k=256, d=32, dtype=torch.float32)
     terms = sce_terms(query, key, queue, lambda_=lambda_, tau=0.1, tau_m=0.05)
     parts = lambda_ * terms.infonce + (1 - lambda_) * (terms.ressl + terms.ceil)
     assert terms.loss.item() == pytest.approx(parts.item(), abs=1e-5)
-
-
-def test_gradient_is_correct_and_reaches_the_query_only():
-    _, (query, key, queue) = inputs(n=3, k=7, d=5)
-    query.requires_grad_(), key.requires_grad_(), queue.requires_grad_()
-    sce_loss(query, key, queue).backward()
-    assert key.grad is None and queue.grad is None
-    assert torch.autograd.gradcheck(
-        lambda q: sce_loss(q, key.detach(), queue.detach()), (query.detach().requires_grad_(),)
-    )
 
 
 def test_target_entropy_and_similarity():
@@ -130,30 +89,6 @@ def test_the_loss_is_computed_in_fp32_under_mixed_precision(dtype):
     assert torch.isfinite(sce_loss(query.to(dtype), key.to(dtype), queue.to(dtype), tau_m=0.01))
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (dict(lambda_=1.5), "lambda_.*1.5"),
-        (dict(tau=0.0), "tau=0"),
-        (dict(tau_m=-1.0), "tau_m=-1"),
-    ],
-)
-def test_bad_values_are_named(change, match):
-    _, tensors = inputs()
-    with pytest.raises(ValueError, match=match):
-        sce_loss(*tensors, **change)
-
-
-def test_bad_shapes_are_named():
-    _, (query, key, queue) = inputs()
-    with pytest.raises(ValueError, match="same shape"):
-        sce_loss(query, key[:2], queue)
-    with pytest.raises(ValueError, match="queue"):
-        sce_loss(query, key, queue[:, :3])
-    with pytest.raises(ValueError, match="queue"):
-        sce_loss(query, key, queue[:0])
-
-
 # InfoNCE, ReSSL, Ceil and eq. 10 against a loop in numpy, golden values and SCE.
 
 
@@ -164,6 +99,7 @@ LOSSES = {
     "free": lambda q, k, m: sce_free_loss(
         q, k, m, lambda_=0.3, mu=0.6, eta=0.2, tau=0.1, tau_m=0.05
     ),
+    "sce": lambda q, k, m: sce_loss(q, k, m, lambda_=0.3, tau=0.1, tau_m=0.05),
 }
 
 
@@ -179,19 +115,19 @@ def loop(query, key, queue, tau, tau_m):
         for relation, negative in zip(relations, negatives, strict=True):
             ressl -= relation / sum(relations) * math.log(negative / sum(negatives))
     n = len(query)
-    parts = dict(infonce=infonce / n, ressl=ressl / n, ceil=ceil / n)
-    return {**parts, "free": 0.3 * parts["infonce"] + 0.6 * parts["ressl"] + 0.2 * parts["ceil"]}
+    infonce, ressl, ceil = infonce / n, ressl / n, ceil / n
+    free = 0.3 * infonce + 0.6 * ressl + 0.2 * ceil
+    sce = 0.3 * infonce + 0.7 * (ressl + ceil)
+    return dict(infonce=infonce, ressl=ressl, ceil=ceil, free=free, sce=sce)
 
 
-def inputs_of_sce_parts(seed=0, n=5, k=17, d=8, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(seed)
-    make = lambda rows: F.normalize(torch.randn(rows, d, generator=generator).double(), dim=1)  # noqa: E731
-    return [x.to(dtype) for x in (make(n), make(n), make(k))]
+def tensors_of(**options):
+    return inputs(**options)[1]
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_equals_the_loop_of_sce_parts(name):
-    tensors = inputs_of_sce_parts()
+    tensors = tensors_of()
     expected = loop(*(x.numpy() for x in tensors), 0.1, 0.05)[name]
     assert LOSSES[name](*tensors).item() == pytest.approx(expected, abs=1e-10)
     single = LOSSES[name](*(x.float() for x in tensors))
@@ -201,7 +137,7 @@ def test_equals_the_loop_of_sce_parts(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_is_correct_and_reaches_the_query_only_of_sce_parts(name):
-    query, key, queue = (x.requires_grad_() for x in inputs_of_sce_parts(n=3, k=7, d=5))
+    query, key, queue = (x.requires_grad_() for x in tensors_of(n=3, k=7, d=5))
     LOSSES[name](query, key, queue).backward()
     assert query.grad.abs().max() > 0
     assert key.grad is None and queue.grad is None
@@ -210,53 +146,17 @@ def test_gradient_is_correct_and_reaches_the_query_only_of_sce_parts(name):
     )
 
 
-def value_and_gradient(loss, tensors):
-    query = tensors[0].clone().requires_grad_()
-    value = loss(query, *tensors[1:])
-    value.backward()
-    return value.detach(), query.grad
-
-
-def assert_same(first, second, tensors):
-    for a, b in zip(
-        value_and_gradient(first, tensors), value_and_gradient(second, tensors), strict=True
-    ):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("lambda_", [0.0, 0.125, 0.5, 1.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_free_coefficients_of_one_minus_lambda_are_sce(lambda_, dtype):
-    rest = 1 - lambda_
-    assert_same(
-        lambda *x: sce_free_loss(*x, lambda_=lambda_, mu=rest, eta=rest, tau=0.1, tau_m=0.05),
-        lambda *x: sce_loss(*x, lambda_=lambda_, tau=0.1, tau_m=0.05),
-        inputs_of_sce_parts(n=16, k=256, d=32, dtype=dtype),
-    )
-
-
-def test_lambda_one_is_infonce_of_sce_parts():
-    tensors = inputs_of_sce_parts(n=16, k=64, dtype=torch.float32)
-    sce = lambda *x: sce_loss(*x, lambda_=1.0, tau=0.1)  # noqa: E731
-
-    def cross_entropy(query, key, queue):
-        logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], dim=1) / 0.1
-        return F.cross_entropy(logits, torch.zeros(len(query), dtype=torch.int64))
-
-    assert_same(LOSSES["infonce"], sce, tensors)
-    assert_same(LOSSES["infonce"], cross_entropy, tensors)
-
-
-def test_lambda_zero_is_ressl_plus_ceil_and_not_ressl():
-    tensors = inputs_of_sce_parts(n=16, k=64, dtype=torch.float32)
-    sce = lambda *x: sce_loss(*x, lambda_=0.0, tau=0.1, tau_m=0.05)  # noqa: E731
-    both = lambda *x: LOSSES["ressl"](*x) + LOSSES["ceil"](*x)  # noqa: E731
-    assert_same(sce, both, tensors)
-    (value, gradient), (other, other_gradient) = (
-        value_and_gradient(loss, tensors) for loss in (sce, LOSSES["ressl"])
-    )
-    assert abs(value - other) > 1e-3
-    assert (gradient - other_gradient).abs().max() > 1e-4
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (dict(lambda_=1.5), "lambda_ must be from 0 to 1, got 1.5"),
+        (dict(tau=0.0), "tau=0"),
+        (dict(tau_m=-1.0), "tau_m=-1"),
+    ],
+)
+def test_bad_values_are_named(change, match):
+    with pytest.raises(ValueError, match=match):
+        sce_loss(*inputs()[1], **change)
 
 
 @pytest.mark.parametrize(
@@ -273,25 +173,14 @@ def test_lambda_zero_is_ressl_plus_ceil_and_not_ressl():
 def test_bad_values_are_named_of_sce_parts(change, match):
     good = dict(lambda_=0.5, mu=0.5, eta=0.5, tau=0.1, tau_m=0.05)
     with pytest.raises(ValueError, match=match):
-        sce_free_loss(*inputs_of_sce_parts(), **{**good, **change})
+        sce_free_loss(*tensors_of(), **{**good, **change})
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_bad_shapes_are_named_of_sce_parts(name):
-    query, key, queue = inputs_of_sce_parts()
+    query, key, queue = tensors_of()
     with pytest.raises(ValueError, match="same shape"):
         LOSSES[name](query, key[:2], queue)
     for wrong in (queue[:, :3], queue[:0]):
         with pytest.raises(ValueError, match="queue must be"):
             LOSSES[name](query, key, wrong)
-
-
-def test_warnings():
-    for free in ((0.5, 0.5, 0.0), (0.3, 0.7, 2.0), (0.5, None, None)):
-        assert sce_warnings(*free, 0.1, 0.2) == []
-    (warning,) = sce_warnings(0.5, 1.0, 0.5, 0.1, 0.04)
-    assert "add up to 1.5, not 1" in warning
-    assert sharpness_warnings(0.1, 0.04) == []
-    for tau_m in (0.1, 0.2):
-        (warning,) = sharpness_warnings(0.1, tau_m)
-        assert f"tau_m={tau_m:g} is not below tau=0.1" in warning and "collapses" in warning

@@ -24,27 +24,13 @@ def loop_sinkhorn(scores, epsilon, iterations):
     return np.array(q).T * samples
 
 
-def loop_swav(scores, codes, tau):
-    """Eq. 1 and 2: mean over assigned views of the mean over the other views."""
-    total = 0.0
-    assigned = [i for i, code in enumerate(codes) if code is not None]
-    for i in assigned:
-        others = [v for v in range(len(scores)) if v != i]
-        for v in others:
-            for b in range(len(scores[v])):
-                p = [math.exp(s / tau) for s in scores[v][b]]
-                terms = [c * math.log(x / sum(p)) for c, x in zip(codes[i][b], p, strict=True)]
-                total -= sum(terms) / len(scores[v]) / len(others) / len(assigned)
-    return total
-
-
 def cosines(seed, *shape):
     return np.random.default_rng(seed).uniform(-1, 1, shape)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5])
-@pytest.mark.parametrize("iterations", [1, 3, 10])
-@pytest.mark.parametrize("shape", [(6, 4), (3, 7), (1, 3), (4, 1)])
+@pytest.mark.parametrize("iterations", [1, 3])
+@pytest.mark.parametrize("shape", [(6, 4), (1, 3), (4, 1)])
 def test_sinkhorn_equals_the_loop(shape, iterations, epsilon):
     scores = cosines(0, *shape)
     expected = loop_sinkhorn(scores, epsilon, iterations)
@@ -55,8 +41,8 @@ def test_sinkhorn_equals_the_loop(shape, iterations, epsilon):
     np.testing.assert_allclose(single.numpy(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("size", [1.0, 20 / 0.05, 60000.0])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("size", [1.0, 60000.0])
 def test_codes_are_finite_for_scores_of_any_size(size, dtype):
     scores = torch.from_numpy(cosines(2, 16, 9)).mul(size).to(dtype)
     scores[0] = -size  # exp of this row, and of this prototype, is 0 beside the others
@@ -69,38 +55,6 @@ def test_codes_are_finite_for_scores_of_any_size(size, dtype):
     assert loss.dtype == torch.float32 and loss.isfinite()
 
 
-def golden_scores(rows, columns, phase):
-    grid = np.arange(rows)[:, None] * 1.7 + np.arange(columns)[None] * 0.9 + phase
-    return torch.from_numpy(np.cos(grid) * np.sin(grid * grid))
-
-
-GOLDEN_LOSSES = {
-    (2, 0.1): 3.9710679854,
-    (4, 0.1): 5.0025351337,
-    (3, 0.5): 1.8517101455,
-}
-
-
-@pytest.mark.parametrize(("views", "tau"), list(GOLDEN_LOSSES))
-def test_golden_losses(views, tau):
-    scores = [golden_scores(4, 6, phase) for phase in range(views)]
-    codes = [sinkhorn(s) if i < 2 else None for i, s in enumerate(scores)]
-    assert swav_loss(scores, codes, tau=tau).item() == pytest.approx(
-        GOLDEN_LOSSES[views, tau], abs=1e-8
-    )
-
-
-@pytest.mark.parametrize(
-    ("views", "assigned"), [(2, (0, 1)), (4, (0, 1)), (3, (2,)), (3, (2, 0, 1))]
-)
-def test_loss_equals_the_loop(views, assigned):
-    scores = cosines(3, views, 5, 4)
-    codes = [loop_sinkhorn(s, 0.05, 3) if i in assigned else None for i, s in enumerate(scores)]
-    tensors = [None if code is None else torch.from_numpy(code) for code in codes]
-    loss = swav_loss(list(torch.from_numpy(scores)), tensors, tau=0.1)
-    assert loss.item() == pytest.approx(loop_swav(scores, codes, 0.1), abs=1e-10)
-
-
 def test_gradient_is_correct_and_reaches_the_scores_only():
     scores = [torch.from_numpy(s).requires_grad_() for s in cosines(4, 3, 4, 3)]
     codes = [sinkhorn(scores[0]).requires_grad_(), sinkhorn(scores[1]), None]
@@ -109,52 +63,33 @@ def test_gradient_is_correct_and_reaches_the_scores_only():
     assert codes[0].grad is None and not codes[1].requires_grad
 
 
-@pytest.mark.parametrize(("epsilon", "tau"), [(0.05, 0.1), (0.005, 0.2)])
-@pytest.mark.parametrize("side", [-1, 1])
-def test_the_uniform_solution_is_left_above_a_correlation_of_epsilon_over_tau(epsilon, tau, side):
-    """Small scores of two views, each balanced over samples and prototypes, of one correlation."""
-    generator = torch.Generator().manual_seed(0)
-    balanced = []
-    for _ in range(2):
-        x = torch.randn(64, 8, generator=generator, dtype=torch.float64)
-        x = x - x.mean(dim=0)
-        balanced.append(x - x.mean(dim=1, keepdim=True))
-    first, other = (x / x.norm() for x in balanced)
-    other = other - (other * first).sum() * first
-    c = (1 + 0.02 * side) * epsilon / tau
-    second = c * first + math.sqrt(1 - c**2) * other / other.norm()
-    scores = [(1e-5 * x).requires_grad_() for x in (first, second)]
-    codes = [sinkhorn(x.detach(), epsilon=epsilon) for x in scores]
-    swav_loss(scores, codes, tau=tau).backward()
-    growth = -sum((x.grad * x).sum() for x in scores)  # along a step of gradient descent
-    assert growth * side > 0
+@pytest.mark.parametrize(
+    ("shape", "options", "match"),
+    [
+        ((4,), {}, r"\(B, K\).*\(4,\)"),
+        ((0, 3), {}, r"\(0, 3\)"),
+        ((4, 3), dict(epsilon=0), "epsilon.*0"),
+        ((4, 3), dict(iterations=0), "iterations.*0"),
+    ],
+)
+def test_bad_values_of_sinkhorn_are_named(shape, options, match):
+    with pytest.raises(ValueError, match=match):
+        sinkhorn(torch.rand(shape), **options)
 
 
-def test_fp32_under_mixed_precision():
-    scores = [torch.from_numpy(s).float() for s in cosines(5, 2, 8, 6)]
-    plain = swav_loss(scores, [sinkhorn(s) for s in scores], tau=0.1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = swav_loss(scores, [sinkhorn(s) for s in scores], tau=0.1)
-    assert mixed.dtype == torch.float32 and mixed.item() == plain.item()
+X = torch.ones(4, 3)
 
 
-def test_bad_values_are_named():
-    scores = torch.rand(4, 3)
-    with pytest.raises(ValueError, match=r"\(B, K\).*\(4,\)"):
-        sinkhorn(scores[:, 0])
-    with pytest.raises(ValueError, match=r"\(0, 3\)"):
-        sinkhorn(scores[:0])
-    with pytest.raises(ValueError, match="epsilon.*0"):
-        sinkhorn(scores, epsilon=0)
-    with pytest.raises(ValueError, match="iterations.*0"):
-        sinkhorn(scores, iterations=0)
-    with pytest.raises(ValueError, match="got 1 and 1"):
-        swav_loss([scores], [scores], tau=0.1)
-    with pytest.raises(ValueError, match="got 2 and 1"):
-        swav_loss([scores, scores], [scores], tau=0.1)
-    with pytest.raises(ValueError, match="all None"):
-        swav_loss([scores, scores], [None, None], tau=0.1)
-    with pytest.raises(ValueError, match=r"same shape.*\(3, 3\)"):
-        swav_loss([scores, scores], [scores[:3], None], tau=0.1)
-    with pytest.raises(ValueError, match="tau=0"):
-        swav_loss([scores, scores], [scores, None], tau=0)
+@pytest.mark.parametrize(
+    ("scores", "codes", "tau", "match"),
+    [
+        ([X], [X], 0.1, "got 1 and 1"),
+        ([X, X], [X], 0.1, "got 2 and 1"),
+        ([X, X], [None, None], 0.1, "all None"),
+        ([X, X], [X[:3], None], 0.1, r"same shape.*\(3, 3\)"),
+        ([X, X], [X, None], 0, "tau=0"),
+    ],
+)
+def test_bad_values_of_the_loss_are_named(scores, codes, tau, match):
+    with pytest.raises(ValueError, match=match):
+        swav_loss(scores, codes, tau=tau)

@@ -1,0 +1,178 @@
+"""Imports point one way (docs/design.md, "Layout"), and the weight of tests/budgets.toml holds."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+PACKAGE = REPO / "sce_video"
+BUDGETS = tomllib.loads((REPO / "tests" / "budgets.toml").read_text(encoding="utf-8"))
+TEXTS = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
+NODES = {path: list(ast.walk(tree)) for path, tree in TREES.items()}
+LINES = sum(text.count("\n") for text in TEXTS.values())
+ROOMS = sorted({p.parent.relative_to(PACKAGE).parts[0] for p in TEXTS if p.parent != PACKAGE})
+METHODS = "sce moco moco_v3 ressl simclr byol swav sigreg".split()
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(REPO).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in TEXTS}
+
+
+def imported(path: Path) -> set[str]:
+    """Our modules that the file imports, inside functions and for type checks too."""
+    found = set()
+    for node in NODES[path]:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else str(node.module) for name in names}
+    return found & MODULES.keys()
+
+
+# -- imports; import-linter checks the order of the rooms --------------------------------------
+
+
+def test_engine_never_names_a_concrete_algorithm():
+    for path in TEXTS:
+        if path.relative_to(PACKAGE).parts[0] in ("engine", "evaluation", "reporting", "pages"):
+            assert not any("algorithms" in name for name in imported(path)), path
+
+
+def test_engine_and_base_configs_name_nothing_of_one_method():
+    """What one method needs (a queue, temperatures, heads, its momentum) stands in its recipe."""
+    of_a_method = re.compile(r"queue_size|\btau|tau_m|negatives|predictor|projector|model.momentum")
+    paths = {*(PACKAGE / "engine").rglob("*.py"), *(REPO / "configs/_base_").rglob("*.py")}
+    paths -= {PACKAGE / "engine/weights.py"}  # names what a pretrained file may hold too much
+    for path in paths:
+        if "models" not in path.parts:
+            assert not of_a_method.search(path.read_text(encoding="utf-8")), path
+
+
+def test_no_circular_imports():
+    graph = {name: imported(path) - {name} for name, path in MODULES.items()}
+    while leaves := [name for name, needs in graph.items() if not needs & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert not graph, f"these modules import each other in a circle: {sorted(graph)}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_one_file(method):
+    path = PACKAGE / f"models/algorithms/{method}.py"
+    others = [name for name in imported(path) if "models.algorithms" in name]
+    assert others == ["sce_video.models.algorithms.base"], f"{path.name} imports {others}"
+
+
+# -- functions -----------------------------------------------------------------------------------
+
+
+def test_functions_fit_on_a_screen_and_constructors_take_ten_arguments():
+    """A function's body without its docstring has 60 lines at most; no ``**kwargs`` sinks.
+
+    Of a self-supervised method its own arguments count, without those that it hands to
+    ``SelfSupervisedModel`` (backbone, data_preprocessor, backward_per_query) and ``TargetEncoder``
+    (shuffle_bn_splits).
+    """
+    handed_on = ("backbone", "data_preprocessor", "backward_per_query", "shuffle_bn_splits")
+    # Settings of a recipe, others are refused; a handler of botocore, which may hand it more later.
+    sinks = (("pretrain.py", "pretrain"), ("storage.py", "_wait_if_busy"))
+    functions = [(p, n) for p, nodes in NODES.items() for n in nodes if type(n) is ast.FunctionDef]
+    for path, node in functions:
+        body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
+        lines = body[-1].end_lineno - body[0].lineno + 1
+        assert lines <= 60, f"{path}: {node.name} has {lines} lines"
+        kwarg = node.args.kwarg
+        if kwarg is not None and (path.name, node.name) not in sinks:
+            # Unpack of a TypedDict names every key, so that a misspelt one is refused.
+            named = "Unpack" in ast.unparse(kwarg.annotation or kwarg)
+            assert named, f"{path}: {node.name} takes **{kwarg.arg}"
+        if node.name == "__init__":
+            names = [a.arg for a in node.args.args + node.args.kwonlyargs if a.arg != "self"]
+            if path.parent == PACKAGE / "models/algorithms":
+                names = [name for name in names if name not in handed_on]
+            assert len(names) <= 10, f"{path}: a constructor takes {len(names)} arguments"
+
+
+def test_no_unsafe_loading_and_no_shell():
+    unsafe = re.compile(r"^[^#]*\b(weights_only ?= ?False|shell ?= ?True|allow_pickle ?= ?True)")
+    for folder in (PACKAGE, REPO / "tools", REPO / "tests", REPO / "benchmarks"):
+        for path in folder.rglob("*.py"):
+            if path != Path(__file__).resolve():
+                for line in path.read_text(encoding="utf-8").splitlines():
+                    assert not unsafe.search(line), f"{path}: {line}"
+
+
+# -- weight --------------------------------------------------------------------------------------
+
+
+def lines_of(folder: str, ending: str) -> int:
+    paths = (REPO / folder).rglob(f"*{ending}")
+    return sum(path.read_text(encoding="utf-8").count("\n") for path in paths)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_lines_of_a_room(room):
+    lines = sum(text.count("\n") for p, text in TEXTS.items() if PACKAGE / room in p.parents)
+    assert lines <= BUDGETS["lines"][room], "a budget rises by hand, with a sentence why"
+
+
+def test_the_whole_and_what_is_beside_it():
+    assert len(TEXTS) <= BUDGETS["files"]
+    assert lines_of("tests", ".py") <= BUDGETS["tests_per_line"] * LINES
+    assert lines_of("benchmarks", ".py") <= BUDGETS["benchmarks"]
+    assert lines_of("docs", ".md") <= BUDGETS["docs"]
+    assert (REPO / "README.md").read_text(encoding="utf-8").count("\n") <= BUDGETS["readme"]
+
+
+def test_docstrings_and_comments():
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = comments = 0
+    for path, text in TEXTS.items():
+        inside = set()
+        for node in NODES[path]:
+            if isinstance(node, documented) and ast.get_docstring(node) is not None:
+                inside.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+        docstrings += len(inside)
+        lines = enumerate(text.splitlines(), 1)
+        comments += sum(i not in inside and line.lstrip().startswith("#") for i, line in lines)
+    assert docstrings >= BUDGETS["docstrings"] * LINES
+    assert comments >= BUDGETS["comments"] * LINES
+
+
+def test_a_public_name_means_one_thing():
+    places = defaultdict(list)
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(REPO)))
+    # main and parse_args: of every command
+    twice = {n: p for n, p in places.items() if len(p) > 1 and n not in ("main", "parse_args")}
+    assert len(twice) <= BUDGETS["public_names_in_two_files"], twice
+
+
+def test_a_helper_of_a_few_lines_is_written_where_it_is_used():
+    words = Counter(word for text in TEXTS.values() for word in re.findall(r"[A-Za-z_]\w*", text))
+    once = [
+        f"{path.relative_to(REPO)}:{node.lineno} {node.name}"
+        for path, nodes in NODES.items()
+        for node in nodes
+        if isinstance(node, ast.FunctionDef)
+        and re.match(r"_(?!_)", node.name)
+        and not node.decorator_list
+        and node.end_lineno - node.lineno < 5
+        and words[node.name] == 2  # its definition and its use
+    ]
+    assert len(once) <= BUDGETS["single_use_helpers"], once
