@@ -113,7 +113,8 @@ def in_batches(folder: str) -> dict[str, sbs.Sample]:
         return VideoDataset("", listed, pipeline("av"))
 
     def table(path: str) -> VideoDataset:
-        from sce_video.data_tools.tables import RowSource, TableWriter, video_row, write_rows
+        from sce_video.data_tools.tables.video_row import RowSource, video_row
+        from sce_video.data_tools.tables.writer import TableWriter, write_rows
 
         made = os.path.join(folder, f"{len(os.listdir(folder))}.lance")
         writer = TableWriter(made)  # imports Lance, so that this process itself reads

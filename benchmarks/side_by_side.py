@@ -27,13 +27,14 @@ import numpy as np
 import torch
 
 from sce_video.data_tools.repack.encode import Job, repack_file
-from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
 from sce_video.datasets.readers import AvReader, av_file
 from sce_video.datasets.readers import av_reader as av_frames
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.errors import FrameCountError
 from sce_video.datasets.transforms import lazy_view
+from sce_video.jobs import ItemError
 from sce_video.utils.files import write_json
 
 # Makes the sample of a path and a seed; ``kinds``, if it has them: the files that it can read.
@@ -164,11 +165,11 @@ def with_repacked(videos: list[Video], folder: str | None) -> Iterator[None]:
         for number, video in enumerate(videos):
             print(f"repacking {video.name}", flush=True)
             target = os.path.join(made, f"{number}.mp4")
-            facts = repack_file(Job(video.original, target, Settings(), min_psnr=0.0))
-            if facts["status"] == "done":
+            try:
+                repack_file(Job(video.original, target, Settings(), RepackOptions(min_psnr=0.0)))
                 video.repacked = target
-            else:
-                print(f"{video.name}: cannot be repacked, measured without: {facts['reason']}")
+            except ItemError as error:
+                print(f"{video.name}: cannot be repacked, measured without: {error}")
         yield
 
 

@@ -44,14 +44,15 @@ def _settings(args: Arguments) -> dict[str, Any]:
 
 def _clips(module: ModuleType, name: str, args: Arguments) -> bool | None:
     """Of a set whose lists name its videos, or clips cut from them; None after ``--segments``."""
-    from sce_video.data_tools.prepare.official import class_balanced, write_segments
+    from sce_video.data_tools.prepare.official import class_balanced
 
     downloads, read, *clips_of = module.SETS[name]
     official = read(args.root, args.annotations)
     if getattr(args, "segments", False):
         folder = args.videos or args.root / downloads.uncut
         clips = clips_of[0](args.root, official, args.annotations)
-        print(write_segments((args.out or args.root) / "segments.csv", args.root, folder, clips))
+        table = (args.out or args.root) / "segments.csv"
+        print(module.write_segments(table, args.root, folder, clips))
         return None
     if getattr(args, "samples", None) is not None:  # a smaller list, as SEVERE draws it
         large = next(s for s in official.splits if s.list_name == f"train{_SAMPLED[name]}.txt")
@@ -244,7 +245,7 @@ def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
     if name in TRANSFER_NAMES:
         layout = module.TRANSFER_SETS[name].layout
     else:
-        layout = module.LAYOUT if name == "ava" else module.SETS[name][0].layout
+        layout = module.AVA.layout if name == "ava" else module.SETS[name][0].layout
     args = _parser(name, data_set, layout).parse_args(argv)
     if data_set.write(module, name, args) is not False:
         return 0

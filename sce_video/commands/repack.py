@@ -143,8 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write_rows(args: argparse.Namespace, settings: Settings, options: RepackOptions) -> int:
     """Write rows of a table, print what was done, and return the exit status."""
-    from sce_video.data_tools.repack import repack_to_table
-    from sce_video.data_tools.tables import describe_import
+    from sce_video.data_tools.repack.run import repack_to_table
+    from sce_video.data_tools.tables.writer import describe_import
     from sce_video.data_tools.verify import read_videos
 
     if os.path.isdir(args.source):
@@ -159,8 +159,9 @@ def _write_rows(args: argparse.Namespace, settings: Settings, options: RepackOpt
 
 def _write_files(args: argparse.Namespace, settings: Settings, options: RepackOptions) -> int:
     """Write files, lists and reports, print what was done, and return the exit status."""
-    from sce_video.data_tools.repack import make_plan, plan_segments, repack
+    from sce_video.data_tools.repack.plan import make_plan, plan_segments
     from sce_video.data_tools.repack.report import describe_repack
+    from sce_video.data_tools.repack.run import repack
     from sce_video.data_tools.verify import read_videos
 
     if os.path.isdir(args.source):

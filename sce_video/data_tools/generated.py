@@ -38,14 +38,14 @@ _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
 class Motion(NamedTuple):
-    """Position of the disc in every frame, in units of the frame's side."""
+    """The disc in T frames, (T,) each in units of the frame's side.
+
+    ``x`` is its centre from 0 at the left edge to 1 at the right, ``y`` from 0 at the top edge.
+    """
 
     x: np.ndarray
-    """Centre, (T,), from 0 at the left edge to 1 at the right."""
     y: np.ndarray
-    """Centre, (T,), from 0 at the top edge to 1 at the bottom."""
     radius: np.ndarray
-    """(T,)."""
 
 
 def generate_toy_actions(
@@ -84,7 +84,17 @@ def generate_toy_actions(
             other files.
     """
     root = Path(root)
-    _check(num_videos, seed, size, num_frames, fps, workers)
+    if set(num_videos) - set(PARTS) or not num_videos:
+        raise ValueError(f"num_videos must name parts of {PARTS}, got {dict(num_videos)}")
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
+    if size < 16 or size % 2:
+        raise ValueError(f"size must be even and at least 16 (h264), got {size}")
+    counts = {f"num_videos[{part!r}]": count for part, count in num_videos.items()}
+    counts |= {"num_frames": num_frames, "fps": fps, "workers": workers}
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
     parameters: dict[str, Any] = {
         "version": _VERSION,
         "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},
@@ -122,10 +132,7 @@ def write_pattern_lists(root: str | Path) -> list[Path]:
     """Write ``root/PART_patterns.txt``: the videos of each part, labelled by their pattern alone.
 
     For image networks: a frame shows what moves, not how it moves. Labels are positions in
-    ``WHATS``.
-
-    Returns:
-        The lists; the paths in them are relative to ``root``.
+    ``WHATS``, and the paths in the lists are relative to ``root``. Returns the lists.
     """
     root = Path(root)
     lists = []
@@ -293,12 +300,14 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
     manifest = root / MANIFEST
     if manifest.exists():
         found = json.loads(manifest.read_text(encoding="utf-8"))
-        changed = _changes(found, parameters)
+        old, new = found.get("num_videos", {}), parameters["num_videos"]
+        changed = [
+            f"number of {part} videos" for part in new if old.get(part, new[part]) != new[part]
+        ]
+        others = (name for name in parameters if name != "num_videos")
+        changed += [name for name in others if found.get(name) != parameters[name]]
         if not changed:  # other parts are kept
-            parameters = {
-                **parameters,
-                "num_videos": {**found["num_videos"], **parameters["num_videos"]},
-            }
+            parameters = {**parameters, "num_videos": {**old, **new}}
         elif overwrite:
             for part in PARTS:
                 for video in sorted(root.glob(f"{part}/*_*/[0-9]*.mp4")):
@@ -315,44 +324,12 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
     write_text(manifest, json.dumps(parameters, indent=1) + "\n")
 
 
-def _changes(found: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
-    """Names of the parameters in which a manifest differs."""
-    counts = found.get("num_videos", {})
-    changed = [
-        f"number of {part} videos"
-        for part, count in parameters["num_videos"].items()
-        if counts.get(part, count) != count
-    ]
-    others = [name for name in parameters if name != "num_videos"]
-    return changed + [name for name in others if found.get(name) != parameters[name]]
-
-
-def _check(
-    num_videos: Mapping[str, int], seed: int, size: int, num_frames: int, fps: int, workers: int
-) -> None:
-    unknown = sorted(set(num_videos) - set(PARTS))
-    if unknown or not num_videos:
-        raise ValueError(f"num_videos must name parts of {PARTS}, got {dict(num_videos)}")
-    for part, count in num_videos.items():
-        if count < 1:
-            raise ValueError(f"num_videos[{part!r}] must be at least 1, got {count}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
-    if size < 16 or size % 2:
-        raise ValueError(f"size must be even and at least 16 (h264), got {size}")
-    for name, value in (("num_frames", num_frames), ("fps", fps), ("workers", workers)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-
-
-#: Published: the test part of UCI's "Optical Recognition of Handwritten Digits".
-NUM_IMAGES = 1797
-NUM_CLASSES = 10
-SIZE = 8
+#: Published: the test part of UCI's "Optical Recognition of Handwritten Digits", 8x8 shades.
+_DIGITS_SHAPE = (1797, 8, 8)
 #: Shade of a pixel: 0 to 16 of the 4x4 cells of the original scan were inked.
-MAX_SHADE = 16
+_MAX_SHADE = 16
 #: Fifths of every class, in the order of the set.
-DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
+_DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -371,47 +348,23 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
         ) from error
     found: Any = datasets.load_digits()
     shades, labels = np.asarray(found.images), np.asarray(found.target)
-    check_digits(shades, labels)
-    return np.round(shades * (255 / MAX_SHADE)).astype(np.uint8), labels.astype(np.int64)
-
-
-def check_digits(shades: np.ndarray, labels: np.ndarray) -> None:
-    """Raise ValueError unless there are 1,797 images of 8x8 with shades 0 to 16, of ten classes."""
-    shape = (NUM_IMAGES, SIZE, SIZE)
-    if shades.shape != shape or labels.shape != shape[:1]:
+    known, used = np.unique(labels), (shades.min(), shades.max())
+    expected = shades.shape == _DIGITS_SHAPE and labels.shape == _DIGITS_SHAPE[:1]
+    if not expected or set(known) != set(range(10)) or used[0] < 0 or used[1] > _MAX_SHADE:
         raise ValueError(
-            f"scikit-learn's digits are {shades.shape} with {labels.shape} labels, not {shape}: "
+            f"scikit-learn's digits are {shades.shape} with labels {known} and shades from "
+            f"{used[0]} to {used[1]}, not {_DIGITS_SHAPE} with 0 to 9 and 0 to {_MAX_SHADE}: "
             "install the version of requirements/constraints.txt"
         )
-    if set(np.unique(labels)) != set(range(NUM_CLASSES)):
-        raise ValueError(f"scikit-learn's digits have the labels {np.unique(labels)}, not 0 to 9")
-    if shades.min() < 0 or shades.max() > MAX_SHADE:
-        raise ValueError(
-            f"scikit-learn's digits have shades from {shades.min()} to {shades.max()}, not within "
-            f"0 to {MAX_SHADE}"
-        )
-
-
-def split_digits(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Positions of the images of each part, ascending: fixed, and stratified by class.
-
-    The first three fifths of every class are ``train``, the next fifth ``val``, the last ``test``:
-    stretches, since neighbours in the set may be of the same writer.
-    """
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in DIGIT_PARTS}
-    total = sum(DIGIT_PARTS.values())
-    for label in np.unique(labels):
-        positions = np.flatnonzero(labels == label)
-        ends = np.cumsum(list(DIGIT_PARTS.values())) * len(positions) // total
-        for name, stretch in zip(DIGIT_PARTS, np.split(positions, ends[:-1]), strict=True):
-            parts[name].append(stretch)
-    return {name: np.sort(np.concatenate(stretches)) for name, stretches in parts.items()}
+    return np.round(shades * (255 / _MAX_SHADE)).astype(np.uint8), labels.astype(np.int64)
 
 
 def write_digits(root: str | Path) -> dict[str, int]:
     """Write ``root/PART/LABEL/NUMBER.png``, grey, NUMBER being the position in the set.
 
-    Repeating it writes the same bytes again.
+    The first three fifths of every class are ``train``, the next fifth ``val``, the last ``test``:
+    stretches, since neighbours in the set may be of the same writer. Repeating it writes the same
+    bytes again.
 
     Returns:
         Number of images of each part.
@@ -422,16 +375,19 @@ def write_digits(root: str | Path) -> dict[str, int]:
     """
     root = Path(root)
     images, labels = load_digits()
-    parts = split_digits(labels)
-    files = {
-        root / part / str(labels[i]) / f"{i:04d}.png": images[i]
-        for part, positions in parts.items()
-        for i in positions.tolist()
-    }
+    files: dict[Path, np.ndarray] = {}
+    counts = dict.fromkeys(_DIGIT_PARTS, 0)
+    for label in np.unique(labels):
+        positions = np.flatnonzero(labels == label)
+        fifths = list(_DIGIT_PARTS.values())
+        ends = np.cumsum(fifths) * len(positions) // sum(fifths)
+        for part, stretch in zip(_DIGIT_PARTS, np.split(positions, ends[:-1]), strict=True):
+            counts[part] += len(stretch)
+            files |= {root / part / str(label) / f"{i:04d}.png": images[i] for i in stretch}
     others = sorted(set(root.glob("*/*/*.png")) - set(files))
     if others:
         raise ValueError(f"{others[0]} is not of the digits: choose another folder, or remove it")
     for path, image in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, cv2.imencode(".png", image)[1].tobytes())
-    return {part: len(positions) for part, positions in parts.items()}
+    return counts

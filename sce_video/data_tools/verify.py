@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,24 +20,13 @@ import av
 import av.logging
 import numpy as np
 
-from sce_video.datasets.readers import AvReader, VideoReader
+from sce_video import jobs
+from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import decoder_options, open_container
 from sce_video.datasets.readers.base import check_deadline, check_regular_file
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
 from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
-from sce_video.jobs import (
-    BatchJob,
-    BusyStoreError,
-    Item,
-    Record,
-    RecordStore,
-    StoreError,
-    Workers,
-    file_state,
-    is_current,
-    run_job,
-)
 from sce_video.utils.files import write_text
 from sce_video.utils.printable import printable_utf8
 
@@ -78,11 +67,10 @@ _SHARE, _FRAMES, _SECONDS = 0.1, 2, 0.5
 
 @dataclass(frozen=True)
 class Limits:
-    """Minimum length of a video.
+    """Minimum length of a video in frames and in seconds.
 
-    Attributes:
-        min_frames: Frames; 8 are what the recipes with the shortest clips take per view.
-        min_duration: Seconds; 0.25 accepts 8 frames at 30 frames per second (0.27 s).
+    8 frames are what the recipes with the shortest clips take per view; 0.25 s accepts 8 frames at
+    30 frames per second (0.27 s).
     """
 
     min_frames: int = 8
@@ -91,20 +79,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of one entry of a list.
+    """One problem of one entry of a list."""
 
-    Attributes:
-        kind: A key of :data:`KINDS`.
-        path: As written in the list.
-        line: Line of the list, counted from 1; None for a folder.
-        detail: Description.
-        facts: Result of :func:`examine_file`; empty if the file was not opened for this entry.
-    """
-
-    kind: str
-    path: str
-    line: int | None
-    detail: str
+    kind: str  # a key of :data:`KINDS`
+    path: str  # as written in the list
+    line: int | None  # line of the list, counted from 1; None for a folder
+    detail: str  # description
+    # Result of :func:`examine_file`; empty if the file was not opened for this entry.
     facts: dict[str, Any]
 
 
@@ -130,23 +111,22 @@ def find_problems(
     first: dict[str, int] = {}
     for index in range(len(videos)):
         path, line = videos.path(index), None if lines is None else lines[index]
-        found = []
+        label = int(videos.labels[index])
+        found: list[tuple[str, str]] = []
+        known: dict[str, Any] = {}
         earlier = first.setdefault(os.path.normpath(path), index)
         if earlier != index:
-            known: dict[str, Any] = {}
             where = f"entry {earlier + 1}" if lines is None else f"line {lines[earlier]}"
-            labels = int(videos.labels[earlier]), int(videos.labels[index])
-            other = f", which has label {labels[0]}; here it is {labels[1]}"
-            other = other if labels[0] != labels[1] else ""
+            before = int(videos.labels[earlier])
+            other = f", which has label {before}; here it is {label}" if before != label else ""
             found.append(("duplicate", f"same file as {where}{other}"))
         else:
             known = facts(path)
-            found.extend(file_problems(path, known, limits))
-        label = int(videos.labels[index])
+            found += file_problems(path, known, limits)
         if num_classes is not None and not 0 <= label < num_classes:
             what = "has no label" if label < 0 else f"label {label} is out of range"
             found.append(("label", f"{what}: labels are 0 to {num_classes - 1}"))
-        problems.extend(Problem(kind, path, line, detail, known) for kind, detail in found)
+        problems += [Problem(kind, path, line, detail, known) for kind, detail in found]
     return problems
 
 
@@ -166,17 +146,28 @@ def file_problems(path: str, facts: dict[str, Any], limits: Limits) -> list[tupl
     incomplete = _describe_incomplete(facts)
     if incomplete:
         found.append(("bad", incomplete))
-    if facts["frames"] < limits.min_frames:
-        frames = f"{facts['frames']} frame{'s' if facts['frames'] != 1 else ''}"
-        found.append(("short", f"{frames}, fewer than {limits.min_frames}"))
-    elif facts["seconds"] < limits.min_duration:
-        found.append(("short", f"{facts['seconds']:.3f} s, less than {limits.min_duration:g} s"))
-    container = _describe_wrong_container(path, facts)
-    if container:
-        found.append(("container", container))
-    header = _describe_wrong_header(facts) if not incomplete else None
-    if header:
-        found.append(("header", header))
+    frames, seconds = facts["frames"], facts["seconds"]
+    if frames < limits.min_frames:
+        count = f"{frames} frame{'s' if frames != 1 else ''}"
+        found.append(("short", f"{count}, fewer than {limits.min_frames}"))
+    elif seconds < limits.min_duration:
+        found.append(("short", f"{seconds:.3f} s, less than {limits.min_duration:g} s"))
+    extension, names = os.path.splitext(path)[1].lower(), facts["container"].split(",")
+    codec = facts["codec"]
+    if not CONTAINERS.get(extension, {*names}) & {*names}:
+        found.append(("container", f"extension {extension}, but the file is {names[0]} ({codec})"))
+    elif extension == ".webm" and codec not in _WEBM_CODECS:
+        kind = f"the codec {codec} makes it a Matroska file"
+        found.append(("container", f"extension {extension}, but {kind}"))
+    stated, of_file = facts["header_seconds"], facts["header_of_file"]
+    counted = facts["header_frames"]
+    if incomplete:
+        return found
+    if counted and _less(counted, frames, _FRAMES):
+        found.append(("header", f"the header states {counted} frames, {frames} decode"))
+    elif stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
+        whose = f"{stated:.2f} s for {'the file' if of_file else 'the video'}"
+        found.append(("header", f"the header states {whose}, its frames last {seconds:.2f} s"))
     return found
 
 
@@ -199,34 +190,9 @@ def _describe_incomplete(facts: dict[str, Any]) -> str | None:
     return None
 
 
-def _describe_wrong_header(facts: dict[str, Any]) -> str | None:
-    """How the header disagrees with the decoded frames, beyond the tolerances; else None."""
-    frames, stated = facts["frames"], facts["header_frames"]
-    if stated and _less(stated, frames, _FRAMES):
-        return f"the header states {stated} frames, {frames} decode"
-    seconds, stated = facts["seconds"], facts["header_seconds"]
-    if stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
-        whose = "the file" if facts["header_of_file"] else "the video"
-        return f"the header states {stated:.2f} s for {whose}, its frames last {seconds:.2f} s"
-    return None
-
-
 def _less(value: float, other: float, tolerance: float) -> bool:
     """Whether a value is smaller than the other by more than the tolerance and a tenth of it."""
     return other - value > max(tolerance, _SHARE * other)
-
-
-def _describe_wrong_container(path: str, facts: dict[str, Any]) -> str | None:
-    extension = os.path.splitext(path)[1].lower()
-    expected = CONTAINERS.get(extension)
-    if expected is None:
-        return None
-    names = facts["container"].split(",")
-    if not expected & set(names):
-        return f"extension {extension}, but the file is {names[0]} ({facts['codec']})"
-    if extension == ".webm" and facts["codec"] not in _WEBM_CODECS:
-        return f"extension {extension}, but the codec {facts['codec']} makes it a Matroska file"
-    return None
 
 
 def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> dict[str, Any]:
@@ -259,9 +225,15 @@ def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> di
             facts = _decode_all(path, deadline, limits)
             facts["packets"] = len(reader.timestamps)
             facts["seconds"] = reader.duration
-            # Frames between a damaged packet and the next key frame decode, and show garbage.
+            # Frames between a damaged packet and the next key frame decode, and show garbage:
+            # those that the reader returns of a file that is not intact count.
             if facts["frames"] != facts["packets"] or facts["refused"]:
-                facts.update(_usable(reader))
+                try:
+                    reader.read(np.array([len(reader.timestamps) - 1]))
+                except FrameCountError as error:
+                    last = float(error.timestamps[-1])
+                    facts["frames"] = len(error.timestamps)
+                    facts["seconds"] = last + reader.duration - float(reader.timestamps[-1])
     except VideoTimeoutError:
         return {"outcome": "timeout", "error": f"not done after {seconds:g} s"}
     except VideoDecodeError as error:
@@ -276,7 +248,7 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, A
         facts = _header(container, stream)
         stream.codec_context.options = decoder_options(limits)
         stream.codec_context.thread_count = 1  # there is one process per core
-        for packet in _packets(container, stream):
+        for packet in demux_packets(container, stream):
             check_deadline(path, deadline)
             try:
                 decoded = packet.decode()
@@ -292,7 +264,8 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, A
     return {**facts, "frames": frames, "refused": refused, "damaged": damaged}
 
 
-def _packets(container: Any, stream: Any) -> Iterator[Any]:
+def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
+    """The packets of a stream, to the place where a file is cut short."""
     packets = container.demux(stream)
     try:
         yield from packets
@@ -302,14 +275,19 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
         packets.close()  # see AvFile.packets
 
 
+#: The form of Matroska's DURATION tags, 00:00:10.333.
+_CLOCK = re.compile(r"(\d+):(\d+):(\d+(?:\.\d*)?)")
+
+
 def _header(container: Any, stream: Any) -> dict[str, Any]:
     """What the container states about its video stream."""
     seconds: float | None = None
     of_file = False
+    clock = _CLOCK.fullmatch(stream.metadata.get("DURATION", ""))
     if stream.duration and stream.time_base:
         seconds = float(stream.duration * stream.time_base)
-    elif (tagged := _parse_clock(stream.metadata.get("DURATION", ""))) is not None:
-        seconds = tagged
+    elif clock is not None:
+        seconds = 3600 * float(clock[1]) + 60 * float(clock[2]) + float(clock[3])
     elif container.duration:
         seconds, of_file = container.duration / 1e6, len(container.streams) > 1
     return {
@@ -323,43 +301,15 @@ def _header(container: Any, stream: Any) -> dict[str, Any]:
     }
 
 
-def _parse_clock(text: str) -> float | None:
-    """Seconds of ``00:00:10.333``, the form of Matroska's DURATION tags; None for other text."""
-    parts = text.split(":")
-    try:
-        hours, minutes, seconds = (float(part) for part in parts)
-    except ValueError:
-        return None
-    return 3600 * hours + 60 * minutes + seconds
-
-
-def _usable(reader: VideoReader) -> dict[str, Any]:
-    """Frames and seconds that :class:`AvReader` returns of a file that is not intact."""
-    last = len(reader.timestamps) - 1
-    try:
-        reader.read(np.array([last]))
-    except FrameCountError as error:
-        left = reader.duration - float(reader.timestamps[-1])
-        return {
-            "frames": len(error.timestamps),
-            "seconds": float(error.timestamps[-1]) + left,
-        }
-    return {}
-
-
 _PROBED_ENTRIES = 20  # of a list, to find the folder that its paths are relative to
 
 
 def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
     """The videos of an annotation list or a folder, the root of their paths, and line numbers.
 
-    Args:
-        source: Annotation list, or a folder to search.
-        data_root: Folder the paths of a list are relative to. None takes the folder of the list
-            or the current one, whichever holds one of the first files.
-
-    Returns:
-        The list, the root, and (N,) line numbers from 1, which are None for a folder.
+    The paths of a list are relative to ``data_root``; None takes the folder of the list or the
+    current one, whichever holds one of the first files. The (N,) line numbers from 1 are None for a
+    folder.
 
     Raises:
         ValueError: There are no videos, or none of the first files of the list exists.
@@ -382,22 +332,22 @@ def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, lis
     )
 
 
-def open_records(path: str | os.PathLike[str], restart: bool = False) -> RecordStore:
+def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
     """The records of a verification; ``restart`` discards what the file holds.
 
     Raises:
-        StoreError: The file holds something else, or another run writes it.
+        jobs.StoreError: The file holds something else, or another run writes it.
         StorageError: It cannot be written.
     """
     try:
-        return RecordStore(Path(path), VerifyJob.name, restart=restart)
-    except BusyStoreError:
+        return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
+    except jobs.BusyStoreError:
         raise
-    except StoreError as error:
-        raise StoreError(f"{error}; choose another name with --out") from error
+    except jobs.StoreError as error:
+        raise jobs.StoreError(f"{error}; choose another name with --out") from error
 
 
-class VerifyJob(BatchJob):
+class VerifyJob(jobs.BatchJob):
     """Decodes one file completely.
 
     Its limits are no settings of the records: what was found tells whether other limits would find
@@ -424,13 +374,13 @@ class VerifyJob(BatchJob):
         self.max_pixels = max_pixels
         self._examine = examine
 
-    def process(self, item: Item) -> dict[str, Any]:
+    def process(self, item: jobs.Item) -> dict[str, Any]:
         """Facts about a file."""
         examine = self._examine or partial(examine_file, max_pixels=self.max_pixels)
         facts = examine((os.path.join(self.root, item.key), self.timeout))
         return {**facts, "max_pixels": self.max_pixels}
 
-    def holds(self, item: Item, record: Record) -> bool:
+    def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
         """Files that crashed a process are decoded again, files that timed out if the limit is
         longer now, and files that another ``max_pixels`` may admit or refuse."""
         facts = facts_of(record)
@@ -446,8 +396,8 @@ class VerifyJob(BatchJob):
 def verify_videos(
     paths: Iterable[str],
     job: VerifyJob,
-    store: RecordStore,
-    workers: Workers,
+    store: jobs.RecordStore,
+    workers: jobs.Workers,
     on_progress: Callable[[int, int, int], None] | None = None,
 ) -> Callable[[str], dict[str, Any]]:
     """Decode all files whose present state has no record.
@@ -468,26 +418,26 @@ def verify_videos(
     unique = dict.fromkeys(paths)
     missing: set[str] = set()
 
-    def existing() -> Iterator[Item]:
+    def existing() -> Iterator[jobs.Item]:
         for path in unique:
-            item = Item(path, file_state(os.path.join(job.root, path)))
+            item = jobs.Item(path, jobs.file_state(os.path.join(job.root, path)))
             if item.source is None:
                 missing.add(path)
             else:
                 yield item
 
-    due = sum(not is_current(job, item, store) for item in existing())
+    due = sum(not jobs.is_current(job, item, store) for item in existing())
     report = on_progress or (lambda done, total, known: None)
     report(0, due, len(unique) - due)
     done = 0
 
-    def add(item: Item, record: Record | None) -> None:
+    def add(item: jobs.Item, record: jobs.Record | None) -> None:
         nonlocal done
         done += 1
         report(done, due, len(unique) - due)
 
     if due:
-        run_job(job, existing(), store, workers.at_most(due), add)
+        jobs.run_job(job, existing(), store, workers.at_most(due), add)
 
     def facts(path: str) -> dict[str, Any]:
         if path in missing:
@@ -499,7 +449,7 @@ def verify_videos(
     return facts
 
 
-def facts_of(record: Record) -> dict[str, Any]:
+def facts_of(record: jobs.Record) -> dict[str, Any]:
     """The facts of a record, whether or not its file could be examined."""
     if record.done:
         return record.facts
@@ -541,20 +491,20 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
     write_text(path, text)
 
 
-def describe_problems(problems: Sequence[Problem], num_files: int, examples: int = 5) -> str:
+def describe_problems(problems: Sequence[Problem], num_files: int) -> str:
     """Lines for the terminal: the number of files with each problem, and the first of them."""
     affected = len({problem.path for problem in problems})
     if not problems:
         return f"{num_files} files, no problems"
     lines = [f"{num_files} files, {num_files - affected} good, {affected} with problems:"]
-    counts = Counter(problem.kind for problem in problems)
     for kind, words in KINDS.items():
-        if not counts[kind]:
-            continue
-        lines.append(f"  {kind}: {counts[kind]} ({words})")
-        of_kind = [problem for problem in problems if problem.kind == kind]
-        shown = [printable_utf8(f"{p.path}: {p.detail}") for p in of_kind[:examples]]
-        lines.extend(f"    {line}" for line in shown)
-        if len(of_kind) > examples:
-            lines.append(f"    ... and {len(of_kind) - examples} more")
+        of_kind = [f"{p.path}: {p.detail}" for p in problems if p.kind == kind]
+        if of_kind:
+            lines += [f"  {kind}: {len(of_kind)} ({words})", *first_lines(of_kind)]
     return "\n".join(lines)
+
+
+def first_lines(texts: Sequence[str], shown: int = 5) -> list[str]:
+    """The first few of many texts, for the terminal, and how many more there are."""
+    lines = [f"    {printable_utf8(text)}" for text in texts[:shown]]
+    return [*lines, f"    ... and {len(texts) - shown} more"] if len(texts) > shown else lines

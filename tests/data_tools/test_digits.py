@@ -11,7 +11,6 @@ from helpers.run_tool import prepare
 from PIL import Image
 
 from sce_video.data_tools import generated as digits
-from sce_video.datasets import ImageDataset
 
 sklearn_datasets = pytest.importorskip("sklearn.datasets")
 
@@ -49,14 +48,6 @@ def test_parts_are_three_one_and_one_fifths_of_every_class_in_order(written: Pat
             assert abs(len(found) - fifths * total / 5) < 1
 
 
-def test_the_folder_is_a_data_set(written: Path) -> None:
-    pipeline = [{"type": "LoadImage", "num_views": 1}, {"type": "PackClips"}]
-    dataset = ImageDataset(str(written / "val"), pipeline=pipeline)
-    assert len(dataset) == len(list((written / "val").rglob("*.png")))
-    assert dataset.metainfo["classes"] == tuple("0123456789")
-    assert tuple(dataset[0]["inputs"][0].shape) == (1, 8, 8, 3)
-
-
 def test_again_is_the_same_and_other_images_are_refused(written: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in written.rglob("*.png")}
     counts = digits.write_digits(written)
@@ -70,19 +61,13 @@ def test_again_is_the_same_and_other_images_are_refused(written: Path, tmp_path:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
 
 
-def test_other_digits_are_refused() -> None:
-    shades, labels = np.zeros((1797, 8, 8)), np.arange(1797) % 10
-    digits.check_digits(shades, labels)
-    with pytest.raises(ValueError, match=r"\(1796, 8, 8\)"):
-        digits.check_digits(shades[1:], labels[1:])
-    with pytest.raises(ValueError, match="not 0 to 9"):
-        digits.check_digits(shades, labels % 9)
-    shades[5, 0, 0] = 17
-    with pytest.raises(ValueError, match=r"0\.0 to 17\.0"):
-        digits.check_digits(shades, labels)
-
-
-def test_without_scikit_learn_the_extra_is_named(monkeypatch, tmp_path, capsys) -> None:
+def test_other_digits_and_no_scikit_learn_are_refused(monkeypatch, tmp_path, capsys) -> None:
+    other = sklearn_datasets.load_digits()
+    other.images[5, 0, 0] = 17
+    with monkeypatch.context() as patched:
+        patched.setattr(sklearn_datasets, "load_digits", lambda: other)
+        with pytest.raises(ValueError, match=r"shades from 0\.0 to 17\.0, not \(1797, 8, 8\)"):
+            digits.load_digits()
     monkeypatch.setitem(sys.modules, "sklearn", None)
     assert prepare("digits", str(tmp_path)) == 2
     err = capsys.readouterr().err

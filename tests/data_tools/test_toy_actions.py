@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import av
@@ -31,25 +30,20 @@ def test_files_are_h264_of_the_given_shape_in_a_folder_per_class(made: Path) -> 
     counts = {part: len(list(made.glob(f"{part}/*/*.mp4"))) for part in ("train", "val", "test")}
     assert counts == {"train": 14, "val": 12, "test": 3}
     assert {p.name for p in (made / "train").iterdir()} == set(CLASSES)
-    assert {p.name for p in (made / "val").iterdir()} == set(CLASSES)
-    video = next(made.glob("train/*/*.mp4"))
-    with av.open(str(video)) as container:
+    with av.open(str(next(made.glob("train/*/*.mp4")))) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.average_rate) == ("h264", 10)
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
     assert [frame.shape for frame in frames] == [(32, 32, 3)] * 12
 
 
-def test_all_videos_differ(made: Path) -> None:
+def test_equal_seeds_give_equal_files_for_any_number_of_workers(made: Path, tmp_path: Path) -> None:
     files = contents(made)
     assert len(set(files.values())) == len(files) == 29
-
-
-def test_equal_seeds_give_equal_files_for_any_number_of_workers(made: Path, tmp_path: Path) -> None:
     again = generate_toy_actions(tmp_path / "a", {"train": 14}, seed=5, workers=1, **SMALL)
-    assert contents(again) == {k: v for k, v in contents(made).items() if k.startswith("train/")}
+    assert contents(again) == {k: v for k, v in files.items() if k.startswith("train/")}
     other = generate_toy_actions(tmp_path / "b", {"train": 2}, seed=6, **SMALL)
-    assert not set(contents(other).values()) & set(contents(made).values())
+    assert not set(contents(other).values()) & set(files.values())
 
 
 def test_repeating_writes_nothing_and_an_interrupted_run_is_resumed(
@@ -59,28 +53,13 @@ def test_repeating_writes_nothing_and_an_interrupted_run_is_resumed(
     before = contents(tmp_path / "v")
     lost = next(iter(before))
     (tmp_path / "v" / lost).unlink()
-    written = []
-    write = toy_actions.write_bytes
+    written, write = [], toy_actions.write_bytes
     monkeypatch.setattr(
         toy_actions, "write_bytes", lambda path, *rest: (written.append(path), write(path, *rest))
     )
-    generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
-    assert written == [tmp_path / "v" / lost]
-    assert contents(tmp_path / "v") == before
-    generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
-    assert len(written) == 1
-
-
-def test_a_failed_write_leaves_no_partial_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        generate_toy_actions(tmp_path / "v", {"val": 1}, **SMALL)
-    assert not list((tmp_path / "v").rglob("*.mp4"))
+    for _ in range(2):
+        generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
+    assert written == [tmp_path / "v" / lost] and contents(tmp_path / "v") == before
 
 
 def test_other_parameters_are_refused_unless_told_to_overwrite(tmp_path: Path) -> None:
@@ -109,45 +88,38 @@ def test_a_part_is_added_but_never_changed_in_size(tmp_path: Path) -> None:
     assert len(contents(root)) == 5
 
 
-def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("keep")
-    with pytest.raises(ValueError, match="not empty"):
-        generate_toy_actions(tmp_path, {"val": 1}, overwrite=True, **SMALL)
-    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"num_videos": {"trian": 3}}, "trian"),
         ({"num_videos": {"train": 0}}, "at least 1, got 0"),
-        ({"num_videos": {}}, "must name parts"),
         ({"size": 33}, "even.*got 33"),
         ({"seed": -1}, "seed.*-1"),
-        ({"num_frames": 0}, "num_frames"),
         ({"workers": 0}, "workers"),
     ],
 )
-def test_bad_parameters_are_named(tmp_path: Path, change: dict, message: str) -> None:
-    arguments = {"num_videos": {"val": 1}, **SMALL, **change}
+def test_bad_parameters_and_other_folders_are_left_alone(
+    tmp_path: Path, change: dict, message: str
+) -> None:
+    arguments = {"num_videos": {"val": 1}, **SMALL}
     with pytest.raises(ValueError, match=message):
-        generate_toy_actions(tmp_path / "v", **arguments)
+        generate_toy_actions(tmp_path / "v", **{**arguments, **change})
     assert not (tmp_path / "v").exists()
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(ValueError, match="not empty"):
+        generate_toy_actions(tmp_path, overwrite=True, **arguments)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_unknown_classes_are_named() -> None:
-    with pytest.raises(ValueError, match="wobble"):
-        render("stripes", "wobble", np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("what", WHATS)
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("what", "how"), zip((*WHATS, WHATS[0]), HOWS, strict=True))
 def test_colours_are_muted_and_the_disc_moves(what: str, how: str) -> None:
     frames = render(what, how, np.random.default_rng(3)).astype(float)
     saturation = frames.max(axis=-1) - frames.min(axis=-1)
     assert saturation.mean() < 12
     assert np.abs(frames[7] - frames[0]).mean() > 4
     assert frames.std() > 8
+    with pytest.raises(ValueError, match="wobble"):
+        render(what, "wobble", np.random.default_rng(0))
 
 
 def path_of(how: str, seed: int) -> toy_actions.Motion:
@@ -155,7 +127,7 @@ def path_of(how: str, seed: int) -> toy_actions.Motion:
     return toy_actions._draw_motion(how, np.random.default_rng(seed), seconds)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_motions_agree_with_their_names(seed: int) -> None:
     bounce, circle, shake, pulse = (path_of(how, seed) for how in HOWS)
 

@@ -24,10 +24,3 @@ def fail_by_name(path: str) -> str | None:
 def own_process(path: str) -> str | None:
     """The number of the process."""
     return str(os.getpid())
-
-
-def slow_after_a(path: str) -> str | None:
-    """Return at once for "a", hang for all others."""
-    if os.path.basename(path) != "a":
-        time.sleep(60)
-    return None

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from sce_video.data_tools.repack.encode import repack_file
+from sce_video.jobs import StorageError
 
 
 def by_name(job):
@@ -26,9 +27,8 @@ def by_name(job):
     if path.stem == "hang":
         time.sleep(60)
     if path.stem == "full":
-        return {"status": "storage", "reason": "cannot write: the disk is full"}
+        raise StorageError("cannot write: the disk is full")
     facts = repack_file(job)
-    if facts["status"] == "done":
-        with open(path.parent / "inodes.log", "a") as log:
-            log.write(f"{path.name} {os.stat(job.temporary).st_ino}\n")
+    with open(path.parent / "inodes.log", "a") as log:
+        log.write(f"{path.name} {os.stat(job.temporary).st_ino}\n")
     return facts

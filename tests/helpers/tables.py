@@ -11,7 +11,8 @@ import numpy as np
 
 from sce_video.data_tools.repack.encode import encode, encoder_options
 from sce_video.data_tools.repack.plan import Settings
-from sce_video.data_tools.tables import RowSource, TableWriter, video_row, write_rows
+from sce_video.data_tools.tables.video_row import RowSource, video_row
+from sce_video.data_tools.tables.writer import TableWriter, write_rows
 from sce_video.datasets import scan_folder
 from sce_video.jobs import StorageError
 from sce_video.jobs.process_pool import Outcome

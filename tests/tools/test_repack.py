@@ -16,7 +16,8 @@ from helpers.repack_fakes import by_name
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.commands import repack as tool
-from sce_video.data_tools.repack import RepackOptions, Settings, make_plan, repack
+from sce_video.data_tools.repack.plan import RepackOptions, Settings, make_plan
+from sce_video.data_tools.repack.run import repack
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.jobs import RecordStore
 from sce_video.jobs.runner import UnfinishedOutputs

@@ -7,14 +7,14 @@ import math
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sce_video.data_tools.prepare.official import is_count, nearest
+from sce_video.data_tools.prepare.official import Downloads, is_count, nearest
 from sce_video.datasets.ava import NUM_ACTIONS, Action
 from sce_video.utils.plain_pickle import load_plain_pickle
 
@@ -28,7 +28,12 @@ LAYOUT = """\
   videos/1j20qq1JyX4.mkv        (or videos_15min/: cut by ffmpeg -ss 900 -t 901; or full films)
   frames/1j20qq1JyX4/1j20qq1JyX4_000001.jpg           (or rawframes/: 30 per second of the cuts)"""
 
-
+AVA = Downloads(
+    LAYOUT,
+    lists=("annotations", ""),
+    files=("videos", "videos_15min", "frames", "rawframes"),
+    what="videos or frames",
+)
 FIRST_SECOND, LAST_SECOND = 902, 1798  # ava_included_timestamps_v2.2.txt
 OVERSHOOT = 0.005  # of the frame; boxes outside of it by at most this are clipped
 
@@ -41,11 +46,9 @@ _FIELD = re.compile(r"\b(name|id|label_id|label_type)\s*:\s*(\"(?:[^\"\\]|\\.)*\
 
 @dataclass
 class ListedKeyFrame:
-    """Ground truth of a key frame.
+    """Ground truth of a key frame: the first line of the csv file about it, and its boxes.
 
-    Attributes:
-        line: First line of the csv file about it.
-        boxes: Action ids in the order of the file, by corners and person.
+    ``boxes`` has action ids in the order of the file, by corners and person.
     """
 
     line: int
@@ -79,10 +82,6 @@ def read_action_list(path: Path) -> dict[int, str]:
 
     ``ava_action_list_v2.2.pbtxt`` has blocks ``label { name: "..." label_id: 1 label_type: ... }``,
     ``..._for_activitynet_2019.pbtxt`` has ``item { name: "..." id: 1 }``.
-
-    Raises:
-        ValueError: No such blocks, one without name or id, an id twice or outside 1 to 80; the
-            message names file and line.
     """
     text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     names: dict[int, str] = {}
@@ -106,11 +105,7 @@ def read_action_list(path: Path) -> dict[int, str]:
 
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
-    """All actions by id; without the full list, actions that are not scored are named by id.
-
-    Raises:
-        ValueError: A scored action is not in the full list.
-    """
+    """All actions by id; without the full list, actions that are not scored are named by id."""
     if every is None:
         every = {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
     missing = sorted(set(scored) - set(every))
@@ -127,26 +122,14 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
 
     Rows of the same box and person are merged. A row that ends after the time stamp, or is empty
     from there on, is a key frame without a person, as in the official evaluation. The person may
-    be omitted.
-
-    Args:
-        path: The csv file.
-        actions: Names by id.
-
-    Raises:
-        ValueError: Wrong number of cells, a cell that is not a number, a time stamp outside 902
-            to 1798, a box outside the frame or with inverted corners, an unknown action; the
-            message names file and line.
+    be omitted. ``actions`` are names by id.
     """
     found = Annotations(path)
-    for line, cells in _rows(path):
-        where = f"{path}, line {line}"
+    for line, where, cells in _rows(path):
         if len(cells) < 2 or not cells[0]:
             raise ValueError(f"{where}: {','.join(cells)!r} does not begin with VIDEO,TIMESTAMP")
-        frame = found.frames.setdefault(
-            (cells[0], _second(cells[1], where)),
-            ListedKeyFrame(line),
-        )
+        key = cells[0], _second(cells[1], where)
+        frame = found.frames.setdefault(key, ListedKeyFrame(line))
         if not any(cells[2:]):
             continue
         if len(cells) not in (7, 8):
@@ -203,17 +186,17 @@ def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corner
 
 
 def read_excluded(path: Path) -> set[Key]:
-    """Read ``video_id,timestamp``: key frames that neither training nor testing uses.
-
-    Raises:
-        ValueError: A malformed row; the message names file and line.
-    """
+    """Read ``video_id,timestamp``: key frames that neither training nor testing uses."""
     excluded = set()
-    for line, cells in _rows(path):
+    for _, where, cells in _rows(path):
         if len(cells) != 2 or not cells[0] or not is_count(cells[1]):
-            raise ValueError(f"{path}, line {line}: {','.join(cells)!r} is not VIDEO,TIMESTAMP")
+            raise ValueError(f"{where}: {','.join(cells)!r} is not VIDEO,TIMESTAMP")
         excluded.add((cells[0], int(cells[1])))
     return excluded
+
+
+#: Of one detection: where it is, its key frame, corners and score.
+_Detection = tuple[str, Key, list[float], float]
 
 
 @dataclass
@@ -232,7 +215,7 @@ class Detections:
     low: int = 0
     files: Counter[Path] = field(default_factory=Counter)
 
-    def add_file(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+    def add_file(self, path: Path, videos: Collection[str], min_score: float) -> None:
         """Read a file: SlowFast's csv, or mmaction2's pickle if the name ends in ``.pkl``.
 
         Args:
@@ -244,15 +227,19 @@ class Detections:
             ValueError: An unknown video, an invalid box or score, another kind of file; the message
                 names file and line or key.
         """
-        if path.suffix.lower() in (".pkl", ".pickle"):
-            self._add_pickle(path, videos, min_score)
-        else:
-            self._add_csv(path, videos, min_score)
+        is_pickle = path.suffix.lower() in (".pkl", ".pickle")
+        for where, key, box, score in (self._pickle if is_pickle else self._csv)(path, videos):
+            corners = check_box(box, where, self.remarks)
+            self.files[path] += 1
+            if score < min_score:
+                self.low += 1
+            elif corners is not None:
+                own = self.boxes.setdefault(key, {})
+                own[corners] = max(score, own.get(corners, 0.0))
 
-    def _add_csv(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+    def _csv(self, path: Path, videos: Collection[str]) -> Iterator[_Detection]:
         """``video_id,timestamp,x1,y1,x2,y2,[action_id],score``; a box may have several rows."""
-        for line, cells in _rows(path):
-            where = f"{path}, line {line}"
+        for _, where, cells in _rows(path):
             if len(cells) != 8:
                 raise ValueError(
                     f"{where}: {len(cells)} cells, not 8: video_id,timestamp,x1,y1,x2,y2,"
@@ -265,11 +252,9 @@ class Detections:
                     f"{where}: score {cells[7]} is not in 0 to 1: is this a file of detections? "
                     "(the last column of annotations is person_id, that of detections a score)"
                 )
-            corners = check_box([_number(cell, where) for cell in cells[2:6]], where, self.remarks)
-            self._add(key, corners, score, min_score)
-            self.files[path] += 1
+            yield where, key, [_number(cell, where) for cell in cells[2:6]], score
 
-    def _add_pickle(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+    def _pickle(self, path: Path, videos: Collection[str]) -> Iterator[_Detection]:
         """``{"video_id,0902": array (n, 5) of x1, y1, x2, y2, score}``."""
         content = load_plain_pickle(path)
         if not isinstance(content, dict) or not content:
@@ -289,30 +274,24 @@ class Detections:
             if numbers_left < 0:
                 raise ValueError(f"{where}: more boxes than the file has bytes for: it repeats one")
             for row, numbers in enumerate(table.tolist()):
-                corners = check_box(numbers[:4], f"{where}, row {row}", self.remarks)
-                self._add(key, corners, numbers[4], min_score)
-                self.files[path] += 1
+                yield f"{where}, row {row}", key, numbers[:4], numbers[4]
 
-    def _key(self, video: str, second: str, where: str, videos: Mapping[str, object]) -> Key:
+    def _key(self, video: str, second: str, where: str, videos: Collection[str]) -> Key:
         if video not in videos:
-            raise ValueError(
-                f"{where}: video {video!r} is not in the annotation files; {nearest(video, videos)}"
-            )
+            near = nearest(video, videos)
+            raise ValueError(f"{where}: video {video!r} is not in the annotation files; {near}")
         return video, _second(second, where)
-
-    def _add(self, key: Key, corners: Corners | None, score: float, min_score: float) -> None:
-        if score < min_score:
-            self.low += 1
-        elif corners is not None:
-            own = self.boxes.setdefault(key, {})
-            own[corners] = max(score, own.get(corners, 0.0))
 
 
 def _proposals(value: Any, where: str) -> np.ndarray:
     """(n, 5) float64 of one key frame."""
     try:
         # Nested lists that refer to each other would be expanded: rows of numbers only.
-        plain = isinstance(value, np.ndarray) or (isinstance(value, list) and _is_table(value))
+        plain = isinstance(value, np.ndarray) or (
+            isinstance(value, list)
+            and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 5 for row in value)
+            and all(isinstance(n, int | float | np.number) for row in value for n in row)
+        )
         table = np.asarray(value if plain else math.nan, dtype=np.float64)
     except OverflowError:  # a whole number beyond all floats
         table = np.array(math.nan)
@@ -328,24 +307,15 @@ def _proposals(value: Any, where: str) -> np.ndarray:
     return table
 
 
-def _is_table(rows: list[Any]) -> bool:
-    return all(
-        isinstance(row, list | tuple | np.ndarray)
-        and len(row) == 5
-        and all(isinstance(number, int | float | np.number) for number in row)
-        for row in rows
-    )
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers from 1 and stripped cells; empty lines are skipped."""
+def _rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Line number from 1, where that is, and stripped cells; empty lines are skipped."""
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
         try:
             for cells in reader:
                 cells = [cell.strip() for cell in cells]
                 if any(cells):
-                    yield reader.line_num, cells
+                    yield reader.line_num, f"{path}, line {reader.line_num}", cells
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
 

@@ -1,28 +1,83 @@
 """Sets of clips that are cut from long videos: FineGym-99 and EPIC-KITCHENS-100.
 
-The official files list the clips, and where each lies in its video.
+The official files, below ``root`` or in ``annotations`` if that is given, list the clips, and where
+each lies in its video; repack cuts them by a table of segments.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sce_video.data_tools.prepare.official import (
     ClassMap,
-    Clip,
     Downloads,
     Entry,
     OfficialLists,
     Split,
     check_disjoint,
     is_count,
+    list_videos,
     read_lines,
+    read_matches,
+    relative_to_root,
+    unique_entries,
 )
+from sce_video.utils.files import write_text
 from sce_video.utils.json_files import read_json
+
+
+class Clip(NamedTuple):
+    """A part of a video, from ``start`` to ``end`` in seconds; the names have no extension."""
+
+    video: str
+    start: float
+    end: float
+    name: str
+
+
+def write_segments(path: Path, root: Path, folder: Path, clips: Iterable[Clip]) -> str:
+    """Write a table of segments for ``repack``, and say what it holds.
+
+    Args:
+        path: Of the table; a segment of a video that is not on disk is left out, and counted.
+        root: Folder of the data set; paths in the table are relative to it.
+        folder: Folder of the videos.
+        clips: What to cut.
+
+    Raises:
+        FileNotFoundError: The folder does not exist.
+        ValueError: Two videos have one name, or none of the videos is there.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder of videos {folder}: name it with --videos")
+    paths: dict[str, str] = {}
+    for name in list_videos(folder):
+        video = relative_to_root(folder / name, root)
+        other = paths.setdefault(Path(name).stem, video)
+        if other != video:
+            raise ValueError(f"{other} and {video} have one name: move one of them away")
+    clips = list(clips)
+    found = [clip for clip in clips if clip.video in paths]
+    absent = {clip.video for clip in clips if clip.video not in paths}
+    if not found:
+        raise ValueError(
+            f"{folder} has none of the {len(absent)} videos, for example {min(absent)}"
+        )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("path", "start", "end", "output"))
+    for video, start, end, name in found:
+        writer.writerow((paths[video], f"{start:.3f}", f"{end:.3f}", f"{name}.mp4"))
+    write_text(path, text.getvalue())
+    missing = len(clips) - len(found)
+    lost = f"; {missing:,} clips of {len(absent):,} videos that are not there" if missing else ""
+    return f"{path}: {len(found):,} clips of {len(paths):,} videos{lost}"
+
 
 FINEGYM = Downloads(
     """\
@@ -36,7 +91,7 @@ FINEGYM = Downloads(
     files=("subactions",),
     what="clips",
     uncut="videos",
-    by_stem=True,
+    extension=".mp4",
 )
 # Shao et al. 2020; numbers of lines of the lists, the training list in version 1.0.
 _FINEGYM_CLASSES = 99
@@ -53,30 +108,36 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
     """Read the element lists and categories of FineGym-99.
 
     Writes train.txt and val.txt, and for each of :data:`FINEGYM_SETS` lists with labels from 0.
-
-    Args:
-        root: Folder of the data set.
-        annotations: Folder of the official files; ``root/annotations`` or ``root`` unless given.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A malformed line, a label without a name, an element listed twice; the message
-            names file and line.
     """
-    path = FINEGYM.find(root, annotations, "gym99_categories file", "gym99_categories.txt")
-    classes = _read_categories(path)
-    stem, versions = "gym99_train_element", ("_v1.1", "_v1.0", "")
-    names = [f"{stem}{version}.txt" for version in versions]
-    train_path = FINEGYM.find(root, annotations, f"{stem} file", *names)
+
+    def find(stem: str, *versions: str) -> Path:
+        names = (f"{stem}{version}.txt" for version in versions)
+        return FINEGYM.find(root, annotations, f"{stem} file", *names)
+
+    classes: list[str] = []
+    for where, line in read_lines(find("gym99_categories", "")):
+        match = _CATEGORY.fullmatch(line)
+        if match is None or int(match[1]) != len(classes):
+            form = f"'Clabel: {len(classes)}; set: S; Glabel: G; NAME'"
+            raise ValueError(f"{where}: {line!r:.80} must be {form}")
+        classes.append(match[2].strip())
+
+    def rows(path: Path) -> Iterator[tuple[str, str, int]]:
+        pattern = r"(?=\S*_E_)(?=\S*_A_)(\S+)\s+(\d{1,18})"
+        for where, match in read_matches(path, pattern, "'VIDEO_E_..._A_... LABEL'"):
+            label, count = int(match[2]), len(classes)
+            if label >= count:
+                raise ValueError(f"{where}: label {label} has no name, there are {count} classes")
+            yield where, match[1], label
+
+    train_path = find("gym99_train_element", "_v1.1", "_v1.0", "")
     old = train_path.stem.endswith("1.0")
-    published = _FINEGYM_TRAIN if old else None
-    train = Split("train.txt", _read_elements(train_path, len(classes)), published)
-    stem = "gym99_val_element"
-    names = [f"{stem}{version}.txt" for version in versions[::-1]]
-    val_path = FINEGYM.find(root, annotations, f"{stem} file", *names)
-    val = Split("val.txt", _read_elements(val_path, len(classes)), _FINEGYM_VAL)
+    train_count = _FINEGYM_TRAIN if old else None
+    train = Split("train.txt", unique_entries(rows(train_path)), train_count)
+    val_path = find("gym99_val_element", "", "_v1.0", "_v1.1")
+    val = Split("val.txt", unique_entries(rows(val_path)), _FINEGYM_VAL)
     check_disjoint(str(train_path.parent), train, val)
-    splits, maps = [train, val], [ClassMap("classes.txt", classes, _FINEGYM_CLASSES)]
+    splits, maps = [train, val], [ClassMap("classes.txt", tuple(classes), _FINEGYM_CLASSES)]
     for name, labels in FINEGYM_SETS.items():
         first, counts = labels.start, _PUBLISHED_SETS[name]
         parts = []
@@ -85,40 +146,9 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
             parts.append(Split(f"{split.title}_{name}.txt", tuple(entries), count))
         if all(part.entries for part in parts):
             splits += parts
-            maps.append(ClassMap(f"classes_{name}.txt", classes[first : labels.stop], len(labels)))
+            names = tuple(classes[first : labels.stop])
+            maps.append(ClassMap(f"classes_{name}.txt", names, len(labels)))
     return OfficialLists("finegym", tuple(splits), tuple(maps))
-
-
-def _read_categories(path: Path) -> tuple[str, ...]:
-    """The names of gym99_categories.txt, ``Clabel: 0; set: 1; Glabel: 1; (VT) round-off, ...``."""
-    names: list[str] = []
-    for number, line in read_lines(path):
-        match = _CATEGORY.fullmatch(line)
-        if match is None or int(match[1]) != len(names):
-            raise ValueError(
-                f"{path}, line {number}: {line!r:.80} must be 'Clabel: {len(names)}; set: S; "
-                "Glabel: G; NAME'"
-            )
-        names.append(match[2].strip())
-    return tuple(names)
-
-
-def _read_elements(path: Path, classes: int) -> tuple[Entry, ...]:
-    """The clips of a list with lines ``VIDEO_E_START_END_A_START_END LABEL``."""
-    entries: dict[str, Entry] = {}
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
-        name, _, label = line.partition(" ")
-        if "_E_" not in name or "_A_" not in name or not is_count(label.strip()):
-            raise ValueError(f"{where}: {line!r:.120} must be 'VIDEO_E_..._A_... LABEL'")
-        if int(label) >= classes:
-            raise ValueError(
-                f"{where}: label {int(label)} has no name, there are {classes} classes"
-            )
-        if name in entries:
-            raise ValueError(f"{where}: {name!r} is listed twice")
-        entries[name] = Entry(name, int(label))
-    return tuple(entries.values())
 
 
 def finegym_clips(
@@ -129,10 +159,6 @@ def finegym_clips(
     An element's times count from the start of its event, those of the event from the start of the
     video: ``{VIDEO: {E_...: {"timestamps": [[5.1, 9.3]], "segments": {A_...: {"timestamps":
     [[0.2, 1.4]]}}}}}``.
-
-    Raises:
-        FileNotFoundError: The annotation file is missing.
-        ValueError: It lacks an element, or has another form.
     """
     stem = "finegym_annotation_info"
     names = (f"{stem}{version}.json" for version in ("_v1.1", "_v1.0", ""))
@@ -163,7 +189,7 @@ EPIC_KITCHENS = Downloads(
     files=("clips",),
     what="clips",
     uncut="EPIC-KITCHENS",
-    by_stem=True,
+    extension=".mp4",
 )
 # Damen et al. 2022, table 2; epic-kitchens/epic-kitchens-100-annotations, README.md.
 _EPIC_COUNTS = {"train": 67217, "validation": 9668}
@@ -171,12 +197,8 @@ _EPIC_CLASSES = {"verb": 97, "noun": 300}
 _TIME = re.compile(r"(\d{2,}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
 
 
-class _Action(NamedTuple):
-    """A row of a table: a clip, named by its narration id, and the numbers of its classes."""
-
-    clip: Clip
-    verb: int
-    noun: int
+#: A row of a table: a clip, named by its narration id, and the numbers of its verb and noun.
+_Action = tuple[Clip, int, int]
 
 
 def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialLists:
@@ -184,30 +206,18 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
 
     Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
     training or validation, in the order of the numbers. The test set has no labels.
-
-    Args:
-        root: Folder of the data set.
-        annotations: Folder of the tables; ``root/epic-kitchens-100-annotations`` or ``root`` unless
-            given.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A malformed row, a class without a name, an action listed twice; the message
-            names file and line.
     """
     names, actions = _read_tables(root, annotations)
-    pairs = sorted({(a.verb, a.noun) for part in actions.values() for a in part})
+    pairs = sorted({(verb, noun) for part in actions.values() for _, verb, noun in part})
     number_of = {pair: number for number, pair in enumerate(pairs)}
     splits = []
-    for kind in ("verb", "noun", "action"):
+    for position, kind in enumerate(("verb", "noun", "action")):
         for (part, rows), name in zip(actions.items(), ("train", "val"), strict=True):
-            entries = [
-                Entry(
-                    r.clip.name, number_of[r.verb, r.noun] if kind == "action" else getattr(r, kind)
-                )
-                for r in rows
-            ]
-            splits.append(Split(f"{name}_{kind}.txt", tuple(entries), _EPIC_COUNTS[part]))
+            entries = tuple(
+                Entry(clip.name, (verb, noun, number_of[verb, noun])[position])
+                for clip, verb, noun in rows
+            )
+            splits.append(Split(f"{name}_{kind}.txt", entries, _EPIC_COUNTS[part]))
     check_disjoint(str(annotations or root / EPIC_KITCHENS.lists[0]), *splits[:2])
     maps = [ClassMap(f"classes_{k}.txt", names[k], n) for k, n in _EPIC_CLASSES.items()]
     labels = tuple(f"{names['verb'][verb]} {names['noun'][noun]}" for verb, noun in pairs)
@@ -223,82 +233,75 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
 def epic_kitchens_clips(
     root: Path, official: OfficialLists, annotations: Path | None = None
 ) -> Iterator[Clip]:
-    """Where the listed clips lie in the whole videos; errors as :func:`read_epic_kitchens`."""
+    """Where the listed clips lie in the whole videos."""
     for rows in _read_tables(root, annotations)[1].values():
-        yield from (row.clip for row in rows)
+        yield from (clip for clip, _, _ in rows)
 
 
 def _read_tables(
     root: Path, annotations: Path | None
-) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[_Action, ...]]]:
+) -> tuple[dict[str, tuple[str, ...]], dict[str, list[_Action]]]:
     """Names of the classes by kind, and the actions by part."""
     tables = [f"EPIC_100_{kind}_classes.csv" for kind in _EPIC_CLASSES]
     tables += [f"EPIC_100_{part}.csv" for part in _EPIC_COUNTS]
-    verbs, nouns, *lists = (EPIC_KITCHENS.find(root, annotations, t, t) for t in tables)
-    names = {"verb": _read_classes(verbs), "noun": _read_classes(nouns)}
-    parts = zip(_EPIC_COUNTS, lists, strict=True)
-    return names, {part: _read_actions(path, names) for part, path in parts}
-
-
-def _read_classes(path: Path) -> tuple[str, ...]:
-    """The column ``key`` of a table of classes, whose ``id`` counts from 0."""
-    names: list[str] = []
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file)
-        _require_columns(path, rows, ("id", "key"))
-        for row in rows:
-            if row["id"] != str(len(names)) or not row["key"] or row["key"] in names:
+    *classes, train, validation = (EPIC_KITCHENS.find(root, annotations, t, t) for t in tables)
+    names: dict[str, tuple[str, ...]] = {}
+    for kind, path in zip(_EPIC_CLASSES, classes, strict=True):
+        keys: list[str] = []
+        for where, row in _csv_rows(path, "id", "key"):
+            if row["id"] != str(len(keys)) or not row["key"] or row["key"] in keys:
                 raise ValueError(
-                    f"{path}, line {rows.line_num}: id {row['id']!r:.40} with key "
-                    f"{row['key']!r:.40}, where id {len(names)} and a new key must be"
+                    f"{where}: id {row['id']!r:.40} with key {row['key']!r:.40}, where id "
+                    f"{len(keys)} and a new key must be"
                 )
-            names.append(row["key"])
-    return tuple(names)
+            keys.append(row["key"])
+        names[kind] = tuple(keys)
+    lists = zip(_EPIC_COUNTS, (train, validation), strict=True)
+    return names, {part: _read_actions(path, names) for part, path in lists}
 
 
-def _read_actions(path: Path, names: dict[str, tuple[str, ...]]) -> tuple[_Action, ...]:
+def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Action]:
     """The rows of EPIC_100_train.csv or EPIC_100_validation.csv, for classes of verb and noun."""
     found: dict[str, _Action] = {}
-    columns = ("narration_id", "video_id", "start_timestamp", "stop_timestamp")
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file)
-        _require_columns(path, rows, (*columns, "verb_class", "noun_class"))
-        for row in rows:
-            where = f"{path}, line {rows.line_num}"
-            name = row["narration_id"]
-            if not re.fullmatch(r"P\d+_\d+_\d+", name or ""):
-                raise ValueError(f"{where}: narration_id {name!r:.40} must be like 'P01_01_0'")
-            if name in found:
-                raise ValueError(f"{where}: {name} is listed twice")
-            start, end = (_seconds(row[column], where) for column in columns[2:])
-            if end <= start:
-                raise ValueError(f"{where}: {name} ends at {end:g} s, before its start {start:g} s")
-            numbers = {}
-            for kind, classes in names.items():
-                text = row[f"{kind}_class"] or ""
-                if not is_count(text) or int(text) >= len(classes):
-                    raise ValueError(
-                        f"{where}: {kind}_class {text!r:.40} is none of the {len(classes)} classes"
-                    )
-                numbers[kind] = int(text)
-            clip = Clip(row["video_id"], start, end, name)
-            found[name] = _Action(clip, numbers["verb"], numbers["noun"])
+    times = ("start_timestamp", "stop_timestamp")
+    numbers = tuple(f"{kind}_class" for kind in names)
+    for where, row in _csv_rows(path, "narration_id", "video_id", *times, *numbers):
+        name = row["narration_id"]
+        if not re.fullmatch(r"P\d+_\d+_\d+", name or ""):
+            raise ValueError(f"{where}: narration_id {name!r:.40} must be like 'P01_01_0'")
+        if name in found:
+            raise ValueError(f"{where}: {name} is listed twice")
+        seconds = []
+        for column in times:
+            match = _TIME.fullmatch(row[column] or "")
+            if match is None:
+                raise ValueError(f"{where}: time {row[column]!r:.40} must be 'HH:MM:SS.ss'")
+            seconds.append(int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3]))
+        start, end = seconds
+        if end <= start:
+            raise ValueError(f"{where}: {name} ends at {end:g} s, before its start {start:g} s")
+        for column, classes in zip(numbers, names.values(), strict=True):
+            text = row[column] or ""
+            if not is_count(text) or int(text) >= len(classes):
+                raise ValueError(
+                    f"{where}: {column} {text!r:.40} is none of the {len(classes)} classes"
+                )
+        verb, noun = (int(row[column]) for column in numbers)
+        found[name] = Clip(row["video_id"], start, end, name), verb, noun
     if not found:
         raise ValueError(f"{path} lists no action")
-    return tuple(found.values())
+    return list(found.values())
 
 
-def _require_columns(path: Path, rows: csv.DictReader[str], columns: tuple[str, ...]) -> None:
-    missing = [name for name in columns if name not in (rows.fieldnames or ())]
-    if missing:
-        raise ValueError(f"{path}: no column {missing[0]!r}: use the official file unchanged")
-
-
-def _seconds(text: str | None, where: str) -> float:
-    match = _TIME.fullmatch(text or "")
-    if match is None:
-        raise ValueError(f"{where}: time {text!r:.40} must be 'HH:MM:SS.ss'")
-    return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
+def _csv_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where it is, and its cells by column, of each row of a table that has these columns."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        missing = [name for name in columns if name not in (rows.fieldnames or ())]
+        if missing:
+            raise ValueError(f"{path}: no column {missing[0]!r}: use the official file unchanged")
+        for row in rows:
+            yield f"{path}, line {rows.line_num}", row
 
 
 #: Where the files of each set are, the reader of its lists, and its clips.

@@ -1,8 +1,10 @@
-"""ImageNet (ILSVRC2012) and ImageNet100: class folders, and the flat val with the devkit."""
+"""ImageNet (ILSVRC2012), ImageNet100 and Tiny-ImageNet: labels are the ranks of the WordNet ids."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sce_video.data_tools.prepare.official import (
@@ -11,16 +13,14 @@ from sce_video.data_tools.prepare.official import (
     Entry,
     OfficialLists,
     Split,
-    check_class_folders,
-    class_folders,
-    entries_of_folders,
     first_existing,
     is_count,
-    list_images,
+    list_videos,
     nearest,
+    read_class_file,
     read_lines,
-    read_wnids,
 )
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 
 IMAGENET = Downloads(
     """\
@@ -36,72 +36,54 @@ or, in place of the last three,
 #: The 100 classes of ImageNet100, sorted: the label of a class is its rank. The paper's table
 #: "classes" of the appendix, which is the list of CMC (Tian et al. 2020) and
 #: ``Imagenet100DataModule.class_list`` in eztorch/datamodules/imagenet.py of juliendenize/eztorch.
-IMAGENET100_CLASSES: tuple[str, ...] = tuple(
-    (Path(__file__).parent / "classes" / "imagenet100.txt").read_text(encoding="utf-8").splitlines()
-)
+IMAGENET100_CLASSES = read_class_file("imagenet100")
 PUBLISHED_CLASSES = 1000
 PUBLISHED_TRAIN = 1_281_167
 PUBLISHED_TRAIN_100 = 126_689
 VAL_PER_CLASS = 50
 _TRAIN_ARCHIVE = "ILSVRC2012_img_train.tar"
 _VAL_ARCHIVE = "ILSVRC2012_img_val.tar"
+_DEVKIT = "ILSVRC2012_devkit_t12/data"
+_WNID = re.compile(r"n[0-9]{8}")
 
 
 def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     """Read the class folders of ``train``, and ``val`` in folders or flat with the devkit.
 
-    Labels are the ranks of the sorted WordNet ids, for ImageNet100 among its 100; train and val
-    have the same classes.
-
-    Args:
-        root: Folder of ``train`` and ``val``.
-        imagenet100: Only the classes of :data:`IMAGENET100_CLASSES`.
+    Train and val have the same classes: those of :data:`IMAGENET100_CLASSES` for ImageNet100.
 
     Raises:
         FileNotFoundError: No ``train``, no ``val``, or a flat one without the devkit.
         ValueError: A class folder is missing or empty, an unknown one, archives that are not
             unpacked, or a damaged devkit.
     """
-    devkit = root / "ILSVRC2012_devkit_t12/data"
-    ids = read_devkit_ids(devkit / "meta.mat") if (devkit / "meta.mat").exists() else None
+    meta = root / _DEVKIT / "meta.mat"
+    ids = read_devkit_ids(meta) if meta.exists() else None
     train = first_existing([root / "train"], root, IMAGENET.layout, "folder of training images")
-    present = class_folders(train)
-    _check_unpacked(train, present)
-    known = sorted(ids.values()) if ids else present
-    wnids = IMAGENET100_CLASSES if imagenet100 else tuple(known)
-    check_class_folders(train, present, wnids, _TRAIN_ARCHIVE)
-    unknown = sorted(set(present) - set(known))
-    if unknown:
-        raise ValueError(f"{train / unknown[0]} is no class folder of ImageNet (meta.mat)")
-    name = "imagenet100" if imagenet100 else "imagenet"
-    published = 100 if imagenet100 else PUBLISHED_CLASSES
-    images = PUBLISHED_TRAIN_100 if imagenet100 else PUBLISHED_TRAIN
-    return OfficialLists(
-        name=name,
-        splits=(
-            Split(f"{name}_train.txt", entries_of_folders(root, "train", wnids), images),
-            Split(
-                f"{name}_val.txt",
-                _read_val(root, wnids, present, ids),
-                published * VAL_PER_CLASS,
-                per_class=VAL_PER_CLASS,
-            ),
-        ),
-        class_maps=(ClassMap(f"{name}_classes.txt", wnids, published),),
-        kind="image",
-    )
-
-
-def _check_unpacked(train: Path, present: Sequence[str]) -> None:
-    """Refuse the 1000 tars that are inside the archive of the training images."""
+    present = _class_folders(train)
     tars = sorted(train.glob("n*.tar"))
-    if tars and len(present) < len(tars):
+    if tars and len(present) < len(tars):  # the 1000 inside the archive of the training images
         raise ValueError(
             f"{train} holds {len(tars)} archives as {tars[0].name}: unpack each in a folder of "
             'its own: for f in n*.tar; do mkdir -p "${f%.tar}" && tar xf "$f" -C "${f%.tar}"; done'
         )
     if not present:
         raise ValueError(f"{train} holds no class folder such as n01440764")
+    known = sorted(ids.values()) if ids else present
+    wnids = IMAGENET100_CLASSES if imagenet100 else tuple(known)
+    _require_folders(train, present, wnids, _TRAIN_ARCHIVE)
+    unknown = sorted(set(present) - set(known))
+    if unknown:
+        raise ValueError(f"{train / unknown[0]} is no class folder of ImageNet (meta.mat)")
+
+    name = "imagenet100" if imagenet100 else "imagenet"
+    count = 100 if imagenet100 else PUBLISHED_CLASSES
+    images = PUBLISHED_TRAIN_100 if imagenet100 else PUBLISHED_TRAIN
+    train_split = Split(f"{name}_train.txt", _entries_of_folders(root, "train", wnids), images)
+    val_entries, each = _read_val(root, wnids, present, ids), VAL_PER_CLASS
+    val_split = Split(f"{name}_val.txt", val_entries, count * each, per_class=each)
+    class_map = ClassMap(f"{name}_classes.txt", wnids, count)
+    return OfficialLists(name, (train_split, val_split), (class_map,), kind="image")
 
 
 def _read_val(
@@ -109,39 +91,32 @@ def _read_val(
 ) -> tuple[Entry, ...]:
     """Validation images of the classes ``wnids``, whose ranks are the labels."""
     val = first_existing([root / "val"], root, IMAGENET.layout, "folder of validation images")
-    folders = class_folders(val)
+    folders = _class_folders(val)
     if folders:
-        check_class_folders(val, folders, wnids, _VAL_ARCHIVE)
+        _require_folders(val, folders, wnids, _VAL_ARCHIVE)
         unknown = sorted(set(folders) - set(ids.values() if ids else train_folders))
         if unknown:
             raise ValueError(f"{val / unknown[0]} has no folder of that name in {root / 'train'}")
-        return entries_of_folders(root, "val", wnids)
-    path = root / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
-    what = "ground truth of the validation images, which are not in class folders"
-    first_existing([path], root, IMAGENET.layout, what)
-    if ids is None:
-        first_existing(
-            [path.with_name("meta.mat")], root, IMAGENET.layout, "meta.mat of the devkit"
-        )
-    if not list_images(val):
+        return _entries_of_folders(root, "val", wnids)
+    path = root / _DEVKIT / "ILSVRC2012_validation_ground_truth.txt"
+    truth = "ground truth of the validation images, which are not in class folders"
+    for wanted, what in ((path, truth), (path.with_name("meta.mat"), "meta.mat of the devkit")):
+        first_existing([wanted], root, IMAGENET.layout, what)
+    if not _list_images(val):
         raise ValueError(f"{val} holds no image: unpack {_VAL_ARCHIVE} again")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     entries = []
-    for image, (number, line) in enumerate(read_lines(path), 1):
+    for image, (where, line) in enumerate(read_lines(path), 1):
         wnid = (ids or {}).get(int(line)) if is_count(line) else None
         if wnid is None:
-            raise ValueError(f"{path}, line {number}: {line!r:.100} is no id of a class (meta.mat)")
+            raise ValueError(f"{where}: {line!r:.100} is no id of a class (meta.mat)")
         if wnid in label_of:
             entries.append(Entry(f"val/ILSVRC2012_val_{image:08d}.JPEG", label_of[wnid]))
     return tuple(entries)
 
 
 def read_devkit_ids(path: Path) -> dict[int, str]:
-    """WordNet id of each ILSVRC2012 id, of the classes: synsets without children.
-
-    Raises:
-        ValueError: The file is damaged or holds something else.
-    """
+    """WordNet id of each ILSVRC2012 id, of the classes: synsets without children."""
     try:
         from scipy.io import loadmat
     except ImportError as error:  # a dependency of mmaction2
@@ -156,6 +131,40 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
     if not found or len(set(found.values())) != len(leaves):
         raise ValueError(f"{path} names no classes, or one twice")
     return found
+
+
+def _list_images(folder: Path) -> list[str]:
+    return list_videos(folder, IMAGE_EXTENSIONS)
+
+
+def _class_folders(folder: Path) -> list[str]:
+    """Names of the sub-folders that are WordNet ids (``n01440764``), sorted."""
+    with os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if _WNID.fullmatch(e.name) and e.is_dir())
+
+
+def _require_folders(
+    folder: Path, present: Collection[str], wanted: Sequence[str], archive: str
+) -> None:
+    """Raise ValueError if a class has no folder: it would shift the labels of all after it."""
+    missing = [wnid for wnid in wanted if wnid not in present]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise ValueError(
+            f"{folder} lacks {len(missing)} of {len(wanted)} class folders: {shown}. Unpack "
+            f"{archive} again"
+        )
+
+
+def _entries_of_folders(root: Path, part: str, wnids: Sequence[str]) -> tuple[Entry, ...]:
+    """The images of ``root/part/WNID/`` for each class, sorted."""
+    entries: list[Entry] = []
+    for label, wnid in enumerate(wnids):
+        names = _list_images(root / part / wnid)
+        if not names:
+            raise ValueError(f"{root / part / wnid} holds no image: unpack its archive again")
+        entries += [Entry(f"{part}/{wnid}/{name}", label) for name in names]
+    return tuple(entries)
 
 
 TINY_IMAGENET = Downloads(
@@ -182,68 +191,53 @@ def tiny_imagenet_folder(root: Path) -> Path:
 def read_tiny_imagenet(root: Path) -> OfficialLists:
     """Read wnids.txt, WNID_boxes.txt of every class and val_annotations.txt.
 
-    Labels are the ranks of the sorted WordNet ids. The images of ``test`` have no labels and are
-    in no list.
-
-    Raises:
-        FileNotFoundError: A list is missing.
-        ValueError: A malformed line, an unknown class, an image listed twice, a missing class
-            folder; the message names file and line.
+    The images of ``test`` have no labels and are in no list.
     """
     folder = tiny_imagenet_folder(root)
-    wnids = read_wnids(folder / "wnids.txt")
-    train = first_existing(
-        [folder / "train"], root, TINY_IMAGENET.layout, "folder of training images"
-    )
-    check_class_folders(train, class_folders(train), wnids, _ARCHIVE)
-    entries: list[Entry] = []
+
+    def find(name: str, what: str) -> Path:
+        return first_existing([folder / name], root, TINY_IMAGENET.layout, what)
+
+    listed: list[str] = []
+    for where, line in read_lines(folder / "wnids.txt"):
+        if not _WNID.fullmatch(line):
+            raise ValueError(f"{where}: {line!r:.100} is no WordNet id (n01440764)")
+        if line in listed:
+            raise ValueError(f"{where}: {line} is listed twice")
+        listed.append(line)
+    wnids = tuple(sorted(listed))
+    train = find("train", "folder of training images")
+    _require_folders(train, _class_folders(train), wnids, _ARCHIVE)
+    train_entries: list[Entry] = []
     for label, wnid in enumerate(wnids):
-        boxes = first_existing(
-            [train / wnid / f"{wnid}_boxes.txt"], root, TINY_IMAGENET.layout, "list of boxes"
-        )
-        rows = _read_rows(boxes, columns=5)
-        entries += [Entry(f"train/{wnid}/images/{row[0]}", label) for row in rows]
-    annotations = first_existing(
-        [folder / "val/val_annotations.txt"],
-        root,
-        TINY_IMAGENET.layout,
-        "list of validation images",
-    )
+        rows = _read_rows(find(f"train/{wnid}/{wnid}_boxes.txt", "list of boxes"), columns=5)
+        train_entries += [Entry(f"train/{wnid}/images/{row[0]}", label) for row in rows]
+    annotations = find("val/val_annotations.txt", "list of validation images")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
-    val: list[Entry] = []
-    for row in _read_rows(annotations, columns=6):
-        if row[1] not in label_of:
-            raise ValueError(
-                f"{annotations}: {row[0]} has the unknown class {row[1]!r}; "
-                f"{nearest(row[1], wnids)} (wnids.txt)"
-            )
-        val.append(Entry(f"val/images/{row[0]}", label_of[row[1]]))
+    val_entries: list[Entry] = []
+    for name, wnid, *_ in _read_rows(annotations, columns=6):
+        if wnid not in label_of:
+            known = f"{nearest(wnid, wnids)} (wnids.txt)"
+            raise ValueError(f"{annotations}: {name} has the unknown class {wnid!r}; {known}")
+        val_entries.append(Entry(f"val/images/{name}", label_of[wnid]))
     splits = tuple(
         Split(f"{part}.txt", tuple(found), TINY_IMAGENET_CLASSES * each, per_class=each)
-        for (part, each), found in zip(PER_CLASS.items(), (entries, val), strict=True)
+        for (part, each), found in zip(PER_CLASS.items(), (train_entries, val_entries), strict=True)
     )
-    return OfficialLists(
-        name="tiny_imagenet",
-        splits=splits,
-        class_maps=(ClassMap("classes.txt", wnids, TINY_IMAGENET_CLASSES),),
-        kind="image",
-    )
+    class_map = ClassMap("classes.txt", wnids, TINY_IMAGENET_CLASSES)
+    return OfficialLists("tiny_imagenet", splits, (class_map,), kind="image")
 
 
 def _read_rows(path: Path, columns: int) -> list[list[str]]:
-    """Rows of a table with tabs; the first column is the name of an image, the last four a box.
-
-    Raises:
-        ValueError: Another number of columns, a name with a folder, or one listed twice.
-    """
+    """Rows of a table with tabs; the first column is the name of an image, the last four a box."""
     rows: dict[str, list[str]] = {}
-    for number, line in read_lines(path):
+    for where, line in read_lines(path):
         row = line.split("\t")
         if len(row) != columns or "/" in row[0] or not all(x.isdecimal() for x in row[-4:]):
             what = "NAME WNID X0 Y0 X1 Y1" if columns == 6 else "NAME X0 Y0 X1 Y1"
-            raise ValueError(f"{path}, line {number}: {line!r:.200} must be {what!r}, with tabs")
+            raise ValueError(f"{where}: {line!r:.200} must be {what!r}, with tabs")
         if row[0] in rows:
-            raise ValueError(f"{path}, line {number}: {row[0]!r} is listed twice")
+            raise ValueError(f"{where}: {row[0]!r} is listed twice")
         rows[row[0]] = row
     return list(rows.values())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 from sce_video.data_tools.prepare.official import (
@@ -19,6 +21,7 @@ from sce_video.data_tools.prepare.official import (
     is_count,
     list_videos,
     nearest,
+    read_class_file,
     read_lines,
     relative_to_root,
 )
@@ -38,9 +41,7 @@ REPLACED = "taken from the folder of replacements for damaged videos"
 #: the ids in train_ytid_list.txt and val_ytid_list.txt (Xie et al. 2018, S3D;
 #: github.com/s9xie/Mini-Kinetics-200) in the official Kinetics-400 train.csv and val.csv. All
 #: 80,000 + 5,000 ids are there, exactly 400 + 25 per class.
-K200_CLASSES: tuple[str, ...] = tuple(
-    (Path(__file__).parent / "classes" / "k200.txt").read_text(encoding="utf-8").splitlines()
-)
+K200_CLASSES = read_class_file("k200")
 PUBLISHED_CLASSES = 400
 # Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
 # github.com/cvdfoundation/kinetics-dataset: some videos were removed from YouTube before that.
@@ -51,11 +52,7 @@ K200_PUBLISHED_CLASSES = 200
 K200_PER_CLASS = {"train": 400, "val": 25}
 
 # The second names are those of DeepMind's own archive of the csv files.
-_CSV_NAMES = {
-    "train": ("train.csv",),
-    "val": ("val.csv", "validate.csv"),
-    "test": ("test.csv",),
-}
+_CSV_NAMES = {"train": ["train.csv"], "val": ["val.csv", "validate.csv"], "test": ["test.csv"]}
 _SPLIT_MARKS = {"train": {"train"}, "val": {"val", "validate", "validation"}, "test": {"test"}}
 _COLUMNS = ("label", "youtube_id", "time_start", "time_end", "split")
 _YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
@@ -69,30 +66,29 @@ def read_kinetics400(
     Args:
         root: Folder of the data set.
         annotations: Folder of the csv files; ``root/annotations`` or ``root`` unless given.
-        parts: Some of ``train``, ``val``, ``test``.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A malformed line, a class that is not in the training list, a video listed
-            twice; the message names file and line.
+        parts: Some of ``train``, ``val``, ``test``; the classes are those of the first.
     """
-    rows, paths = {}, {}
-    for part in parts:
-        paths[part] = KINETICS.find(root, annotations, f"{part} csv file", *_CSV_NAMES[part])
-        rows[part] = read_csv(paths[part], part)
-    classes = tuple(sorted({row.class_name for row in rows[parts[0]].values()}))
+    paths = {p: KINETICS.find(root, annotations, f"{p} csv file", *_CSV_NAMES[p]) for p in parts}
+    rows = {part: read_csv(path, part) for part, path in paths.items()}
+    classes = tuple(sorted({name for name, _ in rows[parts[0]].values()}))
     label_of = {name: label for label, name in enumerate(classes)}
     splits: list[Split] = []
     for part in parts:
-        for row in rows[part].values():
-            if row.class_name not in label_of:
+        for class_name, line in rows[part].values():
+            if class_name not in label_of:
                 raise ValueError(
-                    f"{paths[part]}, line {row.line}: unknown class {row.class_name!r}; "
-                    f"{nearest(row.class_name, classes)} ({paths[parts[0]].name})"
+                    f"{paths[part]}, line {line}: unknown class {class_name!r}; "
+                    f"{nearest(class_name, classes)} ({paths[parts[0]].name})"
                 )
-        entries = tuple(Entry(n, label_of[row.class_name]) for n, row in rows[part].items())
+        entries = tuple(Entry(clip, label_of[name]) for clip, (name, _) in rows[part].items())
         splits.append(Split(f"k400_{part}.txt", entries, PUBLISHED[part], PUBLISHED_FILES[part]))
-    _check_parts_disjoint(splits, str(paths[parts[0]].parent))
+    # Names begin with the part, so that the rest is compared.
+    clips = [
+        replace(split, entries=tuple(Entry(_clip(e.name), e.label) for e in split.entries))
+        for split in splits
+    ]
+    for one, other in combinations(clips, 2):
+        check_disjoint(str(paths[parts[0]].parent), one, other)
     return OfficialLists(
         name="k400",
         splits=tuple(splits),
@@ -104,44 +100,28 @@ def read_kinetics400(
     )
 
 
-class CsvRow:
-    """A row of a Kinetics csv file: class name and line number in the file."""
+def read_csv(path: Path, part: str) -> dict[str, tuple[str, int]]:
+    """(class name, line number) of ``label,youtube_id,time_start,time_end,split`` by clip.
 
-    __slots__ = ("class_name", "line")
-
-    def __init__(self, class_name: str, line: int) -> None:
-        self.class_name = class_name
-        self.line = line
-
-
-def read_csv(path: Path, part: str) -> dict[str, CsvRow]:
-    """Rows of ``label,youtube_id,time_start,time_end,split`` by name, ``PART/ID_START_END.mp4``.
-
-    There may be more columns (``is_cc``). Start and end are whole seconds, six digits in the name.
-
-    Raises:
-        ValueError: Wrong header, a malformed row, a clip listed twice; the message names file and
-            line.
+    A clip is named ``PART/ID_START_END.mp4``; start and end are whole seconds, six digits in the
+    name. There may be more columns (``is_cc``).
     """
-    rows: dict[str, CsvRow] = {}
+    rows: dict[str, tuple[str, int]] = {}
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file)
         try:
             header = [column.strip() for column in next(reader, [])]
             if not set(_COLUMNS) <= set(header):
                 raise ValueError(f"{path}, line 1: the header must be {','.join(_COLUMNS)}")
-            for cells in reader:
-                if not cells:
-                    continue
+            for cells in filter(None, reader):
                 where = f"{path}, line {reader.line_num}"
                 if len(cells) != len(header):
-                    raise ValueError(
-                        f"{where}: {len(cells)} columns, but the header has {len(header)}"
-                    )
+                    count = f"{len(cells)} columns, but the header has {len(header)}"
+                    raise ValueError(f"{where}: {count}")
                 class_name, name = _parse_row(dict(zip(header, cells, strict=True)), part, where)
                 if name in rows:
                     raise ValueError(f"{where}: {name!r} is listed twice")
-                rows[name] = CsvRow(class_name, reader.line_num)
+                rows[name] = class_name, reader.line_num
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
     if not rows:
@@ -167,18 +147,8 @@ def _parse_row(row: Mapping[str, str], part: str, where: str) -> tuple[str, str]
 
 
 def _clip(name: str) -> str:
-    """``ID_START_END``, from a name."""
+    """``ID_START_END``, from a name; the id is its first 11 characters, and may hold "_"."""
     return name.rpartition("/")[2].removesuffix(".mp4")
-
-
-def _check_parts_disjoint(splits: Sequence[Split], what: str) -> None:
-    """Refuse clips in two parts; names begin with the part, so the rest is compared."""
-    bare = [
-        Split(s.list_name, tuple(Entry(_clip(e.name), e.label) for e in s.entries)) for s in splits
-    ]
-    for i, split in enumerate(bare):
-        for other in bare[i + 1 :]:
-            check_disjoint(what, split, other)
 
 
 def locate_kinetics(
@@ -199,22 +169,20 @@ def locate_kinetics(
         FileNotFoundError: The folder does not exist.
     """
     names = official.names()
-    parts = list(dict.fromkeys(name.partition("/")[0] for name in names))
     bases = [videos] if videos else [root, root / "videos"]
     replaced: dict[str, str] = {}
     if (root / REPLACEMENT).is_dir():
         for path in list_videos(root / REPLACEMENT):
             replaced.setdefault(Path(path).name[:11], f"{REPLACEMENT}/{path}")
     located: dict[str, Located] = {}
-    for part in parts:
-        folder = first_existing(
-            [base / part for base in bases], root, KINETICS.layout, f"folder of {part} videos"
-        )
+    for part in dict.fromkeys(name.partition("/")[0] for name in names):
+        folders, what = [base / part for base in bases], f"folder of {part} videos"
+        folder = first_existing(folders, root, KINETICS.layout, what)
         prefix = relative_to_root(folder, root)
         by_clip: dict[str, str] = {}
         by_id: dict[str, str] = {}
         for path in list_videos(folder):
-            stem = Path(path).stem  # ID_START_END; the id has 11 characters, and may hold "_"
+            stem = Path(path).stem
             by_clip.setdefault(stem, path)
             by_id.setdefault(stem[:11], path)
         for name in (name for name in names if name.startswith(f"{part}/")):
@@ -231,27 +199,19 @@ def locate_kinetics(
 
 
 def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
-    """Class names, one per line; lines that begin with # are comments.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: A name is listed twice or unknown; the message names file, line and the most
-            similar name.
-    """
+    """Class names, one per line, all of them known; lines that begin with # are comments."""
     if not path.is_file():
         raise FileNotFoundError(f"no class list {path}")
     known = list(known)
     names: list[str] = []
-    for number, line in read_lines(path):
+    for where, line in read_lines(path):
         if line.startswith("#"):
             continue
         if line not in known:
-            raise ValueError(
-                f"{path}, line {number}: {line!r} is not a class of Kinetics-400; "
-                f"{nearest(line, known)}"
-            )
+            near = nearest(line, known)
+            raise ValueError(f"{where}: {line!r} is not a class of Kinetics-400; {near}")
         if line in names:
-            raise ValueError(f"{path}, line {number}: {line!r} is listed twice")
+            raise ValueError(f"{where}: {line!r} is listed twice")
         names.append(line)
     if not names:
         raise ValueError(f"{path} lists no class")
@@ -288,42 +248,37 @@ def add_k200(
     classes = tuple(sorted(class_names))
     new_label = {k400.index(name): label for label, name in enumerate(classes)}
     splits = []
-    for part in ("train", "val"):
+    for part, each in K200_PER_CLASS.items():
         (whole,) = (s for s in official.splits if s.list_name == f"k400_{part}.txt")
         entries = [Entry(e.name, new_label[e.label]) for e in whole.entries if e.label in new_label]
-        if ids is None:
-            splits.append(Split(f"k200_{part}.txt", tuple(entries)))
-        else:
-            per_class = K200_PER_CLASS[part]
-            entries = _select_ids(ids[part], entries, whole)
-            published = K200_PUBLISHED_CLASSES * per_class
-            splits.append(Split(f"k200_{part}.txt", tuple(entries), published, per_class=per_class))
+        split = Split(f"k200_{part}.txt", tuple(entries))
+        if ids is not None:
+            chosen, count = _select_ids(ids[part], entries, whole), K200_PUBLISHED_CLASSES * each
+            split = replace(split, entries=chosen, published=count, per_class=each)
+        splits.append(split)
     note = (
         "K200 by the given lists of ids"
         if ids is not None
         else "K200 has all videos of its classes: Mini-Kinetics-200 as published has 400 + 25 per "
         "class, which --k200-ids selects"
     )
-    return OfficialLists(
-        name=official.name,
+    class_map = ClassMap("k200_classes.txt", classes, K200_PUBLISHED_CLASSES)
+    return replace(
+        official,
         splits=(*official.splits, *splits),
-        class_maps=(
-            *official.class_maps,
-            ClassMap("k200_classes.txt", classes, K200_PUBLISHED_CLASSES),
-        ),
+        class_maps=(*official.class_maps, class_map),
         notes=(*official.notes, note),
     )
 
 
-def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> list[Entry]:
+def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> tuple[Entry, ...]:
     """The entries whose ids are listed in a file, in the order of the csv file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no list of ids {path}")
     known = {_clip(entry.name)[:11] for entry in entries}
     everywhere = {_clip(entry.name)[:11] for entry in whole.entries}
     wanted: set[str] = set()
-    for number, line in read_lines(path):
-        where = f"{path}, line {number}"
+    for where, line in read_lines(path):
         if not _YOUTUBE_ID.fullmatch(line):
             raise ValueError(f"{where}: {line!r} does not have 11 letters, digits, - or _")
         if line not in known:
@@ -332,7 +287,7 @@ def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> list[Entr
         if line in wanted:
             raise ValueError(f"{where}: id {line!r} is listed twice")
         wanted.add(line)
-    return [entry for entry in entries if _clip(entry.name)[:11] in wanted]
+    return tuple(entry for entry in entries if _clip(entry.name)[:11] in wanted)
 
 
 SETS = {"kinetics": (KINETICS, read_kinetics400)}

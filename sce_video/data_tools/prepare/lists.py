@@ -7,30 +7,21 @@ lists are written atomically, and replace other content only on demand.
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from sce_video.data_tools.prepare.official import Located, OfficialLists, Split
+from sce_video import jobs
+from sce_video.data_tools.prepare.official import Located, OfficialLists
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
-from sce_video.jobs import (
-    BatchJob,
-    Item,
-    Record,
-    RecordStore,
-    Workers,
-    file_state,
-    is_current,
-    run_job,
-)
 from sce_video.utils.files import write_text
 from sce_video.utils.printable import printable_lines
 from sce_video.utils.progress import Progress
@@ -57,15 +48,12 @@ def write_outputs(
     """
     actions: dict[str, str] = {}
     for name, text in contents.items():
-        path = folder / name
-        old = _read(path)
-        if old is None:
-            if text is not None:
-                actions[name] = "written"
-        elif text is None:
-            actions[name] = "removed"
-        else:
-            actions[name] = "unchanged" if old == _encode(text) else "replaced"
+        old = (folder / name).read_bytes() if (folder / name).exists() else None
+        if text is None and old is None:
+            continue
+        new = None if text is None else text.encode("utf-8", errors="surrogateescape")
+        changed = "written" if old is None else "removed" if new is None else "replaced"
+        actions[name] = "unchanged" if old == new else changed
     # Lists that belong together change together, or not at all.
     differing = [name for name, action in actions.items() if action in ("replaced", "removed")]
     if differing and not force:
@@ -83,37 +71,26 @@ def write_outputs(
     return actions
 
 
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", errors="surrogateescape")
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-HEADER = ("", "in the list", "found on disk", "missing", "unreadable", "published", "result")
+# -- the table of counts ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table, as text; ``agrees`` is None where no count is published."""
+    """A row of the table; ``agrees`` is None where no count is published."""
 
     title: str
-    listed: str
-    found: str = ""
-    missing: str = ""
-    unreadable: str = ""
-    published: str = ""
+    listed: int | str
+    found: int | str = ""
+    missing: int | str = ""
+    unreadable: int | str = ""
+    published: int | str | None = None
     agrees: bool | None = None
 
-    def cells(self) -> tuple[str, ...]:
-        """The cells, in the order of :data:`HEADER`."""
-        result = {None: "", True: "ok", False: "differs"}[self.agrees]
-        counts = (self.listed, self.found, self.missing, self.unreadable)
-        return (self.title, *counts, self.published, result)
+    def cells(self) -> list[str]:
+        """The cells as text, in the order of the columns."""
+        counts = (self.listed, self.found, self.missing, self.unreadable, self.published)
+        texts = [f"{n:,}" if isinstance(n, int) else n or "" for n in counts]
+        return [self.title, *texts, {None: "", True: "ok", False: "differs"}[self.agrees]]
 
 
 def count_rows(
@@ -133,81 +110,54 @@ def count_rows(
         unreadable: Names of unreadable videos.
         checked: Whether the files were opened.
     """
-    rows = [
-        Row(
-            title=class_map.file_name.removesuffix(".txt"),
-            listed=f"{len(class_map.names):,}",
-            published="" if class_map.published is None else f"{class_map.published:,}",
-            agrees=None
-            if class_map.published is None
-            else len(class_map.names) == class_map.published,
+
+    def row(title: str, names: list[str], published: int | None, wanted: int | None) -> Row:
+        absent = sum(name in missing for name in names)
+        bad = sum(name in unreadable for name in names)
+        found = len(names) - absent
+        agrees, text = None, ""
+        if published is not None and wanted is not None:
+            agrees = len(names) == published and found - bad >= wanted
+            text = f"{published:,}" if wanted == published else f"{published:,} ({wanted:,})"
+        return Row(
+            title, len(names), found, absent, bad if checked else "not checked", text, agrees
         )
-        for class_map in official.class_maps
-    ]
-    names = official.names()
-    if official.published_videos is not None:
-        published = official.published_videos
-        rows.append(_row("videos", names, published, published, missing, unreadable, checked))
+
+    rows = []
+    for classes in official.class_maps:
+        count, published = len(classes.names), classes.published
+        agrees = None if published is None else count == published
+        title = classes.file_name.removesuffix(".txt")
+        rows.append(Row(title, count, published=published, agrees=agrees))
+    total = official.published_videos
+    if total is not None:
+        rows.append(row("videos", official.names(), total, total))
     for split in official.splits:
         wanted = split.published if split.published_files is None else split.published_files
-        listed = [entry.name for entry in split.entries]
-        rows.append(
-            _row(split.title, listed, split.published, wanted, missing, unreadable, checked)
-        )
+        names = [entry.name for entry in split.entries]
+        rows.append(row(split.title, names, split.published, wanted))
         if split.per_class is not None:
-            rows.append(_per_class_row(split))
+            counts = Counter(entry.label for entry in split.entries).values()
+            low, high = min(counts), max(counts)
+            listed = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+            agrees = low == high == split.per_class
+            title = f"{split.title}, per class"
+            rows.append(Row(title, listed, published=split.per_class, agrees=agrees))
     return rows
-
-
-def _row(
-    title: str,
-    names: Sequence[str],
-    published: int | None,
-    wanted: int | None,
-    missing: Container[str],
-    unreadable: Container[str],
-    checked: bool,
-) -> Row:
-    absent = sum(name in missing for name in names)
-    bad = sum(name in unreadable for name in names)
-    agrees, text = None, ""
-    if published is not None and wanted is not None:
-        agrees = len(names) == published and len(names) - absent - bad >= wanted
-        text = f"{published:,}" if wanted == published else f"{published:,} ({wanted:,})"
-    return Row(
-        title=title,
-        listed=f"{len(names):,}",
-        found=f"{len(names) - absent:,}",
-        missing=f"{absent:,}",
-        unreadable=f"{bad:,}" if checked else "not checked",
-        published=text,
-        agrees=agrees,
-    )
-
-
-def _per_class_row(split: Split) -> Row:
-    counts = sorted(Counter(entry.label for entry in split.entries).values())
-    low, high = counts[0], counts[-1]
-    return Row(
-        title=f"{split.title}, per class",
-        listed=f"{low:,}" if low == high else f"{low:,} to {high:,}",
-        published=f"{split.per_class:,}",
-        agrees=low == high == split.per_class,
-    )
 
 
 def format_counts(rows: Sequence[Row]) -> str:
     """The table as text, first column aligned left, the others right."""
-    cells = [HEADER, *(row.cells() for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(HEADER))]
+    header = ["", "in the list", "found on disk", "missing", "unreadable", "published", "result"]
+    lines = [header, *(row.cells() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
+        for line in lines
     )
 
+
+# -- the check of the files -------------------------------------------------------------------
 
 Check = Callable[[str], Any]
 
@@ -233,11 +183,7 @@ def image_error(path: str) -> str | None:
     return None
 
 
-#: The check of a file by the kind of the lists.
-CHECKS: dict[str, Check] = {"video": first_frame_error, "image": image_error}
-
-
-class CheckJob(BatchJob):
+class CheckJob(jobs.BatchJob):
     """Calls a function with the path of every file; what it returns stands until the file changes.
 
     Args:
@@ -252,13 +198,13 @@ class CheckJob(BatchJob):
         self.check = check
         self.settings = {"check": check.__name__}
 
-    def process(self, item: Item) -> dict[str, Any]:
+    def process(self, item: jobs.Item) -> dict[str, Any]:
         """What was found."""
         return {"found": self.check(os.path.join(self.root, item.key))}
 
 
 def check_files(
-    paths: Sequence[str], job: CheckJob, records: Path | None, workers: Workers
+    paths: Sequence[str], job: CheckJob, records: Path | None, workers: jobs.Workers
 ) -> dict[str, Any]:
     """What was found for each file; a file that hangs or crashes its process affects no other file.
 
@@ -278,23 +224,24 @@ def check_files(
     """
     if not paths:
         return {}
-    items = [Item(path, file_state(os.path.join(job.root, path))) for path in paths]
-    with RecordStore(records, job.name) as store:
-        due = [item for item in items if not is_current(job, item, store)]
+    items = [jobs.Item(path, jobs.file_state(os.path.join(job.root, path))) for path in paths]
+    found: dict[str, Any] = {}
+    with jobs.RecordStore(records, job.name) as store:
+        due = [item for item in items if not jobs.is_current(job, item, store)]
         progress = Progress(len(items), "checking", begin=len(items) - len(due))
-        run_job(job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance())
+        jobs.run_job(
+            job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance()
+        )
         progress.finish()
-        return {path: _found(store.get(path)) for path in paths}
+        for path in paths:
+            record = store.get(path)
+            assert record is not None
+            crashed = "the decoder crashed: " if record.kind == "crash" else ""
+            found[path] = record.facts["found"] if record.done else crashed + record.reason
+    return found
 
 
-def _found(record: Record | None) -> Any:
-    assert record is not None
-    if record.done:
-        return record.facts["found"]
-    return f"the decoder crashed: {record.reason}" if record.kind == "crash" else record.reason
-
-
-_SHOWN = 5  # examples of missing and unreadable files on the screen
+# -- the lists --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -325,12 +272,19 @@ class PrepareOptions:
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the lists."""
+        return self.out or self.root
+
+    def check_files(self, paths: Sequence[str], job: CheckJob, name: str) -> dict[str, Any]:
+        """:func:`check_files` with the records and workers of these options."""
+        workers = jobs.Workers(self.workers, self.time_limit, self.ray)
+        return check_files(paths, job, self.folder / f"checked_{name}.sqlite", workers)
+
 
 def prepare(
-    official: OfficialLists,
-    located: Mapping[str, Located],
-    options: PrepareOptions,
-    stream: TextIO | None = None,
+    official: OfficialLists, located: Mapping[str, Located], options: PrepareOptions
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
 
@@ -338,7 +292,6 @@ def prepare(
         official: Content of the official lists.
         located: Locations of the videos, by name.
         options: PrepareOptions.
-        stream: Stream for the counts, stdout by default.
 
     Returns:
         Whether all counts agree with the published ones.
@@ -346,121 +299,88 @@ def prepare(
     Raises:
         ValueError: Two names are the same file, a split has no video, or existing lists differ.
     """
-    stream = stream if stream is not None else sys.stdout
-    _check_distinct(located)
-    missing = {name: location.missing for name, location in located.items() if location.missing}
-    unreadable = _unreadable(official, located, options, missing)
-    rows = count_rows(official, missing, unreadable, options.check)
-    _print(format_counts(rows), stream)
-    for note in _notes(official, located, missing, unreadable, options):
-        _print(note, stream)
-    left_out = set() if options.keep_missing else {*missing, *unreadable}
-    contents = _lists(official, located, left_out)
-    for what, reasons in (("missing", missing), ("unreadable", unreadable)):
-        by_path = {located[name].path: reason for name, reason in reasons.items()}
-        contents[f"{what}_{official.name}.txt"] = failure_report(by_path)
-    folder = options.out or options.root
-    for name, action in write_outputs(folder, contents, force=options.force).items():
-        _print(f"{folder / name}: {action}", stream)
-    return all(row.agrees is not False for row in rows)
-
-
-def _print(text: str, stream: TextIO) -> None:
-    print(printable_lines(text, stream), file=stream)
-
-
-def _check_distinct(located: Mapping[str, Located]) -> None:
-    """Refuse two names for one file: a video could be in train and test."""
     name_of: dict[str, str] = {}
-    for name, location in located.items():
-        other = name_of.setdefault(location.path, name)
+    for name, place in located.items():  # or one video could be in train and test
+        other = name_of.setdefault(place.path, name)
         if other != name:
-            raise ValueError(
-                f"{other!r} and {name!r} of the lists are the same file, {location.path}"
-            )
-
-
-def _unreadable(
-    official: OfficialLists,
-    located: Mapping[str, Located],
-    options: PrepareOptions,
-    missing: dict[str, str],
-) -> dict[str, str]:
-    """Problems of the existing files by name; broken links are added to ``missing``."""
+            raise ValueError(f"{other!r} and {name!r} of the lists are the same file, {place.path}")
+    missing = {name: place.missing for name, place in located.items() if place.missing}
+    unreadable: dict[str, str] = {}
     # Records are by path: another spelling of a name in a list opens no file again.
     names = {located[name].path: name for name in located if name not in missing}
-    if not options.check:
-        there = (os.path.isfile(os.path.join(options.root, path)) for path in names)
-        pairs = zip(names.values(), there, strict=True)
-        missing |= {name: "no such file" for name, found in pairs if not found}
-        return {}
-    records = (options.out or options.root) / f"checked_{official.name}.sqlite"
-    workers = Workers(options.workers, options.time_limit, options.ray)
-    job = CheckJob(options.root, CHECKS[official.kind])
-    found = check_files(list(names), job, records, workers)
-    return {names[path]: reason for path, reason in found.items() if reason is not None}
+    if options.check:
+        check = image_error if official.kind == "image" else first_frame_error
+        found = options.check_files(list(names), CheckJob(options.root, check), official.name)
+        unreadable = {names[path]: why for path, why in found.items() if why is not None}
+    else:
+        gone = (path for path in names if not os.path.isfile(os.path.join(options.root, path)))
+        missing |= {names[path]: "no such file" for path in gone}
 
-
-def _notes(
-    official: OfficialLists,
-    located: Mapping[str, Located],
-    missing: Mapping[str, str],
-    unreadable: Mapping[str, str],
-    options: PrepareOptions,
-) -> list[str]:
-    """Notes that are printed below the table."""
+    rows = count_rows(official, missing, unreadable, options.check)
     notes = [f"note: {note}" for note in official.notes]
     remarks: dict[str, list[str]] = {}
-    for name, location in located.items():
-        if location.remark is not None:
-            remarks.setdefault(location.remark, []).append(name)
-    for remark, names in remarks.items():
-        example = f"{names[0]}: {located[names[0]].path}"
-        notes.append(f"note: {len(names):,} files {remark}, for example {example}")
-    treatment = (
-        "kept in the lists (--keep-missing)" if options.keep_missing else "left out of the lists"
-    )
+    for name, place in located.items():
+        if place.remark is not None:
+            remarks.setdefault(place.remark, []).append(name)
+    for remark, remarked in remarks.items():
+        example = f"{remarked[0]}: {located[remarked[0]].path}"
+        notes.append(f"note: {len(remarked):,} files {remark}, for example {example}")
+    reports: dict[str, str | None] = {}
     for what, reasons in (("missing", missing), ("unreadable", unreadable)):
-        if reasons:
-            report = f"{what}_{official.name}.txt"
-            notes.append(f"{what} ({report}): {len(reasons):,} files, {treatment}")
-            for name in sorted(reasons)[:_SHOWN]:
-                notes.append(f"  {located[name].path}: {reasons[name]}")
-            if len(reasons) > _SHOWN:
-                notes.append(f"  and {len(reasons) - _SHOWN:,} more")
-    return notes
-
-
-def _lists(
-    official: OfficialLists, located: Mapping[str, Located], left_out: set[str]
-) -> dict[str, str | None]:
-    """Content of the annotation lists and class maps, by file name."""
+        report = f"{what}_{official.name}.txt"
+        by_path = {located[name].path: reasons[name] for name in sorted(reasons)}
+        notes += failure_notes(f"{what} ({report})", "files", by_path, options)
+        reports[report] = failure_report(by_path)
+    show_counts(rows, notes)
     contents: dict[str, str | None] = {}
+    left_out = set() if options.keep_missing else {*missing, *unreadable}
     for split in official.splits:
-        lines = [
-            _line(located[entry.name].path, entry.label)
-            for entry in split.entries
-            if entry.name not in left_out
-        ]
-        if not lines:
+        entries = [entry for entry in split.entries if entry.name not in left_out]
+        if not entries:
             raise ValueError(
                 f"none of the {len(split.entries):,} {official.kind}s of {split.list_name} is on "
                 "disk and readable; nothing was written"
             )
+        lines = (annotation_line(located[entry.name].path, entry.label) for entry in entries)
         contents[split.list_name] = "".join(lines)
     for class_map in official.class_maps:
         contents[class_map.file_name] = "".join(f"{name}\n" for name in class_map.names)
-    return contents
+    write_and_show(contents | reports, options)
+    return all(row.agrees is not False for row in rows)
 
 
-def _line(path: str, label: int) -> str:
+def annotation_line(path: str, label: int) -> str:
     """A line of an annotation list, of the path alone for label -1; a tab if the path has one."""
     if label < 0:
         return f"{path}\n"
     return f"{path}\t{label}\n" if "\t" in path else f"{path} {label}\n"
 
 
+def failure_notes(
+    what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions, shown: int = 5
+) -> Iterator[str]:
+    """Lines for the terminal on files that are missing or unreadable: how many, and the first."""
+    if reasons:
+        kept = "kept in the lists (--keep-missing)"
+        treatment = kept if options.keep_missing else "left out of the lists"
+        yield f"{what}: {len(reasons):,} {kind}, {treatment}"
+    yield from (f"  {name}: {reason}" for name, reason in islice(reasons.items(), shown))
+    if len(reasons) > shown:
+        yield f"  and {len(reasons) - shown:,} more"
+
+
 def failure_report(reasons: Mapping[str, str]) -> str | None:
     """Sorted lines ``path<TAB>reason``; None without any."""
     lines = sorted(f"{path}\t{' '.join(reason.split())}\n" for path, reason in reasons.items())
     return "".join(lines) or None
+
+
+def show_counts(rows: Sequence[Row], notes: Sequence[str]) -> None:
+    """Print the table of counts, and notes below it."""
+    print(printable_lines("\n".join([format_counts(rows), *notes])))
+
+
+def write_and_show(contents: Mapping[str, str | None], options: PrepareOptions) -> None:
+    """:func:`write_outputs`, printing what became of each file."""
+    for name, action in write_outputs(options.folder, contents, force=options.force).items():
+        print(printable_lines(f"{options.folder / name}: {action}"))

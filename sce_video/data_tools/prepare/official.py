@@ -1,35 +1,30 @@
-"""Official lists of a data set: their content, and where the files that they name are.
+"""Official lists of a data set: what they hold, how their files are read, and where the videos are.
 
-Classes, splits and published counts; smaller lists drawn from them; files found by their names;
-and clips that official files give as times in long videos, as a table from which repack cuts them.
+The readers of all sets raise FileNotFoundError if an official file is missing (the message has the
+expected layout), and ValueError for a malformed one (the message names file and line or entry).
 """
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
-from sce_video.utils.files import write_text
 from sce_video.utils.storage import find_files
 
 
 @dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million
 class Entry:
-    """One line of an official list.
+    """One line of an official list: a name, and a label from 0 (-1 without one).
 
-    Attributes:
-        name: Name of the video; the same name in two splits is the same video.
-        label: Counted from 0; -1 means that the list has none.
+    The same name in two splits is the same video.
     """
 
     name: str
@@ -38,20 +33,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Split:
-    """One list to write.
+    """One list to write."""
 
-    Attributes:
-        list_name: File name of the list, for example ``train_split1.txt``.
-        entries: In the order of the official list.
-        published: Published number of videos, None without one.
-        published_files: Number of these that can still be downloaded, if it is lower (Kinetics).
-        per_class: Published number of videos per class, if all classes have the same (HMDB51).
-    """
-
-    list_name: str
-    entries: tuple[Entry, ...]
-    published: int | None = None
+    list_name: str  # file name of the list, for example ``train_split1.txt``
+    entries: tuple[Entry, ...]  # in the order of the official list
+    published: int | None = None  # published number of videos, None without one
+    # Number of these that can still be downloaded, if it is lower (Kinetics).
     published_files: int | None = None
+    # Published number of videos per class, if all classes have the same (HMDB51).
     per_class: int | None = None
 
     @property
@@ -62,13 +51,7 @@ class Split:
 
 @dataclass(frozen=True)
 class ClassMap:
-    """A file with one class name per line: line i, counted from 0, is the name of label i.
-
-    Attributes:
-        file_name: Of the file.
-        names: Of the classes.
-        published: Published number of classes, None without one.
-    """
+    """A file of class names, line i (from 0) for label i, and their published number or None."""
 
     file_name: str
     names: tuple[str, ...]
@@ -77,24 +60,15 @@ class ClassMap:
 
 @dataclass(frozen=True)
 class OfficialLists:
-    """Content of the official files of a data set.
+    """Content of the official files of a data set."""
 
-    Attributes:
-        name: Short name of the data set, for file names and messages.
-        splits: The lists to write.
-        class_maps: The class maps to write.
-        published_videos: Published number of different videos, None without one.
-        unused: Names of videos that are listed but in no split (HMDB51).
-        notes: Notes to print.
-        kind: What is listed, ``video`` or ``image``: how files are checked, and for messages.
-    """
-
-    name: str
-    splits: tuple[Split, ...]
-    class_maps: tuple[ClassMap, ...]
-    published_videos: int | None = None
-    unused: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    name: str  # short name of the data set, for file names and messages
+    splits: tuple[Split, ...]  # the lists to write
+    class_maps: tuple[ClassMap, ...]  # the class maps to write
+    published_videos: int | None = None  # published number of different videos, None without one
+    unused: tuple[str, ...] = ()  # names of videos that are listed but in no split (HMDB51)
+    notes: tuple[str, ...] = ()  # notes to print
+    # What is listed, ``video`` or ``image``: how files are checked, and for messages.
     kind: str = "video"
 
     def names(self) -> list[str]:
@@ -103,8 +77,8 @@ class OfficialLists:
         return list(dict.fromkeys((*used, *self.unused)))
 
 
-def read_lines(path: Path) -> list[tuple[int, str]]:
-    """(line number from 1, stripped text) of the lines that are not blank.
+def read_lines(path: Path) -> list[tuple[str, str]]:
+    """(``PATH, line NUMBER``, stripped text) of the lines that are not blank.
 
     Raises:
         ValueError: The file is empty or a folder.
@@ -114,10 +88,37 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
     except IsADirectoryError:
         raise ValueError(f"{path} is a folder, but must be a text file") from None
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
-    lines = [(number, line) for number, line in lines if line]
-    if not lines:
+    found = [(f"{path}, line {number}", line) for number, line in lines if line]
+    if not found:
         raise ValueError(f"{path} is empty: unpack it again from the official download")
-    return lines
+    return found
+
+
+def read_matches(path: Path, pattern: str, form: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """The lines of :func:`read_lines` as matches; ValueError for one that is not of the form."""
+    for where, line in read_lines(path):
+        match = re.fullmatch(pattern, line)
+        if match is None:
+            raise ValueError(f"{where}: {line!r:.200} must be {form}")
+        yield where, match
+
+
+def unique_entries(
+    rows: Iterable[tuple[str, str, int]], shown: Callable[[str], str] = repr
+) -> tuple[Entry, ...]:
+    """Entries of rows (where they are listed, name, label); ValueError for a name listed twice."""
+    entries: dict[str, Entry] = {}
+    for where, name, label in rows:
+        if name in entries:
+            raise ValueError(f"{where}: {shown(name)} is listed twice")
+        entries[name] = Entry(name, label)
+    return tuple(entries.values())
+
+
+def read_class_file(name: str) -> tuple[str, ...]:
+    """The class names in a text file of this package."""
+    path = Path(__file__).parent / "classes" / f"{name}.txt"
+    return tuple(path.read_text(encoding="utf-8").splitlines())
 
 
 def is_count(text: str) -> bool:
@@ -159,7 +160,7 @@ def check_disjoint(what: str, first: Split, second: Split) -> None:
         )
 
 
-RESPELLED = "with other upper and lower case than in the official list"
+# -- where the files are ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +179,63 @@ class Located:
     remark: str | None = None
 
 
-def list_videos(folder: Path) -> list[str]:
-    """All video files below a folder at any depth, sorted, relative to it.
+def list_videos(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
+    """All video files below a folder at any depth, sorted, relative to it, with ``/``.
 
     Hidden files and folders are left out; links to folders are followed.
     """
-    return sorted(path.replace(os.sep, "/") for path in find_files(folder, VIDEO_EXTENSIONS))
+    return sorted(path.replace(os.sep, "/") for path in find_files(folder, extensions))
 
 
 def relative_to_root(path: Path, root: Path) -> str:
     """``path`` as written in lists: relative to ``root``, absolute if it is not below."""
     inside = os.path.relpath(path, root)
     if inside == os.pardir or inside.startswith(os.pardir + os.sep):
-        return os.path.abspath(path).replace(os.sep, "/")
+        inside = os.path.abspath(path)
     return inside.replace(os.sep, "/")
+
+
+def _locate(
+    root: Path,
+    folder: Path,
+    names: Sequence[str],
+    paths: Collection[str],
+    key: Callable[[str], str],
+    several: str,
+    remark: str | None = None,
+    extension: str = "",
+) -> dict[str, Located]:
+    """The files of names: the path itself, else the only one that is equal by ``key``.
+
+    Args:
+        root: Folder of the data set.
+        folder: Folder of the files.
+        names: Of the lists.
+        paths: The files below ``folder``; a set of them makes a hundred thousand names quick.
+        key: What a path and a name with its extension are compared by.
+        several: What it means that several paths are equal, for the reason.
+        remark: On a file that is found by its key.
+        extension: That a missing file is expected to have.
+    """
+    prefix = relative_to_root(folder, root)
+    prefix = "" if prefix == "." else prefix + "/"
+    by_key: dict[str, list[str]] = {}
+    # Only where something is missing: ImageNet has 1.3 million paths.
+    if not set(names).issubset(paths):
+        for path in sorted(paths):
+            by_key.setdefault(key(path), []).append(path)
+    located: dict[str, Located] = {}
+    for name in names:
+        if name in paths:
+            located[name] = Located(prefix + name)
+            continue
+        others = by_key.get(key(name + extension), [])
+        if len(others) == 1:
+            located[name] = Located(prefix + others[0], remark=remark)
+        else:
+            reason = f"{several}: {', '.join(others)}" if others else "no such file"
+            located[name] = Located(prefix + name + extension, reason)
+    return located
 
 
 def locate_by_name(root: Path, folder: Path, names: Sequence[str]) -> dict[str, Located]:
@@ -201,75 +245,21 @@ def locate_by_name(root: Path, folder: Path, names: Sequence[str]) -> dict[str, 
     file fits: UCF101 has v_HandStandPushups_... in the folder HandstandPushups, and copies of the
     data set differ in the spelling.
     """
-    prefix = relative_to_root(folder, root)
-    prefix = "" if prefix == "." else prefix + "/"
-    paths = list_videos(folder)
-    exact = set(paths)
-    by_lower: dict[str, list[str]] = {}
-    for path in paths:
-        by_lower.setdefault(path.lower(), []).append(path)
-    located: dict[str, Located] = {}
-    for name in names:
-        others = by_lower.get(name.lower(), [])
-        if name in exact:
-            located[name] = Located(prefix + name)
-        elif len(others) == 1:
-            located[name] = Located(prefix + others[0], remark=RESPELLED)
-        elif others:
-            reason = f"several files differ from it in case only: {', '.join(others)}"
-            located[name] = Located(prefix + name, reason)
-        else:
-            located[name] = Located(prefix + name, "no such file")
-    return located
-
-
-def locate_by_stem(
-    root: Path, folder: Path, names: Sequence[str], paths: Sequence[str], extension: str = ".mp4"
-) -> dict[str, Located]:
-    """Find files by names without extension, which lists of clips give.
-
-    Args:
-        root: Folder of the data set.
-        folder: Folder of the clips.
-        names: Of the lists.
-        paths: The videos below ``folder``, as :func:`list_videos` returns them.
-        extension: That a missing file is expected to have.
-    """
-    prefix = relative_to_root(folder, root)
-    prefix = "" if prefix == "." else prefix + "/"
-    by_stem: dict[str, list[str]] = {}
-    for path in paths:
-        by_stem.setdefault(os.path.splitext(os.path.basename(path))[0], []).append(path)
-    located: dict[str, Located] = {}
-    for name in names:
-        found = by_stem.get(name, [])
-        if len(found) == 1:
-            located[name] = Located(prefix + found[0])
-        else:
-            reason = f"several files have its name: {', '.join(found)}" if found else "no such file"
-            located[name] = Located(prefix + name + extension, reason)
-    return located
+    remark = "with other upper and lower case than in the official list"
+    several = "several files differ from it in case only"
+    return _locate(root, folder, names, set(list_videos(folder)), str.lower, several, remark)
 
 
 @dataclass(frozen=True)
 class Downloads:
-    """Where the unpacked official downloads of a set lie in its folder.
+    """Where the unpacked official downloads of a set lie in its folder."""
 
-    Attributes:
-        layout: Shown in messages and by ``--help``.
-        lists: Sub-folders for the official lists, in order of preference.
-        files: Sub-folders for the videos, likewise.
-        what: What the latter hold, for messages.
-        uncut: Sub-folder of the long videos that clips are cut from.
-        by_stem: The lists name videos without extension, instead of by paths.
-    """
-
-    layout: str
-    lists: tuple[str, ...] = ("",)
-    files: tuple[str, ...] = ("",)
-    what: str = "videos"
-    uncut: str = ""
-    by_stem: bool = False
+    layout: str  # shown in messages and by ``--help``
+    lists: tuple[str, ...] = ("",)  # sub-folders for the official lists, in order of preference
+    files: tuple[str, ...] = ("",)  # sub-folders for the videos, likewise
+    what: str = "videos"  # what the latter hold, for messages
+    uncut: str = ""  # sub-folder of the long videos that clips are cut from
+    extension: str = ""  # of the videos, where the lists name them without it instead of by paths
 
     def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
         """An official file by any of its names, in ``folder`` if that is given.
@@ -282,11 +272,7 @@ class Downloads:
         return first_existing(candidates, root, self.layout, what)
 
     def folder(self, root: Path, given: Path | None = None) -> Path:
-        """The folder of the videos, ``given`` if there is one.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-        """
+        """The folder of the videos, ``given`` if there is one; FileNotFoundError without any."""
         folders = [given] if given else [root / name for name in self.files]
         return first_existing(folders, root, self.layout, f"folder of {self.what}")
 
@@ -295,68 +281,17 @@ class Downloads:
     ) -> dict[str, Located]:
         """Locations of the videos by name, see :meth:`folder`."""
         folder, names = self.folder(root, given), official.names()
-        if self.by_stem:
-            return locate_by_stem(root, folder, names, list_videos(folder))
-        return locate_by_name(root, folder, names)
+        if not self.extension:
+            return locate_by_name(root, folder, names)
+        paths, several = set(list_videos(folder)), "several files have its name"
+        return _locate(root, folder, names, paths, _stem, several, extension=self.extension)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 MOVED = "in another folder than in the official archive"
-_WNID = re.compile(r"n[0-9]{8}")
-
-
-def list_images(folder: Path) -> list[str]:
-    """All image files below a folder at any depth, sorted, relative to it, with ``/``."""
-    return sorted(path.replace(os.sep, "/") for path in find_files(folder, IMAGE_EXTENSIONS))
-
-
-def class_folders(folder: Path) -> list[str]:
-    """Names of the sub-folders that are WordNet ids (``n01440764``), sorted."""
-    with os.scandir(folder) as entries:
-        return sorted(e.name for e in entries if _WNID.fullmatch(e.name) and e.is_dir())
-
-
-def read_wnids(path: Path) -> tuple[str, ...]:
-    """The WordNet ids of a file with one per line, sorted: the label is the rank.
-
-    Raises:
-        ValueError: A line that is none, or one listed twice; the message names file and line.
-    """
-    found: list[str] = []
-    for number, line in read_lines(path):
-        if not _WNID.fullmatch(line):
-            raise ValueError(f"{path}, line {number}: {line!r:.100} is no WordNet id (n01440764)")
-        if line in found:
-            raise ValueError(f"{path}, line {number}: {line} is listed twice")
-        found.append(line)
-    return tuple(sorted(found))
-
-
-def check_class_folders(
-    folder: Path, present: Collection[str], wanted: Sequence[str], archive: str
-) -> None:
-    """Raise ValueError if a class has no folder: it would shift the labels of all after it."""
-    missing = [wnid for wnid in wanted if wnid not in present]
-    if missing:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise ValueError(
-            f"{folder} lacks {len(missing)} of {len(wanted)} class folders: {shown}. Unpack "
-            f"{archive} again"
-        )
-
-
-def entries_of_folders(root: Path, part: str, wnids: Sequence[str]) -> tuple[Entry, ...]:
-    """The images of ``root/part/WNID/`` for each class, sorted.
-
-    Raises:
-        ValueError: A folder without any image.
-    """
-    entries: list[Entry] = []
-    for label, wnid in enumerate(wnids):
-        names = list_images(root / part / wnid)
-        if not names:
-            raise ValueError(f"{root / part / wnid} holds no image: unpack its archive again")
-        entries += [Entry(f"{part}/{wnid}/{name}", label) for name in names]
-    return tuple(entries)
 
 
 def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str, Located]:
@@ -365,30 +300,14 @@ def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str
     A name that is not there is searched for by its file name in the same first-level folder:
     common scripts sort the images of ``val`` into folders of classes.
     """
+
+    def top_and_name(path: str) -> str:
+        return f"{path.partition('/')[0]}/{path.rpartition('/')[2]}"
+
     names = official.names()
-    prefix = relative_to_root(folder, root)
-    prefix = "" if prefix == "." else prefix + "/"
-    tops = sorted({name.partition("/")[0] for name in names})
-    paths = {f"{top}/{path}" for top in tops for path in list_images(folder / top)}
-    # Only where something is missing: ImageNet has 1.3 million paths to sort.
-    moved: dict[tuple[str, str], list[str]] = {}
-    if not paths.issuperset(names):
-        for path in sorted(paths):
-            moved.setdefault((path.partition("/")[0], path.rpartition("/")[2]), []).append(path)
-    located: dict[str, Located] = {}
-    for name in names:
-        if name in paths:
-            located[name] = Located(prefix + name)
-            continue
-        others = moved.get((name.partition("/")[0], name.rpartition("/")[2]), [])
-        if len(others) == 1:
-            located[name] = Located(prefix + others[0], remark=MOVED)
-        else:
-            reason = (
-                f"several files of that name: {', '.join(others)}" if others else "no such file"
-            )
-            located[name] = Located(prefix + name, reason)
-    return located
+    tops = {name.partition("/")[0] for name in names}
+    paths = {f"{t}/{path}" for t in tops for path in list_videos(folder / t, IMAGE_EXTENSIONS)}
+    return _locate(root, folder, names, paths, top_and_name, "several files of that name", MOVED)
 
 
 _SEED = 99999
@@ -400,10 +319,6 @@ def class_balanced(split: Split, samples: int) -> Split:
     As the SEVERE benchmark draws its small training sets, with its seed (Thoker et al. 2022;
     fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/utils.py): ``samples`` divided by the
     classes and rounded up, so 1,000 of UCF101 are 1,010 videos; classes with fewer give all.
-
-    Args:
-        split: With a label for every entry, in the order of the official list.
-        samples: At least one per class.
 
     Raises:
         ValueError: Fewer samples than classes.
@@ -428,62 +343,3 @@ def class_balanced(split: Split, samples: int) -> Split:
         published=None,
         per_class=None,
     )
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A part of a video.
-
-    Attributes:
-        video: File name of the video, without extension.
-        start: Seconds from the first frame.
-        end: Seconds from the first frame.
-        name: File name of the clip, without extension.
-    """
-
-    video: str
-    start: float
-    end: float
-    name: str
-
-
-def write_segments(path: Path, root: Path, folder: Path, clips: Iterable[Clip]) -> str:
-    """Write a table of segments for ``repack``, and say what to do with it.
-
-    Args:
-        path: Of the table; a segment of a video that is not on disk is left out, and counted.
-        root: Folder of the data set; paths in the table are relative to it.
-        folder: Folder of the videos.
-        clips: What to cut.
-
-    Raises:
-        FileNotFoundError: The folder does not exist.
-        ValueError: Two videos have one name, or none of the videos is there.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder of videos {folder}: name it with --videos")
-    paths: dict[str, str] = {}
-    for name in list_videos(folder):
-        video = relative_to_root(folder / name, root)
-        other = paths.setdefault(Path(name).stem, video)
-        if other != video:
-            raise ValueError(f"{other} and {video} have one name: move one of them away")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("path", "start", "end", "output"))
-    written, missing, videos = 0, 0, set()
-    for clip in clips:
-        if clip.video not in paths:
-            missing += 1
-            videos.add(clip.video)
-            continue
-        row = (paths[clip.video], f"{clip.start:.3f}", f"{clip.end:.3f}", f"{clip.name}.mp4")
-        writer.writerow(row)
-        written += 1
-    if not written:
-        raise ValueError(
-            f"{folder} has none of the {len(videos)} videos, for example {min(videos)}"
-        )
-    write_text(path, text.getvalue())
-    lost = f"; {missing:,} clips of {len(videos):,} videos that are not there" if missing else ""
-    return f"{path}: {written:,} clips of {len(paths):,} videos{lost}"

@@ -17,16 +17,18 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sce_video.data_tools.prepare.lists import PrepareOptions, prepare, write_outputs
+from sce_video.data_tools.prepare.lists import PrepareOptions, prepare, write_and_show
 from sce_video.data_tools.prepare.official import (
     ClassMap,
-    Entry,
     Located,
     OfficialLists,
     Split,
     check_disjoint,
     nearest,
+    read_class_file,
     read_lines,
+    read_matches,
+    unique_entries,
 )
 from sce_video.datasets.image_datasets import (
     ARRAY_SETS,
@@ -59,18 +61,13 @@ class _Files(NamedTuple):
             )
         return path
 
-    def lines(self, name: str) -> Iterator[tuple[str, str]]:
+    def lines(self, name: str) -> list[tuple[str, str]]:
         """Where it is, and the text of each line."""
-        path = self.path(name)
-        return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+        return read_lines(self.path(name))
 
     def matches(self, name: str, pattern: str, form: str) -> Iterator[tuple[str, re.Match[str]]]:
         """The lines of a pattern; ValueError for one of another form."""
-        for where, line in self.lines(name):
-            match = re.fullmatch(pattern, line)
-            if match is None:
-                raise ValueError(f"{where}: {line!r} must be {form!r}")
-            yield where, match
+        return read_matches(self.path(name), pattern, repr(form))
 
 
 class _Content(NamedTuple):
@@ -117,9 +114,16 @@ def prepare_transfer_set(name: str, options: PrepareOptions) -> bool:
     root, out = options.root, options.out or options.root / "lists"
     content = found.read(_Files(root, found.layout))
     # Labels of VOC2007 are in its tables.
-    count = None if content.tables else len(content.classes)
+    classes = None if content.tables else len(content.classes)
+
+    def checked(rows: Iterable[_Row]) -> Iterator[_Row]:
+        for where, path, label in rows:
+            if classes is not None and not 0 <= label < classes:
+                raise ValueError(f"{where}: {path!r} has class number {label} of {classes} classes")
+            yield where, path, label
+
     splits = [
-        Split(f"{part}.txt", _unique_entries(content.parts[part], count), published)
+        Split(f"{part}.txt", unique_entries(checked(content.parts[part])), published)
         for part, published in found.published.items()
     ]
     for one, other in combinations(splits, 2):
@@ -132,21 +136,8 @@ def prepare_transfer_set(name: str, options: PrepareOptions) -> bool:
     }
     agrees = prepare(official, located, replace(options, out=out))
     tables = {file_name: table.to_text() for file_name, table in content.tables.items()}
-    for file_name, action in write_outputs(out, tables, force=options.force).items():
-        print(f"{out / file_name}: {action}")
+    write_and_show(tables, replace(options, out=out))
     return agrees
-
-
-def _unique_entries(rows: Iterable[_Row], num_classes: int | None) -> tuple[Entry, ...]:
-    """ValueError for an image that is listed twice, or a label that is no class."""
-    entries: dict[str, Entry] = {}
-    for where, name, label in rows:
-        if name in entries:
-            raise ValueError(f"{where}: {name!r} is listed twice")
-        if num_classes is not None and not 0 <= label < num_classes:
-            raise ValueError(f"{where}: {name!r} has class number {label} of {num_classes} classes")
-        entries[name] = Entry(name, label)
-    return tuple(entries.values())
 
 
 def _ranked(parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> _Content:
@@ -242,15 +233,13 @@ def _read_pets(files: _Files) -> _Content:
     for part, stem in (("train", "trainval"), ("test", "test")):
         pattern, form = r"(\S+)\s+(?!0\s)(\d{1,18})\s+\S+\s+\S+", "IMAGE CLASS-ID SPECIES BREED-ID"
         for where, match in files.matches(f"annotations/{stem}.txt", pattern, form):
-            label, breed = int(match[2]) - 1, match[1].rpartition("_")[0]
-            if breeds.setdefault(label, breed) != breed:
-                raise ValueError(f"{where}: class {label + 1} is {breeds[label]!r} before")
-            parts[part].append((where, f"images/{match[1]}.jpg", label))
-    names = [breeds.get(label, "") for label in range(max(breeds) + 1)]
-    if "" in names:
-        folder = files.root / "annotations"
-        raise ValueError(f"{folder}: no image of class {names.index('') + 1}")
-    return _Content(parts, names)
+            number = int(match[2])
+            _name_class(breeds, number, match[1].rpartition("_")[0], where)
+            parts[part].append((where, f"images/{match[1]}.jpg", number - 1))
+    gap = next((number for number in range(1, max(breeds)) if number not in breeds), None)
+    if gap is not None:
+        raise ValueError(f"{files.root / 'annotations'}: no image of class {gap}")
+    return _Content(parts, [breeds[number] for number in sorted(breeds)])
 
 
 def _read_caltech101(files: _Files) -> _Content:
@@ -264,11 +253,16 @@ def _read_caltech101(files: _Files) -> _Content:
     for part, rows in parts.items():
         pattern, form = r"(([^/]*)/[^/]*) (\d{1,18})", "CLASS/image_NUMBER.jpg LABEL"
         for where, match in files.matches(f"{part}.txt", pattern, form):
-            name, folder, label = match[1], match[2], int(match[3])
-            if classes.setdefault(label, folder) != folder:
-                raise ValueError(f"{where}: class {label} is {classes[label]!r} before")
-            rows.append((where, f"caltech101/101_ObjectCategories/{name}", label))
+            label = int(match[3])
+            _name_class(classes, label, match[2], where)
+            rows.append((where, f"caltech101/101_ObjectCategories/{match[1]}", label))
     return _Content(parts, [classes[label] for label in sorted(classes)])
+
+
+def _name_class(classes: dict[int, str], number: int, name: str, where: str) -> None:
+    """Note the name of a class; ValueError if it had another one before."""
+    if classes.setdefault(number, name) != name:
+        raise ValueError(f"{where}: class {number} is {classes[number]!r} before")
 
 
 def _read_cars(files: _Files) -> _Content:
@@ -354,11 +348,7 @@ def _read_cifar(files: _Files, cifar: CifarFiles) -> _Content:
     return _Content(parts, list(splits["train"].classes))
 
 
-_VOC_CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
-    "tvmonitor",
-)  # fmt: skip
+_VOC_CLASSES = read_class_file("voc2007")
 
 
 def _read_voc2007(files: _Files) -> _Content:

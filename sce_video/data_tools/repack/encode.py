@@ -6,22 +6,22 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import av.logging
 import cv2
 import numpy as np
 
-from sce_video.data_tools.repack.plan import CRF_RANGE, Settings
+from sce_video.data_tools.repack.plan import CRF_RANGE, RepackOptions, Settings
 from sce_video.data_tools.repack.source import Source, read_source
 from sce_video.datasets.readers.av_file import file_url, open_container
 from sce_video.datasets.readers.base import check_regular_file
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.jobs import ItemError, StorageError
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
 _PILOT_FRAMES = 16
@@ -43,26 +43,12 @@ class Psnr:
             self._errors[index] += cv2.norm(one[rows], other[rows], cv2.NORM_L2SQR)
             self._samples[index] += one[rows].size
 
-    @property
-    def luma(self) -> float:
-        """dB of the luma plane, at most 100."""
-        return self._decibel(0)
-
-    @property
-    def all_planes(self) -> float:
-        """dB over the samples of all three planes, at most 100."""
-        return self._decibel(1)
-
-    @property
-    def worse(self) -> float:
-        """The lower of the two."""
-        return min(self.luma, self.all_planes)
-
-    def _decibel(self, index: int) -> float:
-        error = self._errors[index] / max(self._samples[index], 1)
-        if error <= 255**2 / 10 ** (_HIGHEST_PSNR / 10):
-            return _HIGHEST_PSNR
-        return float(10 * np.log10(255**2 / error))
+    def decibels(self) -> tuple[float, float]:
+        """dB of the luma plane, and over the samples of all three planes; at most 100."""
+        lowest = 255**2 / 10 ** (_HIGHEST_PSNR / 10)
+        errors = np.maximum(self._errors / np.maximum(self._samples, 1), lowest)
+        luma, planes = np.minimum(10 * np.log10(255**2 / errors), _HIGHEST_PSNR).tolist()
+        return luma, planes
 
 
 def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
@@ -74,14 +60,9 @@ def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
     the bytes.
     """
     keyint = settings.keyint
-    options = {
-        "crf": f"{crf:g}",
-        "preset": settings.preset,
-        "x264-params": f"keyint={keyint}:min-keyint={keyint}:scenecut=0:bframes=0:ipratio=1",
-    }
-    if settings.tune:
-        options["tune"] = settings.tune
-    return options
+    params = f"keyint={keyint}:min-keyint={keyint}:scenecut=0:bframes=0:ipratio=1"
+    options = {"crf": f"{crf:g}", "preset": settings.preset, "x264-params": params}
+    return {**options, "tune": settings.tune} if settings.tune else options
 
 
 def encode(
@@ -110,9 +91,8 @@ def encode(
     Raises:
         OSError or av.FFmpegError: The file cannot be written; has an ``errno``.
     """
-    with av.open(
-        file_url(path), "w", format="mp4", options={"movflags": "+faststart"}
-    ) as container:
+    movflags = {"movflags": "+faststart"}
+    with av.open(file_url(path), "w", format="mp4", options=movflags) as container:
         container.metadata["comment"] = comment
         stream: Any = container.add_stream("libx264", rate=rate, options=options)
         _set_up(stream.codec_context, size, rate, tags, threads)
@@ -152,7 +132,12 @@ def choose_crf(
         rate: Frames per second.
         settings: The PSNR to reach, and the options of the encoder.
     """
-    frames = _pilot(held, settings.keyint)
+    numbers, run = sorted(held), settings.keyint
+    runs = [numbers[i : i + run] for i in range(0, len(numbers), run)]
+    wanted = max(1, round(_PILOT_FRAMES / run))  # whole runs, evenly spread
+    picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
+    frames = [held[number] for index in picked for number in runs[index]]
+
     goal = settings.psnr + 0.1  # the other frames may be a little worse
     found: dict[float, float] = {}
     crf = 24.0
@@ -182,23 +167,6 @@ def _next_guess(found: dict[float, float], goal: float) -> float:
     return float(min(high, max(low, _STEP * np.floor(crf / _STEP))))
 
 
-def lower_crf(crf: float, missing: float) -> float | None:
-    """A crf that should gain ``missing`` dB; None if the lowest has been reached."""
-    if crf <= CRF_RANGE[0]:
-        return None
-    steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
-    return float(max(CRF_RANGE[0], crf - steps * _STEP))
-
-
-def _pilot(held: dict[int, np.ndarray], run: int) -> list[np.ndarray]:
-    """Whole runs between key frames, evenly spread, about 16 frames in total."""
-    numbers = sorted(held)
-    runs: list[Sequence[int]] = [numbers[i : i + run] for i in range(0, len(numbers), run)]
-    wanted = max(1, round(_PILOT_FRAMES / run))
-    picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
-    return [held[number] for index in picked for number in runs[index]]
-
-
 def _try_quality(
     frames: list[np.ndarray], size: tuple[int, int], rate: Fraction, options: dict[str, str]
 ) -> float:
@@ -213,7 +181,7 @@ def _try_quality(
     for packet in [*_packets(encoder, frames, rate), None]:
         for frame in decoder.decode(packet):
             psnr.add(next(wanted), frame.to_ndarray())
-    return psnr.worse
+    return min(psnr.decibels())
 
 
 #: Prefix of the comment in every output, by which outputs are told from other files.
@@ -231,48 +199,23 @@ _STORAGE = {
 }
 
 
-@dataclass(frozen=True)
-class Job:
-    """What one process is to do.
+class Job(NamedTuple):
+    """What one process is to do."""
 
-    Attributes:
-        source: File to read.
-        temporary: File to write.
-        settings: Settings of the output.
-        min_psnr: dB that the output must have, of luma and of all planes.
-        threads: Threads of the encoder.
-        max_pixels: Height x width of the largest frames that are read.
-        span: (start, end) in seconds of the part to write; None for the whole file.
-    """
-
-    source: str
-    temporary: str
-    settings: Settings
-    min_psnr: float
-    threads: int = 1
-    max_pixels: int = MAX_PIXELS
+    source: str  # file to read
+    temporary: str  # file to write
+    settings: Settings  # settings of the output
+    # PSNR that the output must have, threads, largest frames that are read.
+    options: RepackOptions = RepackOptions()
+    # (start, end) in seconds of the part to write; None for the whole file.
     span: tuple[float, float] | None = None
-
-
-class RefusedError(Exception):
-    """The output is wrong; ``kind`` is a key of :data:`report.KINDS`."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
-
-
-class CannotWriteError(Exception):
-    """The output cannot be written, because of the disk and not because of the video."""
 
 
 def repack_file(job: Job) -> dict[str, Any]:
     """Write one output to its temporary path and verify it.
 
     Returns:
-        Facts that JSON can hold. ``status``: ``done``, ``failed`` (with ``kind`` and ``reason``;
-        the temporary file is removed) or ``storage`` (with ``reason``; the run should stop). With
-        ``done`` also:
+        Facts that JSON can hold:
 
         - ``frames``, ``seconds``, ``rate``, ``height``, ``width``, ``scaled``, ``bytes``,
           ``video_bytes``; ``constant``: rate and frames of the source are kept.
@@ -280,81 +223,82 @@ def repack_file(job: Job) -> dict[str, Any]:
         - ``source_frames``; ``frames_not_shown``: those of them that no output frame shows;
           ``source_promised``: frames by the packets; ``source_seconds``, ``source_video_bytes``.
         - ``cpu_seconds``.
+
+    Raises:
+        ItemError: There is no good output, and no file at its path; the kind is one of ``KINDS``.
+        StorageError: It cannot be written, because of the disk and not because of the video.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     start = time.process_time()
     try:
         facts = _repack(job)
-        return {"status": "done", **facts, "cpu_seconds": round(time.process_time() - start, 3)}
-    except VideoDecodeError as error:
-        answer = {"status": "failed", "kind": _kind(job.source), "reason": error.reason}
-    except RefusedError as error:
-        answer = {"status": "failed", "kind": error.kind, "reason": str(error)}
-    except CannotWriteError as error:
-        answer = {"status": "storage", "reason": str(error)}
-    with contextlib.suppress(OSError):
-        os.unlink(job.temporary)
-    return answer
-
-
-def _kind(path: str) -> str:
-    if not os.path.exists(path):
-        return "missing"
-    return "bad" if os.access(path, os.R_OK) else "denied"
+    except (VideoDecodeError, ItemError, StorageError) as error:
+        with contextlib.suppress(OSError):
+            os.unlink(job.temporary)
+        if not isinstance(error, VideoDecodeError):
+            raise
+        exists, readable = os.path.exists(job.source), os.access(job.source, os.R_OK)
+        kind = "missing" if not exists else "bad" if readable else "denied"
+        raise ItemError(kind, error.reason) from error
+    return {**facts, "cpu_seconds": round(time.process_time() - start, 3)}
 
 
 def _repack(job: Job) -> dict[str, Any]:
     check_regular_file(job.source)
     settings = job.settings
-    source = read_source(job.source, settings, DecodeLimits(job.max_pixels), job.span)
+    source = read_source(job.source, settings, DecodeLimits(job.options.max_pixels), job.span)
     crf = settings.crf
     if crf is None:
-        crf = choose_crf(source.held, source.size, source.schedule.rate, settings)
+        crf = choose_crf(source.held, source.preparation.size, source.schedule.rate, settings)
     while True:
         _write(job, source, crf)
-        facts, psnr = verify_output(job.temporary, source, settings.keyint)
-        missing = settings.psnr - psnr.worse
-        lower = lower_crf(crf, missing) if settings.crf is None and missing > 0 else None
-        if lower is None:
+        facts, (luma, planes) = verify_output(job.temporary, source, settings.keyint)
+        worse = min(luma, planes)
+        missing = settings.psnr - worse
+        if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
-        crf = lower
-    if psnr.worse < job.min_psnr:
-        raise RefusedError(
-            "quality",
-            f"PSNR {psnr.worse:.2f} dB at crf {crf:g} is below {job.min_psnr:g} dB (--min-psnr)",
-        )
-    height, width = source.size
+        steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
+        crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
+    least = job.options.min_psnr
+    if worse < least:
+        below = f"PSNR {worse:.2f} dB at crf {crf:g} is below {least:g} dB (--min-psnr)"
+        raise ItemError("quality", below)
+    height, width = source.preparation.size
     return {
         **facts,
         "crf": crf,
-        "psnr": round(psnr.all_planes, 3),
-        "psnr_luma": round(psnr.luma, 3),
+        "psnr": round(planes, 3),
+        "psnr_luma": round(luma, 3),
         "height": height,
         "width": width,
         "scaled": source.preparation.scaled,
         "constant": source.schedule.constant,
         "rate": f"{source.schedule.rate}",
         "bytes": os.path.getsize(job.temporary),
-        "frames_not_shown": source.schedule.never_shown(source.frames),
-        "source_frames": source.frames,
-        "source_promised": source.promised,
-        "source_seconds": round(source.duration, 6),
-        "source_video_bytes": source.video_bytes,
+        "frames_not_shown": source.schedule.never_shown(source.facts["source_frames"]),
+        **source.facts,
     }
 
 
 def _write(job: Job, source: Source, crf: float) -> None:
     """Encode to the temporary file and flush it to the disk."""
-    with _storage_errors(job.temporary):
+
+    def frames() -> Iterator[np.ndarray]:
+        try:
+            yield from source.prepared_frames()
+        except av.FFmpegError as error:  # of reading the source, not of writing the output
+            raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
+
+    try:
         encode(
-            _output_frames(source),
+            frames(),
             job.temporary,
-            size=source.size,
+            size=source.preparation.size,
             rate=source.schedule.rate,
             options=encoder_options(job.settings, crf),
             tags=source.tags,
             comment=COMMENT,
-            threads=job.threads,
+            threads=job.options.threads,
         )
         # The rename may reach the disk before the data does, and a power failure come in between.
         descriptor = os.open(job.temporary, os.O_RDONLY)
@@ -362,27 +306,16 @@ def _write(job: Job, source: Source, crf: float) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _output_frames(source: Source) -> Iterator[np.ndarray]:
-    try:
-        yield from source.prepared_frames()
-    except av.FFmpegError as error:  # of reading the source, not of writing the output
-        raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
-
-
-@contextlib.contextmanager
-def _storage_errors(path: str) -> Iterator[None]:
-    try:
-        yield
     except (OSError, av.FFmpegError) as error:
-        number = getattr(error, "errno", None)
-        if number in _STORAGE:
-            raise CannotWriteError(f"cannot write {path}: {_STORAGE[number]}") from error
-        raise RefusedError("encode", f"cannot be encoded: {error}") from error
+        reason = _STORAGE.get(getattr(error, "errno", None) or 0)
+        if reason is not None:
+            raise StorageError(f"cannot write {job.temporary}: {reason}") from error
+        raise ItemError("encode", f"cannot be encoded: {error}") from error
 
 
-def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any], Psnr]:
+def verify_output(
+    path: str, source: Source, keyint: int
+) -> tuple[dict[str, Any], tuple[float, float]]:
     """Decode an output completely and compare it with its source.
 
     Args:
@@ -391,12 +324,17 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
         keyint: Every ``keyint``-th frame must be a key frame.
 
     Returns:
-        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and the PSNR over the source's
-        frames that are kept in memory: all of them, unless the video is long.
+        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and (luma, all planes) in dB
+        over the source's frames that are kept in memory: all of them, unless the video is long.
 
     Raises:
-        RefusedError: Number, size, time stamps, duration or key frames are wrong.
+        ItemError: Number, size, time stamps, duration or key frames are wrong.
     """
+
+    def require(holds: bool, what: str) -> None:
+        if not holds:
+            raise ItemError("check", f"{what} of the output is wrong")
+
     psnr = Psnr()
     shown, rate = source.schedule.shown, source.schedule.rate
     compared = number = video_bytes = packets = 0
@@ -407,11 +345,11 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
             for packet in container.demux(stream):
                 video_bytes += packet.size
                 if packet.size:
-                    _require(packet.is_keyframe == (packets % keyint == 0), "key frames")
+                    require(packet.is_keyframe == (packets % keyint == 0), "key frames")
                     packets += 1
                 for frame in packet.decode():
-                    _require((frame.height, frame.width) == source.size, "the size")
-                    _require(frame.pts * frame.time_base == number / rate, "a time stamp")
+                    require((frame.height, frame.width) == source.preparation.size, "the size")
+                    require(frame.pts * frame.time_base == number / rate, "a time stamp")
                     reference = source.held.get(int(shown[number])) if number < len(shown) else None
                     if reference is not None:
                         psnr.add(reference, frame.to_ndarray())
@@ -420,21 +358,16 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
             seconds = float((stream.duration or 0) * stream.time_base)
             streams = len(container.streams)
     except (av.FFmpegError, VideoDecodeError, OSError, IndexError) as error:
-        raise RefusedError("check", f"the output cannot be decoded: {error}") from error
-    _require(streams == 1, "the number of streams")
-    _require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
+        raise ItemError("check", f"the output cannot be decoded: {error}") from error
+    require(streams == 1, "the number of streams")
+    require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
     # The schedule has the source's duration within a frame; the file must have the schedule's.
-    _require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
-    _require(compared > 0, "the number of frames to compare")
+    require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
+    require(compared > 0, "the number of frames to compare")
     facts = {
         "frames": number,
         "seconds": round(seconds, 6),
         "video_bytes": video_bytes,
         "psnr_frames": compared,
     }
-    return facts, psnr
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise RefusedError("check", f"{what} of the output is wrong")
+    return facts, psnr.decibels()

@@ -17,12 +17,9 @@ from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A file to repack.
+    """A file to repack: its path below the root of the sources, and that of its output.
 
-    Attributes:
-        path: Relative to the root of the sources.
-        output: Relative to the output folder.
-        span: (start, end) in seconds of a segment; None for the whole file.
+    ``span`` is (start, end) in seconds of a segment; None for the whole file.
     """
 
     path: str
@@ -39,30 +36,18 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class RepackPlan:
-    """All files of a data set.
+    """All files of a data set."""
 
-    Attributes:
-        source: The folder or list, as given.
-        root: Folder that the paths of the items are relative to.
-        items: Every file once, sorted by path; of a table of segments every segment.
-        listed: Keys of the entries of the list in its order; None for a folder.
-        labels: Labels of these entries, -1 without one.
-        name: Name of the list without its extension; empty for a folder.
-        list_name: File name of the list; empty for a folder.
-    """
-
-    source: str
-    root: str
+    source: str  # the folder or list, as given
+    root: str  # folder that the paths of the items are relative to
+    # Every file once, sorted by path; of a table of segments every segment.
     items: list[PlannedFile]
+    # Keys of the entries of the list in its order; None for a folder.
     listed: list[str] | None = None
-    labels: list[int] | None = None
-    name: str = ""
-    list_name: str = ""
-
-    @property
-    def base(self) -> str:
-        """Prefix of the names of report, failures and journals."""
-        return f"{self.name}." if self.name else ""
+    labels: list[int] | None = None  # labels of these entries, -1 without one
+    # Of the names of report and failures: ``LIST.`` for a list, empty for a folder.
+    prefix: str = ""
+    list_name: str = ""  # file name of the list; empty for a folder
 
     @property
     def digest(self) -> str:
@@ -98,7 +83,12 @@ def make_plan(
     """
     if read_list is None:
         videos, root = scan_folder(source, extensions), source
-        _check_apart(source, destination)
+        inner, outer = os.path.realpath(destination), os.path.realpath(source)
+        if inner == outer or inner.startswith(outer + os.sep) or outer.startswith(inner + os.sep):
+            raise ValueError(
+                f"one of {source!r} and {destination!r} contains the other: choose a separate "
+                "output folder, or outputs would be taken for sources"
+            )
     else:
         videos, root = read_list, data_root or "."
         if os.path.realpath(root) == os.path.realpath(destination):
@@ -113,10 +103,8 @@ def make_plan(
         return RepackPlan(source, root, items)
     if os.path.realpath(source) == os.path.realpath(os.path.join(destination, list_name)):
         raise ValueError(f"the new list would overwrite {source!r}: choose another folder")
-    name = os.path.splitext(list_name)[0]
-    return RepackPlan(
-        source, root, items, paths, [int(label) for label in videos.labels], name, list_name
-    )
+    prefix = f"{os.path.splitext(list_name)[0]}."
+    return RepackPlan(source, root, items, paths, videos.labels.tolist(), prefix, list_name)
 
 
 def name_outputs(paths: Sequence[str]) -> dict[str, str]:
@@ -157,12 +145,7 @@ def inside(path: str, root: str) -> str:
 
 def _check_folders(outputs: dict[str, str], list_name: str) -> None:
     """Refuse outputs with the path of a folder: ``v.avi`` beside a folder ``v.mp4`` of videos."""
-    folders: set[str] = set()
-    for output in outputs.values():
-        parent = os.path.dirname(output)
-        while parent and parent not in folders:
-            folders.add(parent)
-            parent = os.path.dirname(parent)
+    folders = {o[:end] for o in outputs.values() for end, char in enumerate(o) if char == os.sep}
     for path, output in outputs.items():
         if output in folders:
             raise ValueError(
@@ -171,15 +154,6 @@ def _check_folders(outputs: dict[str, str], list_name: str) -> None:
             )
     if list_name and (list_name in folders or list_name in outputs.values()):
         raise ValueError(f"the new list {list_name!r} and an output have the same name: rename one")
-
-
-def _check_apart(source: str, destination: str) -> None:
-    inner, outer = os.path.realpath(destination), os.path.realpath(source)
-    if inner == outer or inner.startswith(outer + os.sep) or outer.startswith(inner + os.sep):
-        raise ValueError(
-            f"one of {source!r} and {destination!r} contains the other: choose a separate output "
-            "folder, or outputs would be taken for sources"
-        )
 
 
 #: Columns of a table of segments; ``label`` may be missing.
@@ -219,7 +193,7 @@ def plan_segments(source: str, destination: str, data_root: str | None = None) -
             )
         for row in rows:
             where = f"{source}, line {rows.line_num}"
-            item = _item(row, where, root)
+            item, label = _read_segment(row, where, root)
             if item.key in items:
                 raise ValueError(f"{where}: {item.key} is listed twice")
             if item.output in outputs:
@@ -227,46 +201,40 @@ def plan_segments(source: str, destination: str, data_root: str | None = None) -
                     f"{where}: output {item.output!r} is that of line {outputs[item.output]}, too"
                 )
             items[item.key], outputs[item.output] = item, rows.line_num
-            labels.append(_label(row, where))
+            labels.append(label)
     if not items:
         raise ValueError(f"{source} lists no segment")
     stem = os.path.splitext(os.path.basename(source))[0]
-    return RepackPlan(source, root, list(items.values()), list(items), labels, stem, f"{stem}.txt")
+    names = f"{stem}.", f"{stem}.txt"
+    return RepackPlan(source, root, list(items.values()), list(items), labels, *names)
 
 
-def _item(row: Mapping[str, str | None], where: str, root: str) -> PlannedFile:
+def _read_segment(row: Mapping[str, str | None], where: str, root: str) -> tuple[PlannedFile, int]:
+    """The file of a row, and its label."""
+    path, begin, stop, output = (row[name] or "" for name in COLUMNS[:4])
     empty = [name for name in COLUMNS[:4] if not row[name]]
     if empty:
         raise ValueError(f"{where}: column {empty[0]!r} is empty")
-    start, end = (_seconds(row[name] or "", name, where) for name in ("start", "end"))
+    times = []
+    for name, text in (("start", begin), ("end", stop)):
+        try:
+            times.append(float(text))
+        except ValueError:
+            times.append(math.nan)
+        if not 0 <= times[-1] < math.inf:
+            raise ValueError(f"{where}: {name} {text!r:.40} must be seconds from 0 on")
+    start, end = times
     if end <= start:
         raise ValueError(f"{where}: end {end:g} must lie after start {start:g}")
-    output = os.path.normpath(row["output"] or "")
-    if os.path.isabs(output) or output.startswith(os.pardir) or not output.endswith(".mp4"):
+    inner = os.path.normpath(output)
+    if os.path.isabs(inner) or inner.startswith(os.pardir) or not inner.endswith(".mp4"):
         raise ValueError(
-            f"{where}: output {row['output']!r} must be a path below the output folder that ends "
-            "in .mp4"
+            f"{where}: output {output!r} must be a path below the output folder that ends in .mp4"
         )
-    return PlannedFile(inside(row["path"] or "", root), output, (start, end))
-
-
-def _seconds(text: str, name: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{where}: {name} {text!r:.40} must be seconds from 0 on")
-    return value
-
-
-def _label(row: Mapping[str, str | None], where: str) -> int:
-    text = row.get("label")
-    if text is None:
-        return -1
-    if not text.isdecimal() or int(text[:18]) > MAX_LABEL:
-        raise ValueError(f"{where}: label {text!r:.40} must be a whole number up to {MAX_LABEL}")
-    return int(text)
+    label = row.get("label")
+    if label is not None and (not label.isdecimal() or int(label[:18]) > MAX_LABEL):
+        raise ValueError(f"{where}: label {label!r:.40} must be a whole number up to {MAX_LABEL}")
+    return PlannedFile(inside(path, root), inner, (start, end)), int(-1 if label is None else label)
 
 
 PRESETS = (
@@ -277,8 +245,6 @@ PRESETS = (
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
 #: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
 CRF_RANGE = (18.0, 34.0)
-#: x264 accepts one of these; of several it drops all but one with a warning only.
-_ONE_TUNE = frozenset(TUNES) - {"fastdecode"}
 _MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept
 _VERSION = 1  # of the way files are encoded; a new version repacks all files again
 
@@ -319,14 +285,15 @@ class Settings:
             raise ValueError(f"psnr must lie in [10, 60] dB, got {self.psnr:g}")
         if self.preset not in PRESETS:
             raise ValueError(f"unknown preset {self.preset!r}: choose {', '.join(PRESETS)}")
-        unknown = [name for name in self.tune.split(",") if name and name not in TUNES]
+        names = dict.fromkeys(name for name in self.tune.split(",") if name)
+        unknown = [name for name in names if name not in TUNES]
         if unknown:
             raise ValueError(f"unknown tune {unknown[0]!r}: choose {', '.join(TUNES)}")
-        alone = [name for name in dict.fromkeys(self.tune.split(",")) if name in _ONE_TUNE]
+        # x264 accepts one of the others; of several it drops all but one with a warning only.
+        alone = [name for name in names if name != "fastdecode"]
         if len(alone) > 1:
-            raise ValueError(
-                f"tune {alone[0]!r} and {alone[1]!r} exclude each other: choose one of them"
-            )
+            excluded = f"tune {alone[0]!r} and {alone[1]!r} exclude each other"
+            raise ValueError(f"{excluded}: choose one of them")
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as JSON values; outputs with equal ones need not be repacked again."""
@@ -341,20 +308,13 @@ class Settings:
         A side that is odd and not scaled loses its last row or column of pixels.
         """
         short = min(height, width)
-        if self.short_side is None or short == self.short_side:
-            scaled = False
-        else:
-            scaled = short > self.short_side or self.enlarge
-        if not scaled:
+        target = self.short_side or short
+        if short == target or (short < target and not self.enlarge):
             return max(2, height // 2 * 2), max(2, width // 2 * 2)
-        assert self.short_side is not None
-        factor = self.short_side / short
         # The shorter side exactly, the longer one to the nearest even number.
-        sides = (
-            self.short_side if side == short else max(2, 2 * round(side * factor / 2))
-            for side in (height, width)
-        )
-        return next(sides), next(sides)
+        factor = target / short
+        tall, wide = (max(2, 2 * round(side * factor / 2)) for side in (height, width))
+        return target if height == short else tall, target if width == short else wide
 
 
 @dataclass(frozen=True)

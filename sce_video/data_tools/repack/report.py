@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sce_video.data_tools.prepare.lists import annotation_line
 from sce_video.data_tools.repack.plan import RepackPlan
+from sce_video.data_tools.verify import first_lines
 from sce_video.jobs import Item, Record
 from sce_video.utils.files import write_text
 from sce_video.utils.printable import printable_utf8
@@ -65,89 +67,65 @@ def repack_report(
           sources that no output frame shows; ``damaged``: files of which not all frames decode.
         - ``failures``: list of ``path``, ``kind``, ``reason``.
     """
-    totals = _Totals()
-    for item in items:
-        record = record_of(item.key)
-        if record is not None:
-            totals.add(record)
-    return {**facts, "files": len(items), **totals.report()}
-
-
-class _Totals:
-    """Totals over records, of which only failures and damaged files are kept."""
-
-    def __init__(self) -> None:
-        self._sums: Counter[str] = Counter()
-        self._crf: list[float] = []  # lowest and highest
-        self._worst: tuple[float, str] | None = None
-        self._damaged: list[str] = []
-        self._failures: list[dict[str, str]] = []
-
-    def add(self, record: Record) -> None:
-        """Count a record."""
+    sums: Counter[str] = Counter()
+    crf: list[float] = []
+    worst: tuple[float | None, str | None] = (None, None)
+    damaged: list[str] = []
+    failures: list[dict[str, str]] = []
+    for record in filter(None, (record_of(item.key) for item in items)):
         if not record.done:
-            failure = {"path": record.key, "kind": _kind(record), "reason": _reason(record)}
-            self._failures.append(failure)
-            return
+            crashed = "crash" if record.kind in ("error", "lost") else record.kind
+            kind = "bad" if record.kind == "changed" else crashed
+            hint = " (--timeout)" if kind == "timeout" else ""
+            failures.append({"path": record.key, "kind": kind, "reason": record.reason + hint})
+            continue
         entry = {**(record.source or {}), **record.facts}
-        self._sums.update({"done": 1, **{name: entry[name] for name in _SUMMED}})
+        sums.update({"done": 1, **{name: entry[name] for name in _SUMMED}})
         if not entry["scaled"]:
-            self._sums["unscaled_source"] += entry["source_video_bytes"]
-            self._sums["unscaled_output"] += entry["video_bytes"]
-        self._sums["resampled"] += not entry["constant"]
-        self._crf = [f([*self._crf, entry["crf"]]) for f in (min, max)]
+            sums["unscaled_source"] += entry["source_video_bytes"]
+            sums["unscaled_output"] += entry["video_bytes"]
+        sums["resampled"] += not entry["constant"]
+        crf = [f([*crf, entry["crf"]]) for f in (min, max)]
         psnr = min(entry["psnr"], entry["psnr_luma"])
-        if self._worst is None or psnr < self._worst[0]:
-            self._worst = psnr, record.key
+        if worst[0] is None or psnr < worst[0]:
+            worst = psnr, record.key
         if entry["source_frames"] < entry["source_promised"]:
-            self._damaged.append(record.key)
+            damaged.append(record.key)
 
-    def report(self) -> dict[str, Any]:
-        """The entries of :func:`repack_report` besides the facts."""
-        sums, worst = self._sums, self._worst or (None, None)
-        source, output = sums["unscaled_source"], sums["unscaled_output"]
-        return {
-            "done": sums["done"],
-            "failed": len(self._failures),
-            "bytes": {
-                "source": sums["size"],
-                "output": sums["bytes"],
-                "source_video": sums["source_video_bytes"],
-                "output_video": sums["video_bytes"],
-                "unscaled_ratio": round(output / source, 4) if source else None,
-            },
-            "seconds": round(sums["seconds"], 3),
-            "cpu_seconds": round(sums["cpu_seconds"], 3),
-            "psnr": {
-                "mean": self._mean("psnr"),
-                "mean_luma": self._mean("psnr_luma"),
-                "worst": worst[0],
-                "worst_path": worst[1],
-            },
-            "crf": self._crf or [None, None],
-            "resampled": sums["resampled"],
-            "frames_not_shown": sums["frames_not_shown"],
-            "damaged": sorted(self._damaged),
-            "failures": self._failures,
-        }
+    def share(name: str, of: str, digits: int) -> float | None:
+        return round(sums[name] / sums[of], digits) if sums[of] else None
 
-    def _mean(self, name: str) -> float | None:
-        done = self._sums["done"]
-        return round(self._sums[name] / done, 3) if done else None
-
-
-def _kind(record: Record) -> str:
-    """The kind of a failure as a key of :data:`KINDS`."""
-    return {"changed": "bad", "error": "crash", "lost": "crash"}.get(record.kind, record.kind)
-
-
-def _reason(record: Record) -> str:
-    return f"{record.reason} (--timeout)" if record.kind == "timeout" else record.reason
+    return {
+        **facts,
+        "files": len(items),
+        "done": sums["done"],
+        "failed": len(failures),
+        "bytes": {
+            "source": sums["size"],
+            "output": sums["bytes"],
+            "source_video": sums["source_video_bytes"],
+            "output_video": sums["video_bytes"],
+            "unscaled_ratio": share("unscaled_output", "unscaled_source", 4),
+        },
+        "seconds": round(sums["seconds"], 3),
+        "cpu_seconds": round(sums["cpu_seconds"], 3),
+        "psnr": {
+            "mean": share("psnr", "done", 3),
+            "mean_luma": share("psnr_luma", "done", 3),
+            "worst": worst[0],
+            "worst_path": worst[1],
+        },
+        "crf": crf or [None, None],
+        "resampled": sums["resampled"],
+        "frames_not_shown": sums["frames_not_shown"],
+        "damaged": sorted(damaged),
+        "failures": failures,
+    }
 
 
 def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
     """Paths of the report, the failures and, for a list, the new list."""
-    names = [f"{plan.base}repack.json", f"{plan.base}failed.txt"]
+    names = [f"{plan.prefix}repack.json", f"{plan.prefix}failed.txt"]
     return [folder / name for name in (*names, plan.list_name) if name]
 
 
@@ -156,12 +134,6 @@ def write_results(
 ) -> list[Path]:
     """Write the report, the failures (``path<TAB>reason``) and, for a list, the new list.
 
-    Args:
-        folder: Folder to write to.
-        plan: The data set.
-        items: The files of the report.
-        report: From :func:`repack_report`.
-
     Returns:
         The paths of the files written.
     """
@@ -169,17 +141,19 @@ def write_results(
     write_text(written[0], json.dumps(report, indent=2) + "\n")
     failures = written[1]
     if report["failures"]:
-        rows = (f"{_line(f['path'])}\t{_line(f['reason'])}\n" for f in report["failures"])
-        write_text(failures, "".join(rows))
+        space = str.maketrans("\t\n\r", "   ")
+        rows = ((f["path"], f["reason"]) for f in report["failures"])
+        lines = [f"{path.translate(space)}\t{reason.translate(space)}\n" for path, reason in rows]
+        write_text(failures, "".join(lines))
     else:
         failures.unlink(missing_ok=True)
         written.remove(failures)
     if plan.listed is not None:
+        assert plan.labels is not None
         failed = {failure["path"] for failure in report["failures"]}
         outputs = {item.key: item.output or "" for item in items if item.key not in failed}
-        assert plan.labels is not None
         lines = [
-            f"{outputs[path]}{_label(label, outputs[path])}\n"
+            annotation_line(outputs[path], label)
             for path, label in zip(plan.listed, plan.labels, strict=True)
             if path in outputs
         ]
@@ -187,64 +161,34 @@ def write_results(
     return written
 
 
-def _label(label: int, path: str) -> str:
-    if label < 0:
-        return ""
-    return f"\t{label}" if "\t" in path else f" {label}"
-
-
-def _line(text: str) -> str:
-    return text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
-
-
-def describe_repack(report: dict[str, Any], examples: int = 5) -> str:
+def describe_repack(report: dict[str, Any]) -> str:
     """Lines for the terminal."""
     size, psnr = report["bytes"], report["psnr"]
     lines = [f"{report['files']:,} files: {report['done']:,} done, {report['failed']:,} failed"]
     if report["done"]:
-        lines.append(
-            f"  size: {_mega(size['source'])} -> {_mega(size['output'])}; video streams alone "
-            f"{_mega(size['source_video'])} -> {_mega(size['output_video'])}"
-            + (
-                f", {size['unscaled_ratio']:.2f} x for those not scaled"
-                if size["unscaled_ratio"] is not None
-                else ""
-            )
-        )
-        lines.append(
+        ratio = size["unscaled_ratio"]
+        unscaled = "" if ratio is None else f", {ratio:.2f} x for those not scaled"
+        mega = {name: f"{size[name] / 1e6:,.1f} MB" for name in size if name != "unscaled_ratio"}
+        lines += [
+            f"  size: {mega['source']} -> {mega['output']}; video streams alone "
+            f"{mega['source_video']} -> {mega['output_video']}{unscaled}",
             f"  PSNR: {psnr['mean']:.2f} dB on average (luma {psnr['mean_luma']:.2f}), worst "
             f"{psnr['worst']:.2f} ({printable_utf8(psnr['worst_path'])}); "
-            f"crf {report['crf'][0]:g} to {report['crf'][1]:g}"
-        )
-        lines.append(
+            f"crf {report['crf'][0]:g} to {report['crf'][1]:g}",
             f"  time: {report['seconds']:,.0f} s of video in {report['cpu_seconds']:,.0f} s of one "
-            "core's time"
-        )
+            "core's time",
+        ]
     if report["away"]:
         lines.append(f"  {report['away']} of the done whose source does not exist now")
     if report["resampled"]:
         hidden = report["frames_not_shown"]
-        lines.append(
-            f"  {report['resampled']} of variable frame rate, now constant"
-            + (f"; {hidden:,} of their frames are never shown" if hidden else "")
-        )
+        never = f"; {hidden:,} of their frames are never shown" if hidden else ""
+        lines.append(f"  {report['resampled']} of variable frame rate, now constant{never}")
     if report["damaged"]:
-        first = printable_utf8(report["damaged"][0])
-        lines.append(
-            f"  {len(report['damaged'])} with frames that do not decode, for example {first}"
-        )
-    counts = Counter(failure["kind"] for failure in report["failures"])
+        damaged, first = len(report["damaged"]), printable_utf8(report["damaged"][0])
+        lines.append(f"  {damaged} with frames that do not decode, for example {first}")
     for kind, words in KINDS.items():
-        if not counts[kind]:
-            continue
-        lines.append(f"  failed: {counts[kind]} {words}")
-        of_kind = [failure for failure in report["failures"] if failure["kind"] == kind]
-        shown = [printable_utf8(f"{f['path']}: {f['reason']}") for f in of_kind[:examples]]
-        lines += [f"    {line}" for line in shown]
-        if len(of_kind) > examples:
-            lines.append(f"    ... and {len(of_kind) - examples} more")
+        of_kind = [f"{f['path']}: {f['reason']}" for f in report["failures"] if f["kind"] == kind]
+        if of_kind:
+            lines += [f"  failed: {len(of_kind)} {words}", *first_lines(of_kind)]
     return "\n".join(lines)
-
-
-def _mega(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

@@ -1,46 +1,45 @@
-"""Repack a whole data set over processes and machines; an interrupted run can be resumed."""
+"""Repack a whole data set over processes and machines; an interrupted run can be resumed.
+
+Into a folder every video becomes a file; into a table, the process that writes its row encodes it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sce_video import jobs
 from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
-from sce_video.data_tools.repack.plan import PlannedFile, RepackOptions, RepackPlan, Settings
+from sce_video.data_tools.repack.plan import (
+    PlannedFile,
+    RepackOptions,
+    RepackPlan,
+    Settings,
+    inside,
+    name_outputs,
+)
 from sce_video.data_tools.repack.report import repack_report, result_paths, write_results
+from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
+from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
+from sce_video.data_tools.tables.writer import ImportOptions, ImportResult
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.jobs import (
-    BatchJob,
-    Item,
-    ItemError,
-    Record,
-    RecordStore,
-    State,
-    StorageError,
-    Workers,
-    file_state,
-    is_current,
-    run_job,
-)
+from sce_video.datasets.video_list import VideoList
 from sce_video.utils.json_files import read_json
 
 
-class RepackJob(BatchJob):
-    """Re-encodes one file.
+class RepackJob(jobs.BatchJob):
+    """Re-encodes one file, with :func:`repack_file` or, in tests, other ``work``.
 
     A record also holds the ``root`` of its source, by which files of the same path are told apart.
-
-    Args:
-        root: Folder that the keys of the items are relative to.
-        folder: Folder of the outputs.
-        settings: Settings of the outputs.
-        options: PSNR that an output must have, threads of the encoder, largest frames.
-        work: Does it; for tests.
     """
 
     name = "repack"
@@ -62,49 +61,32 @@ class RepackJob(BatchJob):
         self._options = options
         self._work = work
 
-    def items(self, files: Iterable[PlannedFile]) -> list[Item]:
+    def items(self, files: Iterable[PlannedFile]) -> list[jobs.Item]:
         """Items of files, with the present states of their sources."""
-        state = cache(file_state)  # a video may have hundreds of segments
+        state = cache(jobs.file_state)  # a video may have hundreds of segments
         return [
-            Item(file.key, state(os.path.join(self._sources, file.path)), file, file.output)
+            jobs.Item(file.key, state(os.path.join(self._sources, file.path)), file, file.output)
             for file in files
         ]
 
-    def process(self, item: Item) -> dict[str, Any]:
+    def process(self, item: jobs.Item) -> dict[str, Any]:
         """Facts of :func:`repack_file`."""
-        facts = self._work(
-            Job(
-                source=self._path(item),
-                temporary=item.temporary,
-                settings=self._encoding,
-                min_psnr=self._options.min_psnr,
-                threads=self._options.threads,
-                max_pixels=self._options.max_pixels,
-                span=item.argument.span,
-            )
-        )
-        status = facts.pop("status")
-        if status == "storage":
-            raise StorageError(facts["reason"])
-        if status == "failed":
-            raise ItemError(facts["kind"], facts["reason"])
-        return {**facts, "root": self.root}
+        source = os.path.join(self._sources, item.argument.path)
+        job = Job(source, item.temporary, self._encoding, self._options, item.argument.span)
+        return {**self._work(job), "root": self.root}
 
-    def source(self, item: Item) -> State:
+    def source(self, item: jobs.Item) -> jobs.State:
         """Size and modification time of the source."""
-        return file_state(self._path(item))
+        return jobs.file_state(os.path.join(self._sources, item.argument.path))
 
-    def _path(self, item: Item) -> str:
-        return os.path.join(self._sources, item.argument.path)
-
-    def holds(self, item: Item, record: Record) -> bool:
+    def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
         """Whether the output is good enough, and of this root if the source does not exist now."""
         facts = record.facts
         if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._options.min_psnr:
             return False
         return item.source is not None or facts["root"] == self.root
 
-    def made_output(self, item: Item, record: Record | None) -> bool:
+    def made_output(self, item: jobs.Item, record: jobs.Record | None) -> bool:
         """Whether repack made the file at an output's path, by the record or its comment."""
         if super().made_output(item, record):
             return True
@@ -127,28 +109,25 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
         if os.path.isdir(path):
             raise ValueError(f"{path} is a folder, but a list or report must have that name")
     existing = [path for path in paths if os.path.lexists(path)]
-    report = _read_report(paths[0])
     if force or not existing:
         return
-    if report is not None and (
-        report["source_path"] == os.path.realpath(plan.source) or report["entries"] == plan.digest
+    what = "repack did not make it"
+    try:
+        report = read_json(paths[0])
+    except (OSError, ValueError):
+        report = None
+    if (
+        isinstance(report, dict)
+        and {"source", "source_path", "entries", "settings"} <= report.keys()
     ):
-        return
-    what = "repack did not make it" if report is None else f"was made from {report['source']!r}"
+        same_path = report["source_path"] == os.path.realpath(plan.source)
+        if same_path or report["entries"] == plan.digest:
+            return
+        what = f"was made from {report['source']!r}"
     raise ValueError(
         f"{existing[-1]} exists and {what}, not from {plan.source!r}: choose another output "
         "folder, move it away, or replace it with --force"
     )
-
-
-def _read_report(path: Path) -> dict[str, Any] | None:
-    """The content of a report of repack; None if the file is missing or something else."""
-    try:
-        report = read_json(path)
-    except (OSError, ValueError):
-        return None
-    wanted = {"source", "source_path", "entries", "settings"}
-    return report if isinstance(report, dict) and wanted <= report.keys() else None
 
 
 def check_sources(plan: RepackPlan, folder: Path) -> None:
@@ -173,16 +152,12 @@ def check_sources(plan: RepackPlan, folder: Path) -> None:
 
 
 def check_origins(
-    plan: RepackPlan, job: RepackJob, items: list[Item], store: RecordStore, force: bool
+    plan: RepackPlan, job: RepackJob, items: list[jobs.Item], store: jobs.RecordStore, force: bool
 ) -> None:
     """Refuse outputs that exist and were made from other sources.
 
-    Args:
-        plan: The data set; two lists may share a folder, but not the name of an output in it.
-        job: The repacking.
-        items: The files, whose sources may not be other files of the same path.
-        store: Records of the outputs.
-        force: Allow the latter.
+    Two lists may share a folder, but not the name of an output in it (which ``force`` does not
+    change), and the sources may not be other files of the same path (unless ``force``).
     """
     wanted = {item.output: item.key for item in plan.items}
     for output, made_from in store.outputs():
@@ -206,7 +181,9 @@ def check_origins(
             )
 
 
-def check_outputs(todo: list[Item], job: RepackJob, store: RecordStore, force: bool) -> None:
+def check_outputs(
+    todo: list[jobs.Item], job: RepackJob, store: jobs.RecordStore, force: bool
+) -> None:
     """Refuse to overwrite files that repack did not make."""
     for item in todo:
         assert item.output is not None
@@ -223,7 +200,6 @@ def check_outputs(todo: list[Item], job: RepackJob, store: RecordStore, force: b
 
 
 RECORDS = os.path.join(".repack", "records.sqlite")  # in the output folder
-_Progress = Callable[[int, int, bool], None]
 
 
 def repack(
@@ -232,7 +208,7 @@ def repack(
     settings: Settings,
     options: RepackOptions | None = None,
     *,
-    on_progress: _Progress | None = None,
+    on_progress: Progress | None = None,
     work: Callable[[Job], dict[str, Any]] = repack_file,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Repack all files that are not done yet, and write the lists.
@@ -250,8 +226,7 @@ def repack(
         work: Function that a process calls; for tests.
 
     Returns:
-        The report, from :func:`~sce_video.data_tools.repack.report.repack_report`, and the paths of
-        the lists and reports that were written.
+        The report, from :func:`repack_report`, and the paths of what was written.
 
     Raises:
         ValueError: A file that was not made from this source would be overwritten, or another run
@@ -263,56 +238,149 @@ def repack(
     check_sources(plan, folder)
     job = RepackJob(plan.root, folder, settings, options, work)
     items = job.items(plan.items)
-    with RecordStore(folder / RECORDS, job.name) as store:
+    show = on_progress or (lambda done, total, failed: None)
+    begin = time.monotonic()
+    with jobs.RecordStore(folder / RECORDS, job.name) as store:
+        check_origins(plan, job, items, store, options.force)
+        current = {item.key for item in items if jobs.is_current(job, item, store)}
+        todo = [item for item in items if options.force or item.key not in current]
+        kept = [item for item in items if not options.force and item.key in current]
+        away = {item.key for item in kept if item.source is None}
+        check_outputs(todo, job, store, options.force)
+        done = len(kept)
+        show(done, len(items), False)
+
+        def count(item: jobs.Item, record: jobs.Record | None) -> None:
+            nonlocal done
+            done += 1
+            if record is None:
+                away.add(item.key)
+            show(done, len(items), record is not None and not record.done)
+
+        if todo:
+            workers = jobs.Workers(options.workers, options.timeout, options.ray).at_most(len(todo))
+            jobs.run_job(job, todo, store, workers, count, force=options.force)
         facts = {
             "source": plan.source,
             "source_path": os.path.realpath(plan.source),
             "entries": plan.digest,
             "destination": destination,
             "settings": dict(job.settings),
-            **_repack_due(plan, job, items, store, options, on_progress),
+            "away": len(away),
+            "elapsed_seconds": round(time.monotonic() - begin, 3),
+            "done_before": len(kept),
         }
         report = repack_report(items, store.get, facts)
     return report, write_results(folder, plan, items, report)
 
 
-def _repack_due(
-    plan: RepackPlan,
-    job: RepackJob,
-    items: list[Item],
-    store: RecordStore,
-    options: RepackOptions,
-    on_progress: _Progress | None,
-) -> dict[str, Any]:
-    """Repack the files that are not done.
+# -- into a table -----------------------------------------------------------------------------
 
-    Returns:
-        ``away``, the number of finished files whose source does not exist now;
-        ``elapsed_seconds``; and ``done_before``, the number of files that were done.
+#: Facts about the encoding that a row keeps, beside the settings.
+_FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
+_BATCH_FILES, _BATCH_BYTES = 64, 256 * 2**20  # which a killed process costs at most
+_BATCHES_PER_WORKER = 8
+
+
+@dataclass(frozen=True)
+class EncodedRow:
+    """Makes the row of a video by encoding it, with other ``work`` in tests."""
+
+    settings: Settings
+    options: RepackOptions
+    work: Callable[[Job], dict[str, Any]] = repack_file
+
+    def __call__(self, source: RowSource) -> dict[str, Any]:
+        """The row: that of the repacked file, but for the columns on the source and ``settings``.
+
+        Raises:
+            StorageError: The temporary file cannot be written.
+        """
+        identity = row_identity(source)
+        with _temporary_file() as path:
+            try:
+                facts = self.work(Job(source.file, path, self.settings, self.options))
+            except jobs.StorageError as error:
+                name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
+                raise jobs.StorageError(str(error).replace(path, name)) from error
+            except jobs.ItemError as error:
+                return failed_row(source, str(error))
+            pixels = self.options.max_pixels
+            row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
+        if row_identity(source) != identity:
+            return {**identity, "failure": "changed while it was being read"}
+        made = {"repack": self.settings.as_dict(), **{name: facts[name] for name in _FACTS}}
+        return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
+
+    def is_current(self, text: str) -> bool:
+        """Whether a row with this text in ``settings`` is good enough."""
+        try:
+            made = json.loads(text)
+            good = min(made["psnr"], made["psnr_luma"]) >= self.options.min_psnr
+            return bool(made["repack"] == self.settings.as_dict() and good)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return False  # of a file that was imported, or of another program
+
+
+@contextlib.contextmanager
+def _temporary_file() -> Iterator[str]:
+    """Path of a file that is gone when this process ends, however it does."""
+    if os.path.isdir("/proc/self/fd"):
+        with tempfile.TemporaryFile() as file:  # without a name in its folder
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
+            yield file.name
+
+
+def repack_to_table(
+    videos: VideoList,
+    root: str,
+    table: str,
+    settings: Settings,
+    options: RepackOptions | None = None,
+    *,
+    on_progress: Progress | None = None,
+    work: Callable[[Job], dict[str, Any]] = repack_file,
+) -> ImportResult:
+    """Encode the videos that have no row yet, or one of another state of the file or settings.
+
+    The rows are those of :func:`repack` and ``import_videos`` of its outputs: the paths are those
+    of the outputs, ``a.mp4`` for ``a.avi``. Files that failed are tried again.
+
+    Args:
+        videos: Paths, relative to ``root``, and labels.
+        root: Folder of the videos.
+        table: Path or URI; made if there is none.
+        settings: Settings of the streams.
+        options: Options of the run.
+        on_progress: Called with (files done, all files, whether the last one failed).
+        work: Function that encodes; for tests.
+
+    Raises:
+        UserError: See :func:`~sce_video.data_tools.tables.fill_table`.
+        ValueError: A path lies outside of the root, is listed with two labels, or two videos would
+            have the same path.
     """
-    begin = time.monotonic()
-    check_origins(plan, job, items, store, options.force)
-    todo, away = [], set()
-    for item in items:
-        current = is_current(job, item, store)
-        if options.force or not current:
-            todo.append(item)
-        elif item.source is None:
-            away.add(item.key)
-    check_outputs(todo, job, store, options.force)
-    report = on_progress or (lambda done, total, failed: None)
-    done = before = len(items) - len(todo)
-    report(done, len(items), False)
-
-    def count(item: Item, record: Record | None) -> None:
-        nonlocal done
-        done += 1
-        if record is None:
-            away.add(item.key)
-        report(done, len(items), record is not None and not record.done)
-
-    if todo:
-        workers = Workers(options.workers, options.timeout, options.ray).at_most(len(todo))
-        run_job(job, todo, store, workers, count, force=options.force)
-    elapsed = round(time.monotonic() - begin, 3)
-    return {"away": len(away), "elapsed_seconds": elapsed, "done_before": before}
+    options = options or RepackOptions()
+    paths = [inside(videos.path(i), root) for i in range(len(videos))]
+    names = name_outputs(sorted(set(paths)))
+    inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
+    sources = row_sources(inner, root, name=names.__getitem__)
+    encode = EncodedRow(settings, options, work)
+    maker = RowMaker(
+        encode,
+        encode.is_current,
+        cpus=options.threads,
+        most_files=_BATCH_FILES,
+        most_bytes=_BATCH_BYTES,
+        batches_per_worker=_BATCHES_PER_WORKER,
+    )
+    how = ImportOptions(
+        workers=options.workers,
+        timeout=options.timeout,
+        retry_failed=True,
+        force=options.force,
+        ray=options.ray,
+    )
+    return fill_table(table, sources, maker, how, on_progress)

@@ -16,6 +16,7 @@ from av.stream import Discard
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import decode_packets, decoder_options, open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
@@ -102,23 +103,17 @@ def decode_frames(
             with suppress(av.FFmpegError):  # raw streams and files without an index
                 ticks = math.floor(start / facts["tick"])
                 container.seek(facts["origin"] + ticks, stream=stream, backward=True)
-        for frames in decode_packets(_packets(container, stream, facts), lambda _: codec):
+
+        def packets() -> Iterator[Any]:
+            for packet in demux_packets(container, stream):
+                if packet.size and not packet.is_discard:
+                    facts["video_bytes"] += packet.size
+                    yield packet
+
+        for frames in decode_packets(packets(), lambda _: codec):
             for frame in frames:
                 limits.check_frame(path, frame.height, frame.width)
                 yield frame
-
-
-def _packets(container: Any, stream: Any, facts: dict[str, Any]) -> Iterator[Any]:
-    packets = container.demux(stream)
-    try:
-        for packet in packets:
-            if packet.size and not packet.is_discard:
-                facts["video_bytes"] += packet.size
-                yield packet
-    except (av.FFmpegError, OSError):
-        return  # a file cut short: what was read so far counts
-    finally:
-        packets.close()  # see AvFile.packets
 
 
 def _seconds(path: str, frame: av.VideoFrame, facts: dict[str, Any]) -> float:
@@ -158,30 +153,6 @@ def _within(
         yield before
 
 
-def expected_frames(span: Span, rates: Sequence[Fraction]) -> int:
-    """About how many frames a part has, by the rate that the container states."""
-    return max(1, math.ceil((span[1] - span[0]) * next(iter(rates), _USUAL_RATE)))
-
-
-def times_of_part(
-    pts: Sequence[int | None], tick: Fraction, rates: Sequence[Fraction]
-) -> tuple[np.ndarray, float]:
-    """(F,) seconds from the first frame of a part, and when the last one ends.
-
-    The last frame is given the median duration of the others.
-
-    Args:
-        pts: Of the frames, ascending.
-        tick: Seconds of one unit of them.
-        rates: That the container states, for a part of one frame.
-    """
-    stamps = np.array(pts, dtype=np.int64)
-    times = (stamps - stamps[0]) * tick.numerator / tick.denominator
-    gaps = np.diff(times)
-    last = float(np.median(gaps)) if len(gaps) else float(1 / next(iter(rates), _USUAL_RATE))
-    return times, float(times[-1]) + last
-
-
 _COMMON = tuple(
     rate for whole in range(1, 241) for rate in (Fraction(whole), Fraction(whole * 1000, 1001))
 )
@@ -192,22 +163,11 @@ _JITTER = 0.1  # of a frame: deviations of time stamps that a constant rate may 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Constant rate and source frames of an output of N frames.
+    """Constant rate and source frames of an output of N frames."""
 
-    Attributes:
-        rate: Frames per second.
-        shown: (N,) int64, ascending: source frame of output frame 0, 1, ...
-        constant: Whether the source has this rate, so that ``shown`` is 0, 1, ..., N - 1.
-    """
-
-    rate: Fraction
-    shown: np.ndarray
-    constant: bool
-
-    @property
-    def duration(self) -> float:
-        """Seconds."""
-        return float(len(self.shown) / self.rate)
+    rate: Fraction  # frames per second
+    shown: np.ndarray  # (N,) int64, ascending: source frame of output frame 0, 1,
+    constant: bool  # whether the source has this rate, so that ``shown`` is 0, 1, ..., N - 1
 
     def never_shown(self, count: int) -> int:
         """Number of the source's ``count`` frames that no output frame shows."""
@@ -241,10 +201,10 @@ def make_schedule(
     duration = max(duration, float(timestamps[-1]), 1e-3)
     nominal = rate or _usual_rate(timestamps, stated, tick) or Fraction(25)
     most = MOST_REPEATS * count / duration  # rounded down to a small denominator
-    nominal = min(
-        nominal,
-        Fraction(math.floor(most * 1000), 1000) if most >= 1 else Fraction(1, math.ceil(1 / most)),
+    small = (
+        Fraction(math.floor(most * 1000), 1000) if most >= 1 else Fraction(1, math.ceil(1 / most))
     )
+    nominal = min(nominal, small)
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
     # The source's time stamps are rounded to ticks, those of the output are exact.
@@ -279,12 +239,10 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
     if not gaps.size:
         return next((rate for rate in stated if rate > 0), None)
     gap = float(np.median(gaps))
-    for rate in [rate for rate in stated if rate > 0]:
+    nearest = min(_COMMON, key=lambda rate: abs(float(1 / rate) - gap))
+    for rate in [*(rate for rate in stated if rate > 0), nearest]:
         if abs(float(1 / rate) - gap) <= min(tick, _JITTER * gap) + 1e-9:
             return rate
-    nearest = min(_COMMON, key=lambda rate: abs(float(1 / rate) - gap))
-    if abs(float(1 / nearest) - gap) <= min(tick, _JITTER * gap) + 1e-9:
-        return nearest
     return Fraction(1 / gap).limit_denominator(1001)
 
 
@@ -298,35 +256,20 @@ _RGB, _UNSPECIFIED = 0, 2  # of the colour matrix
 
 @dataclass
 class Source:
-    """What is known of a source after it was decoded once.
+    """What is known of a source after it was decoded once."""
 
-    Attributes:
-        path: The file.
-        size: (H, W) of the output.
-        schedule: Rate of the output, and the source's frame for each of its frames.
-        duration: Seconds the source lasts.
-        frames: Number that decode.
-        promised: Number that the container holds packets for.
-        video_bytes: Of the packets of its video.
-        tags: Attributes of the encoder that say how colours and pixels are meant.
-        held: Prepared frames by their number in the source, see :class:`Preparation`; all of
-            them, or for a long video a sample.
-        preparation: Makes them of decoded frames.
-        limits: How large decoded frames may be.
-        span: (start, end) in seconds of the part that is shown; None for the whole file.
-    """
-
-    path: str
-    size: tuple[int, int]
-    schedule: Schedule
-    duration: float
-    frames: int
-    promised: int
-    video_bytes: int
-    tags: dict[str, Any]
+    path: str  # the file
+    schedule: Schedule  # rate of the output, and the source's frame for each of its frames
+    # ``source_frames`` that decode, ``source_promised`` that the container holds packets for,
+    # ``source_seconds``, and ``source_video_bytes`` of the packets of its video.
+    facts: dict[str, Any]
+    tags: dict[str, Any]  # attributes of the encoder that say how colours and pixels are meant
+    # Prepared frames by their number in the source, see :class:`Preparation`; all of them, or for a
+    # long video a sample.
     held: dict[int, np.ndarray]
-    preparation: Preparation
-    limits: DecodeLimits
+    preparation: Preparation  # makes them of decoded frames
+    limits: DecodeLimits  # how large decoded frames may be
+    # (start, end) in seconds of the part that is shown; None for the whole file.
     span: tuple[float, float] | None = None
 
     def prepared_frames(self) -> Iterator[np.ndarray]:
@@ -336,7 +279,7 @@ class Source:
             VideoDecodeError: The file has changed meanwhile.
         """
         shown = self.schedule.shown
-        if len(self.held) == self.frames:
+        if len(self.held) == self.facts["source_frames"]:
             yield from (self.held[int(number)] for number in shown)
             return
         position = 0
@@ -356,22 +299,19 @@ def read_source(
     limits: DecodeLimits | None = None,
     span: tuple[float, float] | None = None,
 ) -> Source:
-    """Decode a video, or a part of it, once.
+    """Decode a video, or the part of it from ``span[0]`` to ``span[1]`` seconds, once.
 
-    Args:
-        path: A regular file.
-        settings: Size, and the run length of a sample.
-        limits: How large frames may be; None for the defaults.
-        span: (start, end) in seconds of the part; None for the whole file.
+    ``settings`` give the size, and the run length of a sample.
 
     Raises:
         VideoDecodeError: No frame can be decoded, frames are too large, or the part is not there.
     """
     limits = limits or DecodeLimits()
-    table, table_duration = np.empty(0), 0.0
+    table: np.ndarray | None = None
+    end = 0.0
     if span is None:  # of an hour-long file all packets would be read for each of its segments
         with AvReader(path, limits=limits) as reader:
-            table, table_duration = reader.timestamps, reader.duration
+            table, end = reader.timestamps, reader.duration
     facts: dict[str, Any] = {}
     preparation: Preparation | None = None
     held: dict[int, np.ndarray] = {}
@@ -381,54 +321,48 @@ def read_source(
         if preparation is None:
             preparation = Preparation(frame, settings)
             tags = colour_tags(frame, facts["pixel_aspect"], preparation.turns)
-            count = len(table) if span is None else expected_frames(span, facts["rates"])
+            seconds = span[1] - span[0] if span else end
+            rate = next(iter(facts["rates"]), _USUAL_RATE)  # as the container states
+            about = max(1, math.ceil(seconds * rate))
+            count = about if table is None else len(table)
             keep = _choose(count, preparation.frame_bytes, settings.keyint)
         if keep(number):
             held[number] = preparation(frame)
         pts.append(frame.pts)
     if preparation is None:
         raise VideoDecodeError(path, "no frame can be decoded")
-    if span is None:
-        times, duration = _true_times(pts, facts["tick"], table, table_duration)
-    else:
-        times, duration = times_of_part(pts, facts["tick"], facts["rates"])
+    times, duration = _frame_times(pts, facts, table, end)
     held = {number: frame for number, frame in held.items() if number < len(times)}
-    return Source(
-        path=path,
-        size=preparation.size,
-        schedule=make_schedule(times, duration, facts["rates"], float(facts["tick"])),
-        duration=duration,
-        frames=len(times),
-        promised=len(table) if span is None else len(times),
-        video_bytes=facts["video_bytes"],
-        tags=tags,
-        held=held,
-        preparation=preparation,
-        limits=limits,
-        span=span,
-    )
+    schedule = make_schedule(times, duration, facts["rates"], float(facts["tick"]))
+    found = {
+        "source_frames": len(times),
+        "source_promised": len(times) if table is None else len(table),
+        "source_seconds": round(duration, 6),
+        "source_video_bytes": facts["video_bytes"],
+    }
+    return Source(path, schedule, found, tags, held, preparation, limits, span)
 
 
-def _true_times(
-    pts: list[int | None], tick: Fraction, table: np.ndarray, duration: float
+def _frame_times(
+    pts: list[int | None], facts: dict[str, Any], table: np.ndarray | None, end: float
 ) -> tuple[np.ndarray, float]:
     """(F,) seconds of the frames that decode, and when the last one ends.
 
-    Args:
-        pts: Of the decoded frames.
-        tick: Seconds of one unit of them.
-        table: (P,) seconds of all frames that the packets promise.
-        duration: Seconds to the end of the last promised one.
+    ``table`` has (P,) seconds of all frames that the packets promise, the last of which ends at
+    ``end``. Of a part there is none; its last frame gets the median duration of the others.
     """
-    last = duration - float(table[-1])
-    if len(pts) >= len(table):
-        return table, duration
-    known = [value for value in pts if value is not None]
-    if len(known) == len(pts) and all(np.diff(known) > 0):
-        times = (np.asarray(known, dtype=np.int64) - known[0]) * tick.numerator / tick.denominator
-    else:
-        times = table[: len(pts)]
-    return times, float(times[-1]) + last
+    if table is not None and len(pts) >= len(table):
+        return table, end
+    tick: Fraction = facts["tick"]
+    known = np.array([value for value in pts if value is not None], dtype=np.int64)
+    times = (known - known[:1]) * tick.numerator / tick.denominator
+    if table is not None:
+        if len(known) < len(pts) or not all(np.diff(known) > 0):
+            times = table[: len(pts)]
+        return times, float(times[-1]) + (end - float(table[-1]))
+    gaps = np.diff(times)
+    usual = next(iter(facts["rates"]), _USUAL_RATE)
+    return times, float(times[-1]) + float(np.median(gaps) if len(gaps) else 1 / usual)
 
 
 def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:
@@ -468,17 +402,14 @@ class Preparation:
     """Makes a decoded frame what the encoder gets.
 
     It is turned as the file asks, scaled (bicubic, which averages when it makes a frame smaller)
-    and made 8 bit yuv420p of limited range; transparency is dropped. All frames get the first
-    one's size.
-
-    Args:
-        first: The first frame of the video.
-        settings: The size.
+    and made 8 bit yuv420p of limited range; transparency is dropped. All frames get the size of
+    the ``first`` one.
 
     Attributes:
         turns: Quarters of a turn, counter-clockwise.
         size: (H, W) of the output.
         scaled: The size is not the source's, up to an odd row or column.
+        frame_bytes: Of a prepared frame.
     """
 
     def __init__(self, first: av.VideoFrame, settings: Settings) -> None:
@@ -489,12 +420,8 @@ class Preparation:
         cropped = all(0 <= a - b <= 1 for a, b in zip(shown, self.size, strict=True))
         self.scaled = not cropped
         self._scaled_size = shown if cropped else self.size
+        self.frame_bytes = self.size[0] * self.size[1] * 3 // 2
         self._reformatter = VideoReformatter()
-
-    @property
-    def frame_bytes(self) -> int:
-        """Of a prepared frame."""
-        return self.size[0] * self.size[1] * 3 // 2
 
     def __call__(self, frame: av.VideoFrame) -> np.ndarray:
         """(3 H / 2, W) uint8, the planes Y, U, V behind each other, contiguous."""
@@ -512,13 +439,10 @@ class Preparation:
             threads=1,
         )
         height, width = self.size
-        prepared = np.empty(self.frame_bytes, dtype=np.uint8)
-        begin = 0
+        parts = []
         for number, plane in enumerate(yuv.planes):
             half = 1 if number == 0 else 2
             rows = np.frombuffer(memoryview(plane), dtype=np.uint8).reshape(-1, plane.line_size)
             upright = np.rot90(rows[: plane.height, : plane.width], k=turns)
-            part = upright[: height // half, : width // half]
-            prepared[begin : begin + part.size].reshape(part.shape)[:] = part
-            begin += part.size
-        return prepared.reshape(height * 3 // 2, width)
+            parts.append(upright[: height // half, : width // half].ravel())
+        return np.concatenate(parts).reshape(height * 3 // 2, width)

@@ -10,12 +10,13 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sce_video import jobs
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import (
     ImportOptions,
@@ -27,46 +28,27 @@ from sce_video.data_tools.tables.writer import (
 from sce_video.datasets.tables.rows import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
 from sce_video.datasets.video_list import VideoList
-from sce_video.jobs import (
-    BatchJob,
-    Item,
-    Record,
-    RecordStore,
-    StorageError,
-    Workers,
-    run_job,
-    usable_cores,
-)
 from sce_video.utils.errors import MissingPackageError
 
 #: Columns that are read of every row.
 COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
-#: Of a row: two halves of the hash of its path, row id, size and modification time of its file,
-#: number of its label, and two flags: 45 bytes.
-_FIELDS = {
-    "high": np.uint64, "low": np.uint64, "row_id": np.uint64, "size": np.int64, "time": np.int64,
-    "label": np.int32, "flags": np.uint8,
-}  # fmt: skip
+#: Of a row, beside the 16 bytes of the hash of its path: row id, size and modification time of its
+#: file, number of its label, and two flags: 29 bytes.
+_ROW = np.dtype(
+    [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
+)
 _FAILED, _CURRENT = 1, 2
 Label = tuple[int, str | None]
 
 
 class KnownRow(NamedTuple):
-    """State of a row.
+    """State of a row."""
 
-    Attributes:
-        row_id: Of the table.
-        source: Size and modification time (ns) of its file then.
-        label: Label and class name.
-        failed: Whether it holds a failure.
-        is_current: Whether its settings are those of this run; a failure is.
-    """
-
-    row_id: int
-    source: tuple[int, int]
-    label: Label
-    failed: bool
-    is_current: bool
+    row_id: int  # of the table
+    source: tuple[int, int]  # size and modification time (ns) of its file then
+    label: Label  # label and class name
+    failed: bool  # whether it holds a failure
+    is_current: bool  # whether its settings are those of this run; a failure is
 
 
 class KnownRows:
@@ -85,79 +67,57 @@ class KnownRows:
 
     def __init__(self, batches: Iterable[Any], is_current: Callable[[str], bool] = bool) -> None:
         numbers: dict[Label, int] = {}
-        parts = [_arrays(batch, numbers, is_current) for batch in batches]
+        hashes, rows = [np.empty(0, "S16")], [np.empty(0, _ROW)]
+        for batch in batches:
+            columns = {name: batch[name].to_pylist() for name in (*COLUMNS, "_rowid")}
+            labels = zip(columns["label"], columns["class_name"], strict=True)
+            flags = [
+                _FAILED | _CURRENT if failure else _CURRENT * is_current(settings)
+                for settings, failure in zip(columns["settings"], columns["failure"], strict=True)
+            ]
+            values = zip(
+                columns["_rowid"],
+                columns["source_size"],
+                columns["source_mtime_ns"],
+                [numbers.setdefault(label, len(numbers)) for label in labels],
+                flags,
+                strict=True,
+            )
+            hashes.append(np.array([_hash(path) for path in columns["path"]], dtype="S16"))
+            rows.append(np.array(list(values), dtype=_ROW))
         self._labels = list(numbers)
-        self._columns = {
-            name: np.concatenate([part.pop(name) for part in parts] or [np.empty(0, kind)])
-            for name, kind in _FIELDS.items()
-        }
-        high, low, row_id = (self._columns[name] for name in ("high", "low", "row_id"))
-        order = np.lexsort((row_id, low, high))
-        same = np.zeros(len(order), dtype=bool)  # as the next one
-        same[:-1] = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])
-        self.older: list[int] = row_id[order[same]].tolist()
-        newest = order[~same]
-        for name, column in self._columns.items():
-            self._columns[name] = column[newest]
+        hashed, found = np.concatenate(hashes), np.concatenate(rows)
+        del hashes, rows  # of a hundred million rows there is no room for a third copy
+        order = np.lexsort((found["row_id"], hashed))
+        hashed, found = hashed[order], found[order]
+        last = np.append(hashed[1:] != hashed[:-1], len(hashed) > 0)[: len(hashed)]
+        self.older: list[int] = found["row_id"][~last].tolist()
+        self._hashes, self._rows = hashed[last], found[last]
 
     def __len__(self) -> int:
-        return len(self._columns["high"])
+        return len(self._rows)
 
     def get(self, path: str) -> KnownRow | None:
         """The newest row of a path as the table has it; None without one."""
-        columns = self._columns
-        high, low = _hash(path)
-        begin, end = (columns["high"].searchsorted(np.uint64(high), side) for side in _SIDES)
-        found = begin + np.flatnonzero(columns["low"][begin:end] == np.uint64(low))
-        if len(found) == 0:
+        wanted = _hash(path)
+        position = int(self._hashes.searchsorted(np.bytes_(wanted)))
+        if position == len(self) or self._hashes[position] != wanted:
             return None
-        row_id, size, time, label, flags = (int(columns[name][found[0]]) for name in _VALUES)
-        return KnownRow(
-            row_id,
-            (size, time),
-            self._labels[label],
-            bool(flags & _FAILED),
-            bool(flags & _CURRENT),
-        )
+        row_id, size, time, label, flags = self._rows[position].tolist()
+        failed, is_current = bool(flags & _FAILED), bool(flags & _CURRENT)
+        return KnownRow(row_id, (size, time), self._labels[label], failed, is_current)
 
 
-_SIDES: tuple[Any, ...] = ("left", "right")
-_VALUES = ("row_id", "size", "time", "label", "flags")
-
-
-def _arrays(
-    batch: Any, numbers: dict[Label, int], is_current: Callable[[str], bool]
-) -> dict[str, np.ndarray]:
-    """The fields of the rows of a batch; new labels get the next number."""
-    hashes = np.array([_hash(path) for path in batch["path"].to_pylist()], dtype=np.uint64)
-    hashes = hashes.reshape(-1, 2)
-    labels = zip(batch["label"].to_pylist(), batch["class_name"].to_pylist(), strict=True)
-    states = zip(batch["settings"].to_pylist(), batch["failure"].to_pylist(), strict=True)
-    found = {
-        "high": hashes[:, 0],
-        "low": hashes[:, 1],
-        "row_id": batch["_rowid"].to_numpy(),
-        "size": batch["source_size"].to_numpy(),
-        "time": batch["source_mtime_ns"].to_numpy(),
-        "label": [numbers.setdefault(label, len(numbers)) for label in labels],
-        "flags": [
-            _FAILED | _CURRENT if failure else _CURRENT * is_current(settings)
-            for settings, failure in states
-        ],
-    }
-    return {name: np.array(found[name], dtype=kind) for name, kind in _FIELDS.items()}
-
-
-def _hash(path: str) -> tuple[int, int]:
+def _hash(path: str) -> bytes:
     """128 bits, so that two of a hundred million paths share them with a chance of 1e-23."""
     digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
+    return digest.rstrip(b"\0")  # as numpy gives out what it stores
 
 
 _GRACE = 2.0  # seconds for a reader that watches the time itself to return
 
 
-class RowsJob(BatchJob):
+class RowsJob(jobs.BatchJob):
     """Writes the rows of some files to new files of a table, which the driver commits.
 
     Args:
@@ -165,39 +125,25 @@ class RowsJob(BatchJob):
         make_row: The row of a file; a function of its source alone, pickled.
         timeout: Seconds that a file may take; a process that takes longer is ended, which fails its
             batch with the kind ``timeout``.
-        storage_options: Of the object store.
         cpus: Cores that a process takes.
     """
 
     name = "import"
 
     def __init__(
-        self,
-        table: str,
-        make_row: Callable[[RowSource], Row],
-        *,
-        timeout: float,
-        storage_options: Mapping[str, str] | None = None,
-        cpus: int = 1,
+        self, table: str, make_row: Callable[[RowSource], Row], *, timeout: float, cpus: int = 1
     ) -> None:
         self.cpus = cpus
         self._table = table
         self._make_row = make_row
         self._timeout = timeout
-        self._storage_options = dict(storage_options or {})
 
-    @staticmethod
-    def items(batches: Iterable[tuple[RowSource, ...]]) -> Iterator[Item]:
-        """An item for each batch."""
-        for batch in batches:
-            yield Item(batch[0].path, {"files": len(batch)}, batch)
-
-    def process(self, item: Item) -> dict[str, Any]:
+    def process(self, item: jobs.Item) -> dict[str, Any]:
         """``fragments``: of :func:`write_rows`; ``failures``: [path, reason] of the rows without a
         stream; ``source_bytes`` and ``stream_bytes`` of the others.
 
         Raises:
-            StorageError: The table, or a temporary file, cannot be written.
+            jobs.StorageError: The table, or a temporary file, cannot be written.
         """
         sources: tuple[RowSource, ...] = item.argument
         facts: dict[str, Any] = {"failures": [], "source_bytes": 0, "stream_bytes": 0}
@@ -214,9 +160,9 @@ class RowsJob(BatchJob):
                 yield row
 
         try:
-            fragments = write_rows(self._table, rows(), self._storage_options)
+            fragments = write_rows(self._table, rows())
         except (TableError, MissingPackageError) as error:
-            raise StorageError(str(error)) from error
+            raise jobs.StorageError(str(error)) from error
         return {"fragments": fragments, **facts}
 
 
@@ -237,23 +183,15 @@ Progress = Callable[[int, int, bool], None]
 
 @dataclass(frozen=True)
 class RowMaker:
-    """How the row of a file is made, and how many are written at once.
+    """How the row of a file is made, and how many are written at once."""
 
-    Attributes:
-        make: The row of a source; pickled.
-        is_current: Whether a row with this text in ``settings`` need not be made again.
-        cpus: Cores that making takes.
-        most_files: Of a batch, whose rows become one fragment of the table.
-        most_bytes: Of the files of a batch.
-        batches_per_worker: At least, of a small data set.
-    """
-
-    make: Callable[[RowSource], Row]
+    make: Callable[[RowSource], Row]  # the row of a source; pickled
+    # Whether a row with this text in ``settings`` need not be made again.
     is_current: Callable[[str], bool]
-    cpus: int = 1
-    most_files: int = 2000
-    most_bytes: int = 512 * 2**20
-    batches_per_worker: int = 4
+    cpus: int = 1  # cores that making takes
+    most_files: int = 2000  # of a batch, whose rows become one fragment of the table
+    most_bytes: int = 512 * 2**20  # of the files of a batch
+    batches_per_worker: int = 4  # at least, of a small data set
 
 
 def fill_table(
@@ -279,22 +217,29 @@ def fill_table(
 
     Raises:
         TableError: The table cannot be opened, made or written by this process.
-        StorageError: It cannot be written by a worker. What was written before is committed.
+        jobs.StorageError: It cannot be written by a worker. What was written before is committed.
         UserError: The processes cannot start, or the cluster is lost.
     """
     # Other machines have other current folders.
-    table = table if is_remote(table) else os.path.abspath(table)
-    writer = TableWriter(table, options.storage_options)
-    run = _Run(writer, maker, options, on_progress or (lambda done, total, failed: None))
-    return run.all_of(sources)
+    writer = TableWriter(table if is_remote(table) else os.path.abspath(table))
+    show = on_progress or (lambda done, total, failed: None)
+    run = _Run(writer, maker, options, show, ImportResult(len(sources)))
+    run.fill(sources)
+    return run.result
 
 
 class _Run:
     """State that the steps of a run share."""
 
     def __init__(
-        self, writer: TableWriter, maker: RowMaker, options: ImportOptions, on_progress: Progress
+        self,
+        writer: TableWriter,
+        maker: RowMaker,
+        options: ImportOptions,
+        on_progress: Progress,
+        result: ImportResult,
     ) -> None:
+        self.result = result
         self._writer = writer
         self._maker = maker
         self._options = options
@@ -307,11 +252,9 @@ class _Run:
         self._again: list[RowSource] = []
         self._done = 0
         self._committed = time.monotonic()
-        self.result = ImportResult(0)
 
-    def all_of(self, sources: Sequence[RowSource]) -> ImportResult:
+    def fill(self, sources: Sequence[RowSource]) -> None:
         """Write the rows that are not up to date."""
-        self.result = ImportResult(len(sources))
         self._read_states()
         todo = [source for source in sources if self._is_due(source)]
         for (label, class_name), rows in self._relabelled.items():
@@ -321,7 +264,7 @@ class _Run:
         self._on_progress(self._done, len(sources), False)
         try:
             if todo:
-                cores = _SUPPOSED_PROCESSES if self._options.ray else usable_cores()
+                cores = _SUPPOSED_PROCESSES if self._options.ray else jobs.usable_cores()
                 processes = self._options.workers or cores
                 self._process(_batches(todo, self._maker, processes))
                 # The file that ends its process is not known: those of its batch come one by one.
@@ -332,10 +275,11 @@ class _Run:
                 self._commit()  # what was done before, also before an interrupt
             raise
         self._commit()
-        self._remove_doubles()
-        return self.result
-
-    # -- what is due -------------------------------------------------------------------------
+        # If another driver has written rows too, all but the newest of each path are removed: the
+        # driver that ends last leaves none.
+        if self._writer.is_shared():
+            self._read_states()
+            self._commit()
 
     def _read_states(self) -> None:
         """The newest row of each path; older ones are to be removed."""
@@ -365,26 +309,19 @@ class _Run:
         self.result.failed_before += known.failed
         return False
 
-    # -- workers -----------------------------------------------------------------------------
-
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
         """Have workers write the rows of batches. Their records live as long as this call: what
         is due the table itself says."""
         options, maker = self._options, self._maker
-        job = RowsJob(
-            self._writer.table,
-            maker.make,
-            timeout=options.timeout,
-            storage_options=options.storage_options,
-            cpus=maker.cpus,
-        )
+        job = RowsJob(self._writer.table, maker.make, timeout=options.timeout, cpus=maker.cpus)
         # Every file has a limit of its own in the worker; this one is for all else.
         limit = max(options.timeout, min(10 * options.timeout, _LONGEST_BATCH))
-        workers = Workers(options.workers, limit, options.ray)
-        with RecordStore(None, job.name) as store:
-            run_job(job, job.items(batches), store, workers, self._take)
+        workers = jobs.Workers(options.workers, limit, options.ray)
+        items = (jobs.Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)
+        with jobs.RecordStore(None, job.name) as store:
+            jobs.run_job(job, items, store, workers, self._take)
 
-    def _take(self, item: Item, record: Record | None) -> None:
+    def _take(self, item: jobs.Item, record: jobs.Record | None) -> None:
         """Take over what a worker has written, and commit it from time to time."""
         assert record is not None
         sources: tuple[RowSource, ...] = item.argument
@@ -403,37 +340,23 @@ class _Run:
             self._failed.append(failed_row(sources[0], failures[0][1]))
         result.imported += len(sources)
         result.failures += failures
-        self._count(sources, {path for path, _ in failures})
-        if time.monotonic() - self._committed >= self._options.commit_seconds:
-            self._commit()
-
-    def _count(self, sources: Sequence[RowSource], failed: set[str]) -> None:
+        failed = {path for path, _ in failures}
         for source in sources:
             known = self._rows.get(table_path(source.path))
             if known is not None:
                 self._replaced.append(known.row_id)
             self._done += 1
-            self._on_progress(self._done, self.result.files, source.path in failed)
-
-    # -- commits -----------------------------------------------------------------------------
+            self._on_progress(self._done, result.files, source.path in failed)
+        if time.monotonic() - self._committed >= self._options.commit_seconds:
+            self._commit()
 
     def _commit(self) -> None:
         if self._failed:
-            storage = self._options.storage_options
-            self._fragments += write_rows(self._writer.table, self._failed, storage)
+            self._fragments += write_rows(self._writer.table, self._failed)
         fragments, replaced = self._fragments, self._replaced
         self._fragments, self._failed, self._replaced = [], [], []
         self._writer.commit(fragments, replaced)
         self._committed = time.monotonic()
-
-    def _remove_doubles(self) -> None:
-        """Remove all but the newest row of each path, if another driver has written rows too.
-
-        Every driver does so after its last commit, so the one that ends last leaves none.
-        """
-        if self._writer.is_shared():
-            self._read_states()
-            self._commit()
 
 
 def _batches(
@@ -466,12 +389,7 @@ def import_videos(
 ) -> ImportResult:
     """Write a row for each repacked video that has none yet; see :func:`fill_table`.
 
-    Args:
-        videos: Paths and labels.
-        root: Folder the paths are relative to.
-        table: Path or URI; made if there is none.
-        options: Options of the run.
-        on_progress: Called with (files done, all files, whether the last one failed).
+    ``root`` is the folder that the paths of ``videos`` are relative to.
 
     Raises:
         UserError: See :func:`fill_table`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -27,25 +28,14 @@ _LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is
 
 @dataclass(frozen=True, slots=True)  # a driver holds one for each file
 class RowSource:
-    """A file to import.
+    """A file to import."""
 
-    Attributes:
-        file: Its path.
-        path: As listed, relative to the root of the data set.
-        label: -1 without one.
-        class_name: Of its folder; None for a list.
-        settings: Of what makes the row, as text.
-        timeout: Seconds that reading the file may take; None for no limit.
-        max_pixels: Height x width of the largest frames.
-    """
-
-    file: str
-    path: str
-    label: int = -1
-    class_name: str | None = None
-    settings: str = ""
-    timeout: float | None = 60.0
-    max_pixels: int = DecodeLimits().max_pixels
+    file: str  # its path
+    path: str  # as listed, relative to the root of the data set
+    label: int = -1  # -1 without one
+    class_name: str | None = None  # of its folder; None for a list
+    timeout: float | None = 60.0  # seconds that reading the file may take; None for no limit
+    max_pixels: int = DecodeLimits().max_pixels  # height x width of the largest frames
 
 
 class NotRepackedError(ValueError):
@@ -84,7 +74,11 @@ def failed_row(source: RowSource, reason: str) -> dict[str, Any]:
 
 def row_identity(source: RowSource) -> dict[str, Any]:
     """The columns that say which file a row is of, and in which state the file is now."""
-    size, mtime_ns = _state(source.file)
+    try:
+        status = os.stat(source.file)
+        size, mtime_ns = status.st_size, status.st_mtime_ns
+    except OSError:
+        size, mtime_ns = -1, -1  # there is no file
     return {
         "path": table_path(source.path),
         "label": source.label,
@@ -92,17 +86,8 @@ def row_identity(source: RowSource) -> dict[str, Any]:
         "failure": "",
         "source_size": size,
         "source_mtime_ns": mtime_ns,
-        "settings": source.settings,
+        "settings": "",
     }
-
-
-def _state(file: str) -> tuple[int, int]:
-    """Size and modification time; -1 where there is no file."""
-    try:
-        status = os.stat(file)
-    except OSError:
-        return -1, -1
-    return status.st_size, status.st_mtime_ns
 
 
 def _content(source: RowSource) -> dict[str, Any]:
@@ -114,23 +99,41 @@ def _content(source: RowSource) -> dict[str, Any]:
         frames = reader.decode(ends)
         if not isinstance(frames, AvFrames):
             raise NotRepackedError("its frames cannot be compared")
-        stream, index, pixel_format = _read_stream(source.file, frames, reader, deadline, limits)
+        stream, index = _read_stream(source.file, frames.turns, reader.duration, deadline, limits)
         if reader.by_count or not np.array_equal(index.timestamps, reader.timestamps):
             raise NotRepackedError("its packets do not have the time stamps of its frames")
-        _compare_ends(source.file, stream, index, ends, frames, limits)
-    return {**_columns(index, pixel_format), **_stream_columns(stream)}
+
+        def fetch(positions: np.ndarray) -> list[bytes]:
+            return [stream[index.offsets[p] : index.offsets[p + 1]] for p in positions.tolist()]
+
+        # The first and the last frame, from packets alone, must be the file's.
+        alone = TableReader(source.file, index=index, fetch=fetch, limits=limits)
+        if alone.duration <= 0:
+            raise NotRepackedError("it has no duration")
+        decoded = alone.decode(ends)
+        if not all(np.array_equal(decoded[i], frames[i]) for i in range(len(ends))):
+            raise NotRepackedError("its packets alone do not give its frames")
+    return {
+        INDEX: index.pack(),
+        "frames": len(index.pts),
+        "duration": index.duration,
+        "codec": index.parameters.codec,
+        "width": index.parameters.width,
+        "height": index.parameters.height,
+        "pixel_format": frames.pixel_format,
+        "rotation": index.turns * 90,
+        STREAM: stream,
+        "size": len(stream),
+        "hash": hashlib.blake2b(stream, digest_size=_HASH_BYTES).digest(),
+    }
 
 
 def _read_stream(
-    file: str,
-    frames: AvFrames,
-    reader: AvReader,
-    deadline: float | None,
-    limits: DecodeLimits,
-) -> tuple[bytes, FrameIndex, str]:
-    """All packets, one behind the other; the index of their frames; the pixel format."""
+    file: str, turns: int, duration: float, deadline: float | None, limits: DecodeLimits
+) -> tuple[bytes, FrameIndex]:
+    """All packets, one behind the other, and the index of their frames."""
     opened = AvFile(file, 1, can_be_quick(file), limits)
-    try:
+    with contextlib.closing(opened):
         codec = opened.codec
         extradata = bytes(codec.extradata or b"")
         packets, pts, keys, size = [], [], [], 0
@@ -158,54 +161,8 @@ def _read_stream(
             pts=np.array(pts, dtype=np.int64),
             is_key=np.array(keys, dtype=bool),
             time_base=(base.numerator, base.denominator),
-            duration=reader.duration,
+            duration=duration,
             parameters=parameters,
-            turns=frames.turns,
+            turns=turns,
         )
-        return b"".join(packets), index, frames.pixel_format
-    finally:
-        opened.close()
-
-
-def _compare_ends(
-    file: str,
-    stream: bytes,
-    index: FrameIndex,
-    ends: np.ndarray,
-    frames: AvFrames,
-    limits: DecodeLimits,
-) -> None:
-    """Raise unless the first and the last frame, from packets alone, are the file's."""
-
-    def fetch(positions: np.ndarray) -> list[bytes]:
-        return [stream[index.offsets[p] : index.offsets[p + 1]] for p in positions.tolist()]
-
-    reader = TableReader(file, index=index, fetch=fetch, limits=limits)
-    if reader.duration <= 0:
-        raise NotRepackedError("it has no duration")
-    decoded = reader.decode(ends)
-    for number in range(len(ends)):
-        if not np.array_equal(decoded[number], frames[number]):
-            raise NotRepackedError("its packets alone do not give its frames")
-
-
-def _columns(index: FrameIndex, pixel_format: str) -> dict[str, Any]:
-    parameters = index.parameters
-    return {
-        INDEX: index.pack(),
-        "frames": len(index.pts),
-        "duration": index.duration,
-        "codec": parameters.codec,
-        "width": parameters.width,
-        "height": parameters.height,
-        "pixel_format": pixel_format,
-        "rotation": index.turns * 90,
-    }
-
-
-def _stream_columns(stream: bytes) -> dict[str, Any]:
-    return {
-        STREAM: stream,
-        "size": len(stream),
-        "hash": hashlib.blake2b(stream, digest_size=_HASH_BYTES).digest(),
-    }
+        return b"".join(packets), index

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -32,18 +32,15 @@ _MOST_RELABELLED = 64  # rows, which Lance copies with their streams
 Row = dict[str, Any]
 
 
-def write_rows(
-    table: str, rows: Iterable[Row], storage_options: Mapping[str, str] | None = None
-) -> list[str]:
+def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
     """Write rows to new files of a table; they are no part of it before they are committed.
 
     May be called by many processes at the same time. The rows are written as they come, so memory
     holds one of them at a time.
 
     Args:
-        table: Path or URI of a table that :meth:`TableWriter.open` has made.
+        table: Path or URI of a table that :class:`TableWriter` has made.
         rows: Of :func:`~sce_video.data_tools.tables.video_row.video_row`.
-        storage_options: See :func:`~sce_video.datasets.tables.table.client_options`.
 
     Returns:
         What :meth:`TableWriter.commit` takes: JSON of each new fragment.
@@ -57,45 +54,39 @@ def write_rows(
 
     columns = schema()
     stopped: list[Exception] = []  # by an error of the rows, which Lance would make its own
-    batches = _batches(_noting(rows, stopped), columns)
-    reader = pa.RecordBatchReader.from_batches(columns, batches)
+
+    def noted() -> Iterator[Row]:
+        try:
+            yield from rows
+        except Exception as error:
+            stopped.append(error)
+            raise
+
+    def batches() -> Iterator[Any]:
+        """One record batch for each row."""
+        for row in noted():
+            arrays = [
+                lance.blob_array([row.get(STREAM)])
+                if field.name == STREAM
+                else pa.array([row.get(field.name)], type=field.type)
+                for field in columns
+            ]
+            yield pa.record_batch(arrays, schema=columns)
+
     try:
         fragments = lance.fragment.write_fragments(
-            reader,
+            pa.RecordBatchReader.from_batches(columns, batches()),
             table,
             schema=columns,
             mode="append",
             data_storage_version=_STORAGE_VERSION,
-            storage_options=client_options(table, storage_options),
+            storage_options=client_options(table),
         )
     except _LANCE_ERRORS as error:
         if stopped:
             raise stopped[0] from error
         raise TableError(cannot("write to", table, error)) from error
     return [json.dumps(fragment.to_json()) for fragment in fragments]
-
-
-def _noting(rows: Iterable[Row], stopped: list[Exception]) -> Iterator[Row]:
-    try:
-        yield from rows
-    except Exception as error:
-        stopped.append(error)
-        raise
-
-
-def _batches(rows: Iterable[Row], columns: Any) -> Iterator[Any]:
-    """One record batch for each row."""
-    lance = import_lance()
-    import pyarrow as pa
-
-    for row in rows:
-        arrays = [
-            lance.blob_array([row.get(STREAM)])
-            if field.name == STREAM
-            else pa.array([row.get(field.name)], type=field.type)
-            for field in columns
-        ]
-        yield pa.record_batch(arrays, schema=columns)
 
 
 class TableWriter:
@@ -106,22 +97,28 @@ class TableWriter:
 
     Args:
         table: Path or URI.
-        storage_options: See :func:`~sce_video.datasets.tables.table.client_options`.
 
     Raises:
         TableError: The table cannot be opened or made, is another one, or is damaged.
     """
 
-    def __init__(self, table: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, table: str) -> None:
         self.table = table
-        self._storage_options = dict(storage_options or {})
         self._opened = self._open_or_make()
         self._shared = False
         check_format(table, self._opened.schema.metadata or {})
 
     def _open_or_make(self) -> Any:
-        if not is_remote(self.table):
-            _check_place(self.table)
+        table = self.table
+        if not is_remote(table) and os.path.isdir(table):
+            others = set(os.listdir(table)) - _LANCE_FOLDERS
+            if others and "_versions" not in os.listdir(table):
+                raise TableError(
+                    f"{table!r} is a folder with other files, for example {min(others)!r}: choose "
+                    "another path"
+                )
+        elif not is_remote(table) and os.path.lexists(table):
+            raise TableError(f"{table!r} exists and is no table: choose another path")
         try:
             return self._open()
         except _LANCE_ERRORS as error:
@@ -143,7 +140,7 @@ class TableWriter:
         raise TableError(problem)
 
     def _open(self) -> Any:
-        return open_dataset(import_lance(), dataset_arguments(self.table, self._storage_options))
+        return open_dataset(import_lance(), dataset_arguments(self.table))
 
     def _make(self) -> Any:
         return import_lance().write_dataset(
@@ -152,25 +149,14 @@ class TableWriter:
             mode="create",
             data_storage_version=_STORAGE_VERSION,
             enable_stable_row_ids=True,
-            storage_options=client_options(self.table, self._storage_options),
+            storage_options=client_options(self.table),
         )
-
-    def _check_files(self, names: Iterable[str]) -> None:
-        """Raise TableError where workers have written to another place than this process sees."""
-        files = self._files()
-        for name in names:
-            if not files.contains(f"data/{name}"):
-                self._open()  # its error says more, if the table is gone too
-                raise TableError(
-                    f"{name}, which a worker has written, is not in {self.table!r}: all machines "
-                    "must reach the same storage by this name (a shared disk, AWS_ENDPOINT_URL)"
-                )
 
     def _files(self) -> Any:
         import_lance()
         from lance.file import LanceFileSession
 
-        return LanceFileSession(self.table, client_options(self.table, self._storage_options))
+        return LanceFileSession(self.table, client_options(self.table))
 
     def states(self, columns: Sequence[str]) -> Iterator[Any]:
         """Record batches of some columns of all rows that are committed now, and ``_rowid``.
@@ -203,36 +189,43 @@ class TableWriter:
             if fragments:
                 self._append(fragments)
             for numbers in _lists_of(replaced, _MOST_REMOVED):
-                before = self._opened.version
-                self._opened.delete(f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS)
-                self._shared |= self._opened.version > before + 1
+                with self._noticing_others():
+                    self._opened.delete(f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS)
         except TableError:
             raise
         except _LANCE_ERRORS as error:
             raise TableError(cannot("write to", self.table, error)) from error
 
     def _append(self, fragments: Sequence[str]) -> None:
-        lance = import_lance()
+        """Commit new files, after a look whether they are where this process sees the table."""
+        lance, files = import_lance(), self._files()
         parsed = [lance.fragment.FragmentMetadata.from_json(text) for text in fragments]
-        self._check_files(file.path for fragment in parsed for file in fragment.files)
+        for name in (file.path for fragment in parsed for file in fragment.files):
+            if not files.contains(f"data/{name}"):
+                self._open()  # its error says more, if the table is gone too
+                raise TableError(
+                    f"{name}, which a worker has written, is not in {self.table!r}: all machines "
+                    "must reach the same storage by this name (a shared disk, AWS_ENDPOINT_URL)"
+                )
+        with self._noticing_others():
+            self._opened = lance.LanceDataset.commit(
+                self.table,
+                lance.LanceOperation.Append(parsed),
+                read_version=self._opened.version,
+                storage_options=client_options(self.table),
+                max_retries=_MOST_CONFLICTS,
+                commit_timeout=_COMMIT_LIMIT,
+            )
+
+    @contextlib.contextmanager
+    def _noticing_others(self) -> Iterator[None]:
+        """Notice whether another process has committed before the one commit that is made here."""
         before = self._opened.version
-        self._opened = lance.LanceDataset.commit(
-            self.table,
-            lance.LanceOperation.Append(parsed),
-            read_version=before,
-            storage_options=client_options(self.table, self._storage_options),
-            max_retries=_MOST_CONFLICTS,
-            commit_timeout=_COMMIT_LIMIT,
-        )
+        yield
         self._shared |= self._opened.version > before + 1
 
     def relabel(self, rows: Sequence[int], label: int, class_name: str | None) -> None:
-        """Set the label and the class of rows; all their other columns stay.
-
-        Args:
-            rows: Their ``_rowid``.
-            label: As the column.
-            class_name: As the column.
+        """Set the label and the class of rows, given by their ``_rowid``; other columns stay.
 
         Raises:
             TableError: The table cannot be written; some rows may have been.
@@ -241,11 +234,10 @@ class TableWriter:
         values = {"label": str(int(label)), "class_name": f"CAST({name} AS STRING)"}
         try:
             for numbers in _lists_of(rows, _MOST_RELABELLED):
-                before = self._opened.version
-                self._opened.update(
-                    values, f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS
-                )
-                self._shared |= self._opened.version > before + 1
+                with self._noticing_others():
+                    self._opened.update(
+                        values, f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS
+                    )
         except _LANCE_ERRORS as error:
             raise TableError(cannot("write to", self.table, error)) from error
 
@@ -267,19 +259,6 @@ def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
         yield ", ".join(str(int(number)) for number in rows[begin : begin + most])
 
 
-def _check_place(table: str) -> None:
-    """Raise TableError where a local path holds something that is no table."""
-    if os.path.isdir(table):
-        others = set(os.listdir(table)) - _LANCE_FOLDERS
-        if others and "_versions" not in os.listdir(table):
-            raise TableError(
-                f"{table!r} is a folder with other files, for example {min(others)!r}: choose "
-                "another path"
-            )
-    elif os.path.lexists(table):
-        raise TableError(f"{table!r} exists and is no table: choose another path")
-
-
 _SHOWN_FAILURES = 20
 _MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept
 
@@ -294,7 +273,6 @@ class ImportOptions:
         retry_failed: Also try files again whose row holds a failure.
         force: Write the rows of all files again.
         ray: Address of a Ray cluster to run on; None for this machine.
-        storage_options: Of the object store.
         commit_seconds: Rows are committed at least this often, seconds.
     """
 
@@ -303,7 +281,6 @@ class ImportOptions:
     retry_failed: bool = False
     force: bool = False
     ray: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict)
     commit_seconds: float = 30.0
 
     def __post_init__(self) -> None:
@@ -317,29 +294,18 @@ class ImportOptions:
 
 @dataclass
 class ImportResult:
-    """What a run has done.
-
-    Attributes:
-        files: Videos of the data set.
-        known: Rows that were in the table already and are up to date.
-        imported: Rows written, with those of failed files.
-        failures: (path, reason) of the failed files of this run.
-        away: Files that do not exist now; their rows, if they have any, stay.
-        failed_before: Known rows that hold a failure.
-        relabelled: Known rows whose label or class was changed.
-        source_bytes: Of the files of the rows written that hold a stream.
-        stream_bytes: Of these streams.
-    """
+    """What a run has done with ``files`` videos."""
 
     files: int
-    known: int = 0
-    imported: int = 0
+    known: int = 0  # rows that were in the table already and are up to date
+    imported: int = 0  # rows written, with those of failed files
+    # (path, reason) of the failed files of this run.
     failures: list[tuple[str, str]] = field(default_factory=list)
-    away: int = 0
-    failed_before: int = 0
-    relabelled: int = 0
-    source_bytes: int = 0
-    stream_bytes: int = 0
+    away: int = 0  # files that do not exist now; their rows, if they have any, stay
+    failed_before: int = 0  # known rows that hold a failure
+    relabelled: int = 0  # known rows whose label or class was changed
+    source_bytes: int = 0  # of the files of the rows written that hold a stream
+    stream_bytes: int = 0  # of these streams
 
     @property
     def complete(self) -> bool:

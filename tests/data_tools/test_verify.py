@@ -1,0 +1,446 @@
+"""Verification: facts about files, their problems, runs that resume, and tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import wave
+
+import numpy as np
+import pytest
+from helpers import verification_fakes as fakes
+from helpers.videos import numbered_frames, write_video
+
+from sce_video.data_tools import verify as module
+from sce_video.data_tools.verify import (
+    CONTAINERS,
+    Limits,
+    Problem,
+    VerifyJob,
+    describe_problems,
+    examine_file,
+    file_problems,
+    find_problems,
+    open_records,
+    read_videos,
+    verify_videos,
+    write_table,
+)
+from sce_video.datasets import FrameCountError, open_reader
+from sce_video.datasets.readers.errors import VideoTimeoutError
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
+from sce_video.jobs import Workers, process_pool
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """Good files of 40 frames, 1.6 s, in three containers; noise makes them large."""
+    noise = np.random.default_rng(0).integers(0, 256, (40, 64, 80, 3), dtype=np.uint8)
+    folder = tmp_path_factory.mktemp("videos")
+    options = {"crf": "20", "g": "10", "bf": "0"}
+    for name in ("a.mp4", "b.mkv", "c.avi"):
+        codec = "mpeg4" if name.endswith("avi") else "libx264"
+        write_video(folder / name, noise, codec=codec, options=options)
+    return folder
+
+
+def examine(path):
+    return examine_file((str(path), 60.0))
+
+
+def kinds(path, facts=None, limits=None):
+    return [
+        kind for kind, _ in file_problems(str(path), facts or examine(path), limits or Limits())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "container", "codec"),
+    [("a.mp4", "mov", "h264"), ("b.mkv", "matroska", "h264"), ("c.avi", "avi", "mpeg4")],
+)
+def test_good_files(videos, name, container, codec):
+    facts = examine(videos / name)
+    assert (facts["outcome"], facts["error"]) == ("decoded", None)
+    assert (facts["frames"], facts["packets"], facts["refused"], facts["damaged"]) == (40, 40, 0, 0)
+    assert facts["seconds"] == pytest.approx(1.6, abs=0.01)
+    assert facts["header_seconds"] == pytest.approx(1.6, abs=0.01)
+    assert facts["header_frames"] == (None if name == "b.mkv" else 40)
+    assert facts["container"].split(",")[0] == container and facts["codec"] == codec
+    assert (facts["height"], facts["width"]) == (64, 80)
+    assert kinds(videos / name, facts) == []
+    json.dumps(facts)
+
+
+def test_the_duration_of_a_file_with_one_stream_is_that_of_the_video(videos, monkeypatch):
+    """Without the tag that Matroska has for each stream."""
+    monkeypatch.setattr(module, "_CLOCK", re.compile("no tag"))
+    facts = examine(videos / "b.mkv")
+    assert facts["header_seconds"] == pytest.approx(1.6, abs=0.01)
+    assert facts["header_of_file"] is False
+
+
+def test_files_that_cannot_be_opened(tmp_path, videos):
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("<html>404 not found</html>\n" * 50)
+    (tmp_path / "headless.mp4").write_bytes((videos / "a.mp4").read_bytes()[:20000])
+    os.mkfifo(tmp_path / "pipe.mp4")
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(b"\0\1" * 8000)
+    (tmp_path / "a.wav").rename(tmp_path / "audio.mp4")
+    for name, words in (
+        ("empty.mp4", "empty"),
+        ("text.mp4", "cannot be opened"),
+        ("headless.mp4", "cannot be opened"),
+        ("pipe.mp4", "not a regular file"),
+        ("audio.mp4", "video"),
+    ):
+        facts = examine(tmp_path / name)
+        assert facts["outcome"] == "unreadable" and words in facts["error"], name
+        assert kinds(name, facts) == ["bad"]
+
+
+@pytest.mark.parametrize("name", ["b.mkv", "c.avi"])
+def test_a_file_cut_in_half_is_truncated(tmp_path, videos, name):
+    whole = (videos / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    facts = examine(tmp_path / name)
+    assert facts["outcome"] == "decoded" and 5 < facts["frames"] < 35
+    assert facts["seconds"] == pytest.approx(facts["frames"] / 25, abs=0.05)
+    assert kinds(name, facts) == ["bad"]
+
+
+def test_damage_in_the_middle_costs_frames_up_to_the_next_key_frame(tmp_path, videos):
+    """Part of the frames' data is zeroed: the decoder refuses packets or conceals errors."""
+    data = bytearray((videos / "a.mp4").read_bytes())
+    start = data.index(b"mdat") + 4
+    middle = start + 2 * (data.index(b"moov") - start) // 3
+    data[middle : middle + 20_000] = bytes(20_000)  # several packets, with their beginnings
+    (tmp_path / "a.mp4").write_bytes(data)
+    facts = examine(tmp_path / "a.mp4")
+    assert facts["refused"] + facts["damaged"] > 0 or facts["frames"] < 39
+    assert kinds("a.mp4", facts) == ["bad"]
+
+
+def test_usable_frames_are_those_that_the_reader_returns(shared_videos):
+    """One packet is refused; plain decoding would continue with frames that lack references."""
+    path = str(shared_videos / "formats" / "decord__corrupted.mp4")
+    facts = examine(path)
+    with open_reader(path) as reader, pytest.raises(FrameCountError) as caught:
+        reader.read(np.arange(len(reader.timestamps)))
+    assert facts["refused"] == 1
+    assert facts["frames"] == len(caught.value.timestamps) < 40
+    ((kind, detail),) = file_problems(path, facts, Limits())
+    assert kind == "bad" and f"{facts['frames']} of 50 frames are usable" in detail
+
+
+def test_a_slow_file_times_out(videos):
+    facts = examine_file((str(videos / "a.mp4"), 0.0))
+    assert facts["outcome"] == "timeout" and "0 s" in facts["error"]
+    assert kinds("a.mp4", facts) == ["bad"]
+
+
+def test_the_time_limit_also_holds_while_frames_are_decoded(videos, monkeypatch):
+    """Most of the time goes into decoding, not into listing the packets."""
+    calls = []
+
+    def strike(path, deadline):
+        calls.append(deadline)
+        if len(calls) == 20:
+            raise VideoTimeoutError(path, "timed out while decoding")
+
+    monkeypatch.setattr(module, "check_deadline", strike)
+    assert examine(videos / "a.mp4")["outcome"] == "timeout"
+    assert len(calls) == 20
+
+
+def test_short_files(tmp_path):
+    for count, fps, short, limits in (
+        (7, 5, True, Limits()),
+        (7, 5, False, Limits(min_frames=7)),
+        (8, 30, False, Limits()),
+        (8, 30, True, Limits(min_frames=9)),
+        (12, 60, True, Limits()),
+        (12, 60, False, Limits(min_duration=0.19)),
+    ):
+        path = write_video(tmp_path / "v.mp4", numbered_frames(count), fps=fps)
+        assert kinds(path, limits=limits) == (["short"] if short else [])
+
+
+def test_containers_by_their_content(videos):
+    a, b, c = (examine(videos / name) for name in ("a.mp4", "b.mkv", "c.avi"))
+    for facts, names in (
+        (a, ("a.avi", "a.mkv", "a.AVI")),
+        (b, ("b.mp4", "b.webm")),
+        (c, ["c.mp4"]),
+    ):
+        for name in names:  # webm cannot hold h264
+            ((kind, detail),) = file_problems(name, facts, Limits())
+            assert kind == "container" and os.path.splitext(name)[1].lower() in detail
+    for facts, name in ((a, "a.MOV"), (c, "c.AVI"), (c, "c.part"), (c, "c")):  # or unknown
+        assert kinds(name, facts) == []
+
+
+def test_a_frame_count_in_the_header_that_is_too_small(tmp_path, videos):
+    data = bytearray((videos / "c.avi").read_bytes())
+    at = data.index(b"strh") + 8 + 32  # dwLength of the stream header
+    assert struct.unpack_from("<I", data, at) == (40,)
+    struct.pack_into("<I", data, at, 25)
+    (tmp_path / "c.avi").write_bytes(data)
+    found = file_problems("c.avi", examine(tmp_path / "c.avi"), Limits())
+    assert [kind for kind, _ in found] == ["header"]
+    assert "25 frames" in found[0][1] and "40 decode" in found[0][1]
+
+
+def test_unusual_real_files(shared_videos):
+    """Problems, and frames as in the table of SOURCES.md."""
+    for name, frames, expected in (
+        ("decord__unordered.mov", 4, ["short"]),
+        ("decord__video_90.mov", 3, ["short"]),
+        ("derived__truncated50_test.mp4", None, ["bad"]),
+        ("derived__truncated50_test.avi", 77, ["bad"]),
+        ("derived__truncated50_pancake.mkv", 150, ["bad"]),
+        ("derived__wmv2.wmv", 100, []),
+        ("torchcodec__h265_10bits.mp4", 30, []),
+    ):
+        facts = examine(shared_videos / "formats" / name)
+        assert (facts.get("frames"), kinds(name, facts)) == (frames, expected), name
+
+
+# -- problems ---------------------------------------------------------------------------------
+
+
+def test_every_video_extension_has_its_containers():
+    assert set(VIDEO_EXTENSIONS) <= set(CONTAINERS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        # differences of two frames or a tenth are tolerated
+        ({"header_frames": 102}, []),
+        ({"header_frames": 110}, []),
+        ({"header_frames": 120}, ["bad"]),
+        ({"header_frames": 80}, ["header"]),
+        ({"header_frames": 91}, []),
+        ({"packets": 100, "frames": 95}, []),
+        ({"packets": 130}, ["bad"]),
+        ({"refused": 1}, ["bad"]),
+        ({"damaged": 1}, ["bad"]),
+        # if the frame count is right, a wrong duration is a problem of the header
+        ({"header_seconds": 9.0}, ["header"]),
+        ({"header_seconds": 2.0}, ["header"]),
+        ({"header_seconds": 4.4}, []),
+        # without a frame count, a video that ends early is truncated
+        ({"header_frames": None, "header_seconds": 9.0}, ["bad"]),
+        ({"header_frames": None, "header_seconds": 9.0, "header_of_file": True}, ["header"]),
+        ({"header_frames": None, "header_seconds": 2.0}, ["header"]),
+        ({"header_frames": None, "header_seconds": None}, []),
+        ({"frames": 7, "packets": 7, "header_frames": 7}, ["short"]),
+        ({"frames": 7, "container": "avi", "packets": 40}, ["bad", "short", "container"]),
+        ({"container": "matroska,webm"}, ["container"]),
+    ],
+)
+def test_problems_of_facts(changes, expected):
+    assert kinds("x.mp4", {**fakes.GOOD, **changes}) == expected
+
+
+def test_codecs_of_webm():
+    for codec in ("vp8", "vp9", "libdav1d", "av1"):
+        facts = {**fakes.GOOD, "container": "matroska,webm", "codec": codec}
+        assert kinds("x.webm", facts) == [] and kinds("x.mkv", facts) == []
+
+
+def make_list(entries):
+    return VideoList.from_paths([path for path, _ in entries], [label for _, label in entries])
+
+
+def test_duplicates_and_labels():
+    videos = make_list([("a.mp4", 0), ("b.mp4", 2), ("./a.mp4", 0), ("b.mp4", 1), ("c.mp4", 3)])
+    facts = {videos.path(i): fakes.GOOD for i in range(5)}
+    problems = find_problems(videos, facts.__getitem__, lines=[1, 2, 4, 5, 6], num_classes=3)
+    assert [(p.kind, p.path, p.line) for p in problems] == [
+        ("duplicate", "./a.mp4", 4),
+        ("duplicate", "b.mp4", 5),
+        ("label", "c.mp4", 6),
+    ]
+    assert problems[0].detail == "same file as line 1"
+    assert "line 2" in problems[1].detail and "label 2; here it is 1" in problems[1].detail
+    assert "label 3 is out of range: labels are 0 to 2" in problems[2].detail
+    assert len(find_problems(videos, facts.__getitem__)) == 2  # labels are not checked
+
+
+def test_missing_labels_and_bad_files_that_are_listed_twice():
+    (problem,) = find_problems(make_list([("a.mp4", -1)]), {"a.mp4": fakes.GOOD}.get, num_classes=3)
+    assert problem.kind == "label" and "no label" in problem.detail
+    bad = {"outcome": "unreadable", "error": "is empty (0 bytes)"}
+    problems = find_problems(make_list([("a.mp4", 0), ("a.mp4", 0)]), {"a.mp4": bad}.get)
+    assert [p.kind for p in problems] == ["bad", "duplicate"]
+
+
+# -- runs -------------------------------------------------------------------------------------
+
+
+def test_reading_lists_and_folders(tmp_path, videos, monkeypatch):
+    listed = tmp_path / "sub" / "list.txt"
+    listed.parent.mkdir()
+    listed.write_text("\na.mp4 0\n\nb.mkv 1\n")
+    entries, root, lines = read_videos(str(listed), str(videos))
+    assert (len(entries), root, lines) == (2, str(videos), [2, 4])
+    with pytest.raises(ValueError, match=r"a\.mp4.*--data-root"):
+        read_videos(str(listed), None)
+    monkeypatch.chdir(videos)  # the second choice, after the list's own folder
+    assert read_videos(str(listed), None)[1] == "."
+    (listed.parent / "b.mkv").touch()
+    assert read_videos(str(listed), None)[1] == str(listed.parent)
+    entries, root, lines = read_videos(str(videos), None)
+    assert (len(entries), root, lines) == (3, str(videos), None)
+    with pytest.raises(ValueError, match="--data-root"):
+        read_videos(str(videos), str(videos))
+    with pytest.raises(ValueError, match="nowhere"):
+        read_videos(str(tmp_path / "nowhere.txt"), None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def verify(folder, names, examine=fakes.note_and_pass, timeout=20.0, workers=2, **options):
+    with open_records(folder / "records.sqlite", options.pop("restart", False)) as store:
+        job = VerifyJob(str(folder), timeout, examine=examine)
+        facts = verify_videos(names, job, store, Workers(workers, timeout), **options)
+        return {name: facts(name) for name in names}
+
+
+def calls(folder):
+    log = folder / "calls.log"
+    names = sorted(log.read_text().split()) if log.exists() else []
+    log.unlink(missing_ok=True)
+    return names
+
+
+def test_each_file_is_examined_once_and_never_again(folder):
+    names = ["a.mp4", "b.mp4", "a.mp4", "gone.mp4"]
+    facts = verify(folder, names)
+    assert calls(folder) == ["a.mp4", "b.mp4"]
+    assert {path: f["outcome"] for path, f in facts.items()} == {
+        "a.mp4": "decoded", "b.mp4": "decoded", "gone.mp4": "missing",
+    }  # fmt: skip
+    again = verify(folder, [*names, "c.mp4"])
+    assert calls(folder) == ["c.mp4"]
+    assert again["a.mp4"] == facts["a.mp4"] and again["a.mp4"]["frames"] == 100
+    verify(folder, names, restart=True)
+    assert calls(folder) == ["a.mp4", "b.mp4"]
+    (folder / "gone.mp4").touch()
+    assert verify(folder, names)["gone.mp4"]["outcome"] == "decoded"
+
+
+def test_a_changed_file_is_examined_again(folder):
+    names = ["a.mp4", "b.mp4", "c.mp4"]
+    verify(folder, names)
+    calls(folder)
+    status = (folder / "a.mp4").stat()
+    os.utime(folder / "a.mp4", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    keep = (folder / "b.mp4").stat()
+    (folder / "b.mp4").write_text("longer now")
+    os.utime(folder / "b.mp4", ns=(keep.st_atime_ns, keep.st_mtime_ns))
+    verify(folder, names)
+    assert calls(folder) == ["a.mp4", "b.mp4"]
+    verify(folder, names)
+    assert calls(folder) == []
+
+
+def test_crashes_and_hangs_are_named_and_tried_again(folder, monkeypatch):
+    monkeypatch.setattr(process_pool, "_GRACE", 0.2)
+    for name in ("crash.mp4", "hang.mp4", "fail.mp4"):
+        (folder / name).touch()
+    names = ["a.mp4", "crash.mp4", "b.mp4", "hang.mp4", "fail.mp4", "c.mp4"]
+    facts = verify(folder, names, examine=fakes.by_name, timeout=2.0)
+    assert calls(folder) == ["a.mp4", "b.mp4", "c.mp4"]
+    assert "SIGSEGV" in facts["crash.mp4"]["error"]
+    assert facts["hang.mp4"]["outcome"] == "timeout" and "2 s" in facts["hang.mp4"]["error"]
+    assert "KeyError" in facts["fail.mp4"]["error"]
+    for name in ("crash.mp4", "hang.mp4", "fail.mp4"):
+        assert [kind for kind, _ in file_problems(name, facts[name], Limits())] == ["bad"]
+    # crashes are tried again always, timeouts with a longer limit only
+    verify(folder, names, timeout=1.5)
+    assert calls(folder) == ["crash.mp4", "fail.mp4"]
+    verify(folder, names, timeout=3.0)
+    assert calls(folder) == ["hang.mp4"]
+
+
+def test_progress(folder):
+    verify(folder, ["a.mp4"], workers=1)
+    seen, names = [], ["a.mp4", "b.mp4", "c.mp4", "gone.mp4"]
+    verify(folder, names, workers=1, on_progress=lambda *n: seen.append(n))
+    assert seen == [(0, 2, 2), (1, 2, 2), (2, 2, 2)]
+
+
+def test_names_that_are_not_utf8(folder):
+    name = os.fsdecode(b"caf\xe9 \t.mp4")
+    (folder / name).touch()
+    assert verify(folder, [name])[name]["outcome"] == "decoded"
+    verify(folder, [name])
+    assert len(calls_bytes := (folder / "calls.log").read_bytes().splitlines()) == 1, calls_bytes
+
+
+@pytest.mark.parametrize("content", [b"a.mp4 0\n", bytes(4096)])
+def test_a_file_that_holds_no_records_is_left_alone(folder, content):
+    (folder / "records.sqlite").write_bytes(content)
+    for restart in (False, True):
+        with pytest.raises(ValueError, match=r"records\.sqlite is no store of records.*--out"):
+            verify(folder, ["a.mp4"], restart=restart)
+    assert (folder / "records.sqlite").read_bytes() == content
+
+
+# -- tables and summaries ---------------------------------------------------------------------
+
+
+PROBLEMS = [
+    Problem("bad", "x/a b.mp4", 3, "is empty (0 bytes)", {}),
+    Problem("short", "tab\there|.mp4", None, "7 frames", {**fakes.GOOD, "frames": 7}),
+]
+
+
+def test_tables(tmp_path):
+    write_table(tmp_path / "t.tsv", PROBLEMS)
+    rows = [line.split("\t") for line in (tmp_path / "t.tsv").read_text().splitlines()]
+    assert rows == [
+        ["problem", "path", "line", "detail", "frames", "seconds", "container", "codec"],
+        ["bad", "x/a b.mp4", "3", "is empty (0 bytes)", "", "", "", ""],
+        ["short", "tab\\there|.mp4", "", "7 frames", "7", "4.000", "mov", "h264"],
+    ]
+    write_table(tmp_path / "t.md", PROBLEMS)
+    lines = (tmp_path / "t.md").read_text().splitlines()
+    assert len(lines) == 4 and "tab\\there\\|.mp4" in lines[3]
+    write_table(tmp_path / "t.tsv", [])
+    assert len((tmp_path / "t.tsv").read_text().splitlines()) == 1
+    assert sorted(os.listdir(tmp_path)) == ["t.md", "t.tsv"]
+
+
+def test_paths_that_are_not_utf8(tmp_path):
+    """The table keeps their bytes; the summary shows replacement characters."""
+    problem = Problem("bad", os.fsdecode(b"caf\xe9.mp4"), 1, "broken", {})
+    write_table(tmp_path / "t.tsv", [problem])
+    assert b"\tcaf\xe9.mp4\t" in (tmp_path / "t.tsv").read_bytes()
+    assert "caf\ufffd.mp4: broken" in describe_problems([problem], 1).encode("utf-8").decode()
+
+
+def test_summary():
+    assert describe_problems([], 7) == "7 files, no problems"
+    many = [Problem("bad", f"{i}.mp4", i, "broken", {}) for i in range(8)]
+    text = describe_problems([*many, Problem("short", "1.mp4", 1, "3 frames", {})], 10)
+    assert text.splitlines() == [
+        "10 files, 2 good, 8 with problems:",
+        "  bad: 8 (cannot be opened, are truncated or damaged, or take too long)",
+        *(f"    {i}.mp4: broken" for i in range(5)),
+        "    ... and 3 more",
+        "  short: 1 (too short)",
+        "    1.mp4: 3 frames",
+    ]
