@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.sources import is_table, is_table_folder, split_row_path
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder
@@ -156,6 +156,18 @@ _SHARED: dict[str, dict[str, Any]] = {
 }
 
 
+class _More(TypedDict, total=False):
+    """Settings of ``add_argument`` that an option may have, besides help, type and metavar."""
+
+    default: Any
+    choices: Sequence[Any]
+    nargs: str | int
+    const: Any
+    required: bool
+    dest: str
+    metavar: tuple[str, ...]
+
+
 class Options:
     """Adds options to a parser, or to a group of one, with less to write than argparse asks for.
 
@@ -165,12 +177,14 @@ class Options:
     def __init__(self, container: argparse._ActionsContainer) -> None:
         self._container = container
 
-    def __call__(self, name: str, text: str | None, kind: Any = None, **settings: Any) -> None:
+    def __call__(
+        self, name: str, text: str | None, kind: Any = None, **settings: Unpack[_More]
+    ) -> None:
         """Add an option or, without dashes, an argument."""
         name, _, metavar = name.partition(" ")
-        settings |= {"action": "store_true"} if kind is bool else {"type": kind}
-        settings |= {"metavar": metavar} if metavar else {}
-        self._container.add_argument(name, help=text, **settings)
+        given: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
+        given |= {"metavar": metavar} if metavar else {}
+        self._container.add_argument(name, help=text, **given | {**settings})
 
     def shared(self, *names: str) -> None:
         """Add options that several commands take, each with its one type, default and text."""
@@ -191,16 +205,27 @@ class Options:
         return Options(self._container.add_mutually_exclusive_group(required=required))
 
 
-def command_line(description: str, **settings: Any) -> tuple[Parser, Options]:
-    """A parser, and what adds its options."""
-    parser = Parser(description=description, **settings)
+def command_line(
+    description: str | None = None,
+    epilog: str | None = None,
+    *,
+    prog: str | None = None,
+    usage: str | None = None,
+    as_written: bool = False,
+    allow_abbrev: bool = True,
+) -> tuple[Parser, Options]:
+    """A parser, whose texts may keep their line breaks, and what adds its options."""
+    kind = argparse.RawDescriptionHelpFormatter if as_written else argparse.HelpFormatter
+    parser = Parser(
+        prog, usage, description, epilog, formatter_class=kind, allow_abbrev=allow_abbrev
+    )
     return parser, Options(parser)
 
 
-def chosen(kind: type[T], args: argparse.Namespace, **others: Any) -> T:
-    """A dataclass of the options that have the names of its fields, and others."""
+def chosen(kind: type[T], args: argparse.Namespace) -> T:
+    """A dataclass of the options that have the names of its fields."""
     names = [field.name for field in fields(kind) if hasattr(args, field.name)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(args, name) for name in names} | others)
+    return kind(**{name: getattr(args, name) for name in names})
 
 
 def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Windows | None:

@@ -92,6 +92,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add("--no-page", "do not write the page", bool)
     args = parser.parse_args(argv)
+    _check(args)
+    return args
+
+
+def _check(args: argparse.Namespace) -> None:
     if args.similarity is not None and args.duplicates == NONE:
         raise ValueError("similarity is that of near-duplicates, which are not searched")
     if args.classes is not None and args.labels is None:
@@ -107,14 +112,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
                 "videos in it, a network (--checkpoint RUN)"
             )
         check_exists(args.source, "index, feature file or table")
-        return args
+        return
     if args.column is not None:
         raise ValueError("--column names features that exist, --checkpoint makes new ones")
     if folder and has_index:
         raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
     check_videos(args.source)
     check_run(args.checkpoint)
-    return args
 
 
 @command(interrupted="interrupted; nothing was written but features, which a next run uses")

@@ -86,11 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Build or update an index and print what was done; returns the exit status."""
     args = parse_args(argv)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    import numpy as np
-
     from sce_video.find.index import build_index, find_store, read_index
     from sce_video.find.search import model_of_index
-    from sce_video.find.table_store import write_feature_column
     from sce_video.inference.embed import EmbedOptions
     from sce_video.inference.model import load_model
 
@@ -143,12 +140,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines += shown_failures(problems, f", in {os.path.join(args.out, 'index.json')}")
     print("\n".join(map(printable, lines)))
     if args.column is not None:
-        index = read_index(args.out, root=args.dir)
-        features = index.features[np.arange(len(index))]
-        header = index.stored.header
-        written = write_feature_column(index.root, args.column, index.paths, features, header)
-        print(f"{index.root}: {written} features in the column feature_{args.column}")
+        _write_column(args)
     return 0
+
+
+def _write_column(args: argparse.Namespace) -> None:
+    import numpy as np
+
+    from sce_video.find.index import read_index
+    from sce_video.find.table_store import write_feature_column
+
+    index = read_index(args.out, root=args.dir)
+    features = index.features[np.arange(len(index))]
+    header = index.stored.header
+    written = write_feature_column(index.root, args.column, index.paths, features, header)
+    print(f"{index.root}: {written} features in the column feature_{args.column}")
 
 
 def _default_workers(args: argparse.Namespace) -> int:

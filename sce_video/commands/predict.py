@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import (
     check_exists,
@@ -37,6 +38,10 @@ from sce_video.jobs import usable_cores
 from sce_video.utils.command import INTERRUPTED, command
 from sce_video.utils.files import atomic_file
 from sce_video.utils.printable import printable
+
+if TYPE_CHECKING:
+    from sce_video.inference.classifier import VideoClassifier
+    from sce_video.inference.embed import EmbedOptions
 
 _VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
 
@@ -82,6 +87,23 @@ def find_videos(given: list[str]) -> list[str]:
     return paths
 
 
+def _view_options(args: argparse.Namespace, classifier: VideoClassifier) -> EmbedOptions:
+    """The classifier's views, or those of ``--views``."""
+    options = replace(
+        classifier.options,
+        **{"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views},
+    )
+    if args.views is not None:
+        clips, crops = map(int, args.views.split("x"))
+        if classifier.settings.clip_duration is None and clips != 1:
+            raise ValueError(
+                "this network sees the whole video as one clip: --views "
+                f"1x{crops}, not {args.views}"
+            )
+        options = replace(options, num_clips=clips, num_crops=crops)
+    return options
+
+
 @contextmanager
 def opened_csv(path: str | None, top: int) -> Iterator[Callable[..., object] | None]:
     """Writes a row of the CSV file, which is complete also if the run is interrupted."""
@@ -123,18 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = find_videos(args.videos)
     names = class_names_of(args.classes)
     classifier = load_classifier(args.checkpoint, args.config, args.device, names)
-    options = replace(
-        classifier.options,
-        **{"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views},
-    )
-    if args.views is not None:
-        clips, crops = map(int, args.views.split("x"))
-        if classifier.settings.clip_duration is None and clips != 1:
-            raise ValueError(
-                "this network sees the whole video as one clip: --views "
-                f"1x{crops}, not {args.views}"
-            )
-        options = replace(options, num_clips=clips, num_crops=crops)
+    options = _view_options(args, classifier)
     if not classifier.named:
         print(
             f"sce-video predict: {classifier.checkpoint} contains no class names (its training "

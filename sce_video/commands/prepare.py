@@ -213,7 +213,7 @@ _MORE: dict[str, dict[str, Any]] = {
 def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
     parser, add = command_line(
         f"Prepare {data_set.about}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        as_written=True,
         epilog=f"ROOT holds the unpacked official downloads:\n{layout}",
         prog=f"{sys.argv[0]} {name}",
     )
@@ -321,12 +321,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words or words[0].startswith("-"):
         about = [f"  {name:<14}  {text}" for name, text in known.items()]
         about += [f"  {', '.join(TRANSFER_NAMES)}", f"{'':18}for transfer with images"]
-        parser = Parser(
+        parser, add = command_line(
+            "\n".join([__doc__ or "", *about]),
             usage=f"{sys.argv[0]} NAME ROOT [options]",
-            description="\n".join([__doc__ or "", *about]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            as_written=True,
         )
-        parser.add_argument("NAME", help="of the data set")
+        add("NAME", "of the data set")
         parser.parse_args(words)
     name, *rest = words
     if name in DATA_SETS or name in TRANSFER_NAMES:

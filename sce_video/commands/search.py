@@ -80,10 +80,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         number(int, 1),
     )
     add("--include-self", "list the query itself, if it is indexed", bool)
-    add(
-        "--html",
-        "gallery to write, over an existing file too (default: a new file in INDEX/queries)",
-    )
+    html = "gallery to write, over an existing file too (default: a new file in INDEX/queries)"
+    add("--html", html)
     add("--no-html", "write no gallery", bool)
     add("--json", "also write the results as JSON")
     add.shared("--device")
@@ -98,13 +96,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     page("--no-open", "only print the link", bool)
     page("--labels LIST", "list of the labels given on the page (default: INDEX/labels.txt)")
     args = parser.parse_args(argv)
-    problem = _what_is_wrong(args)
-    if problem:
+    if problem := _what_is_wrong(args):
         parser.error(problem)
     # `--serve INDEX` and `--serve --index INDEX` are the same.
     args.index = args.serve or args.index
-    if args.refine_moments is None:
-        args.refine_moments = MOST_REFINED if args.refine else 0
+    args.refine_moments = args.refine_moments or (MOST_REFINED if args.refine else 0)
     return args
 
 

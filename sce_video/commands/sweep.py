@@ -40,11 +40,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--columns NAME", "only these columns", nargs="+")
     for name in ("--pretrain-options", "--evaluate-options"):
         add(
-            name,
+            f"{name} KEY=VALUE",
             f"change the config of every step that {name[2:].split('-')[0]}s",
             nargs="+",
             default=[],
-            metavar="KEY=VALUE",
         )
     add("--jobs", "pretrainings side by side (1)", number(int, 1), default=1)
     add("--nproc", "processes of each step, one for each GPU (1)", number(int, 1), default=1)

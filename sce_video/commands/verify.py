@@ -15,6 +15,7 @@ Exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted.
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -34,9 +35,8 @@ from sce_video.jobs import Workers
 from sce_video.utils.command import command
 
 
-@command(interrupted="interrupted; the same command resumes from here")
-def main(argv: Sequence[str] | None = None) -> int:
-    """Verify and return the exit status."""
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
     parser, add = command_line(
         "Decode every file of a data set completely and list those with problems.",
         epilog="exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted",
@@ -63,7 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.set_defaults(**asdict(Limits()))
     add("--out", "path of the table, .tsv or .md (default: beside the list)", Path)
     add("--restart", "discard the records and decode all files again", bool)
-    args = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+@command(interrupted="interrupted; the same command resumes from here")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Verify and return the exit status."""
+    args = parse_args(argv)
     if args.out is not None and args.out.suffix not in (".tsv", ".md"):
         raise ValueError(f"--out must end in .tsv or .md, got {str(args.out)!r}")
     if args.classes is not None and not os.path.isfile(args.classes):
