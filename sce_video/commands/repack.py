@@ -167,7 +167,7 @@ def _write_files(args: argparse.Namespace, settings: Settings, options: RepackOp
     if os.path.isdir(args.source):
         plan = make_plan(args.source, args.destination, extensions=args.extensions)
     elif args.source.endswith(".csv"):
-        plan = plan_segments(args.source, args.destination, args.data_root)
+        plan = plan_segments(args.source, args.data_root)
     else:
         videos, root, _ = read_videos(args.source, args.data_root)
         plan = make_plan(args.source, args.destination, data_root=root, read_list=videos)

@@ -431,7 +431,7 @@ def verify_videos(
     report(0, due, len(unique) - due)
     done = 0
 
-    def add(item: jobs.Item, record: jobs.Record | None) -> None:
+    def add(_item: jobs.Item, _record: jobs.Record | None) -> None:
         nonlocal done
         done += 1
         report(done, due, len(unique) - due)

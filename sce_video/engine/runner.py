@@ -391,6 +391,6 @@ class VideoRunner(Runner):
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
 
 
-def _in_float32(head: nn.Module, given: Any, scores: Any) -> Any:
+def _in_float32(_head: nn.Module, _given: Any, scores: Any) -> Any:
     # mmaction2 computes the accuracy with numpy, which has no bfloat16.
     return scores.float() if isinstance(scores, torch.Tensor) else scores

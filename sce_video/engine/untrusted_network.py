@@ -185,7 +185,7 @@ def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
     stored = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
     left = {"bytes": _BYTES_PER_STORED_BYTE * stored + _SPARE_BYTES, "modules": _MAX_MODULES}
 
-    def count(module: nn.Module, name: str, value: Any) -> None:
+    def count(_module: nn.Module, _name: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
             left["bytes"] -= value.nbytes
         elif value is not None:

@@ -365,7 +365,7 @@ class FeatureExtractionLoop(BaseLoop):
         """Embed items; then the samples of batches that failed, one by one."""
         progress = Progress(known + len(due), "embedding", begin=known, unit=job.unit)
 
-        def report(item: Item, record: Record | None) -> None:
+        def report(_item: Item, record: Record | None) -> None:
             bad = record is None or not record.done or bool(record.facts["failures"])
             if is_main_process():
                 progress.advance(bad)

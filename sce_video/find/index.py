@@ -125,7 +125,7 @@ def _embed_due(
             due.append(path)
             changed += row is not None or records.get(path) is not None
 
-    def report(item: Item, record: Record | None) -> None:
+    def report(_item: Item, record: Record | None) -> None:
         nonlocal done
         done += 1
         if on_video is not None and record is not None:

@@ -341,7 +341,7 @@ class FileStore(IndexStore):
                 starts, ends = (np.asarray(arrays[n], dtype=np.float64) for n in ("starts", "ends"))
                 if not starts.shape == ends.shape == (count,):
                     raise ValueError(f"{count} features, {starts.shape} starts, {ends.shape} ends")
-                if not (np.isfinite(ends).all() and (0 <= starts).all() and (starts < ends).all()):
+                if not (np.isfinite(ends).all() and (starts >= 0).all() and (starts < ends).all()):
                     raise ValueError("windows do not end after their starts")
                 columns |= {"starts": starts, "ends": ends}
             return NpzRows(columns, header, failed)

@@ -85,7 +85,7 @@ def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
     Where they are ignored, as SIGHUP under ``nohup``, or handled already, nothing changes.
     """
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         if os.getpid() != owner:  # a forked child
             os.kill(os.getpid(), number)

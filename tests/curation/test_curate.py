@@ -149,7 +149,7 @@ def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("words", "message"),
     [
         (["nowhere.npz"], "at nowhere.npz"),
         (["FOLDER"], "is no index"),

@@ -26,7 +26,9 @@ def small(frames: np.ndarray) -> np.ndarray:
     ).astype(np.uint8)
 
 
-@pytest.mark.parametrize("left, top, wide", [(0.0, 0.0, 1.0), (0.15, 0.05, 0.8), (0.3, 0.1, 0.6)])
+@pytest.mark.parametrize(
+    ("left", "top", "wide"), [(0.0, 0.0, 1.0), (0.15, 0.05, 0.8), (0.3, 0.1, 0.6)]
+)
 def test_a_cropped_trim_is_found_where_it_was_cut(left, top, wide):
     frames, side = panned(0), 128
     x, y, w = round(left * side), round(top * side), round(wide * side)
@@ -54,7 +56,7 @@ def test_flat_frames_match_nothing():
     assert CopyMatcher(small(panned(0))[:1]).align(small(panned(0))[:1]).similarity > 0.95
 
 
-@pytest.mark.parametrize("count, other", [(30, 17), (12, 40), (3, 5)])
+@pytest.mark.parametrize(("count", "other"), [(30, 17), (12, 40), (3, 5)])
 def test_alignments_equal_those_of_a_loop_over_displacements(monkeypatch, count, other):
     outer, videos = small(panned(3))[:count], [small(panned(3))[4 : 4 + other], small(panned(5))]
     matcher = CopyMatcher(outer)

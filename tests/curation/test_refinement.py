@@ -170,7 +170,7 @@ def test_other_videos_of_the_same_motion_do_not_match():
     assert max(alignment.similarity for alignment in found) < _THRESHOLD - 0.1
 
 
-@pytest.mark.parametrize("fps, every", [(12, 1), (48, 2)])
+@pytest.mark.parametrize(("fps", "every"), [(12, 1), (48, 2)])
 def test_all_frames_are_kept_up_to_the_highest_rate(tmp_path, fps, every):
     levels = np.arange(24, dtype=np.uint8) * 8 + 30
     frames = np.broadcast_to(levels[:, None, None, None], (24, 32, 32, 3))

@@ -136,7 +136,7 @@ def test_a_binary_file_a_folder_and_a_file_in_the_wrong_place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels, held, refused",
+    ("labels", "held", "refused"),
     [
         ([3, 0], ["a 12", "b/ü\udc80 c.mp4", "a\tb.mp4"], ["a\nb.mp4", " a.mp4", "\ud800.mp4"]),
         ([-1], ["a b.mp4", "c\td.mp4"], ["a 12", "a\rb.mp4", "a.mp4 "]),

@@ -107,7 +107,7 @@ def test_another_global_batch_is_accepted_where_that_is_asked_for(monkeypatch, c
 
 
 def test_a_global_batch_is_divided_over_the_processes():
-    cfg = Config(dict(train_dataloader=dict(batch_size=7), optim_wrapper=dict()))
+    cfg = Config(dict(train_dataloader=dict(batch_size=7), optim_wrapper={}))
     divide_global_batch(cfg, 3)
     assert cfg.train_dataloader.batch_size == 7
     cfg.global_batch = 24

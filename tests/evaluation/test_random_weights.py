@@ -70,9 +70,9 @@ def test_scores_against_loops():
     [
         (256, 2, dict(signal=0.6), BETTER),
         (40, 4, dict(signal=0.8), BETTER),
-        (256, 2, dict(), NO_BETTER),
+        (256, 2, {}, NO_BETTER),
         (256, 0, dict(scene=1.0), BETTER),
-        (256, 0, dict(), NO_BETTER),
+        (256, 0, {}, NO_BETTER),
     ],
 )
 def test_the_verdict_on_four_draws(videos, classes, trained, expected):

@@ -177,7 +177,7 @@ def test_a_query_of_the_index_does_not_find_itself(index, model, folder):
     assert found and not any(map(shares, found))
     assert own_moment(index, Query(query.video), own) == {}
     # where every window is one of the query's, the moment stays
-    everywhere = {path: (0.0, 99.0) for path in ("long.mp4", "other.mp4")}
+    everywhere = dict.fromkeys(("long.mp4", "other.mp4"), (0.0, 99.0))
     assert refined_by(model, index, feature, matches, without=everywhere)[0] == matches
 
 

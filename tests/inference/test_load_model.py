@@ -63,7 +63,7 @@ def test_all_settings_come_from_the_checkpoint(tmp_path):
         assert torch.equal(loaded[key], value), key
 
 
-@pytest.mark.parametrize("position, crop, patch", [("sincos", 32, 8), ("learned", 36, 12)])
+@pytest.mark.parametrize(("position", "crop", "patch"), [("sincos", 32, 8), ("learned", 36, 12)])
 def test_a_vision_transformer(tmp_path, position, crop, patch):
     options = dict(depth=2, embed_dims=8, num_heads=2, patch_size=patch, grid_size=(2, 2, 2))
     text = CONFIG.replace(

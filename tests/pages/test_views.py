@@ -104,7 +104,7 @@ def spans(html: str) -> list[tuple[float, float, list[float], bool]]:
 
 
 SETTINGS = [
-    dict(),
+    {},
     dict(reverse_prob=0.5, duration_jitter=0.4),
     dict(num_views=4, num_local_views=2, local_clip_duration=0.4, local_num_frames=2),
 ]

@@ -207,7 +207,7 @@ def test_sets_have_the_sizes_that_the_preparation_checks():
 
 def test_the_classes_of_imagenet100_count_in_their_order():
     joined = "\n".join(IMAGENET100_CLASSES).encode()
-    assert CLASS_LISTS == {IN100: hashlib.sha256(joined).hexdigest()}
+    assert {IN100: hashlib.sha256(joined).hexdigest()} == CLASS_LISTS
     assert class_list_problem(IN100, IMAGENET100_CLASSES) is None
     other = [*IMAGENET100_CLASSES[1:], IMAGENET100_CLASSES[0]]
     assert class_list_problem(IN100, other) == "other classes than those of imagenet100"

@@ -50,7 +50,7 @@ def test_network_and_clip_follow_the_machine(machine, expected):
 @pytest.mark.parametrize("machine", [CPU, GPU])
 def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, machine):
     found = values(machine, num_videos=num_videos)
-    assert 2 <= found["batch"] and found["queue"] % found["batch"] == 0
+    assert found["batch"] >= 2 and found["queue"] % found["batch"] == 0
     assert found["queue"] < num_videos or num_videos <= found["batch"] * 2
     samples = found["epoch_samples"]
     assert samples >= max(num_videos, 20 * found["batch"])

@@ -160,7 +160,7 @@ def _check_folders(outputs: dict[str, str], list_name: str) -> None:
 COLUMNS = ("path", "start", "end", "output", "label")
 
 
-def plan_segments(source: str, destination: str, data_root: str | None = None) -> RepackPlan:
+def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
     """The outputs of a table of segments, which ends in ``.csv``.
 
     ::
@@ -172,7 +172,6 @@ def plan_segments(source: str, destination: str, data_root: str | None = None) -
         source: The table; its header names the columns ``path``, ``start`` and ``end`` (seconds
             from the first frame of the video), ``output`` (path below the output folder) and, if
             all segments have one, ``label``.
-        destination: Output folder.
         data_root: Folder that the paths are relative to; the folder of the table by default.
 
     Raises:

@@ -106,7 +106,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path):
     ]
     source = table(tmp_path / "segments.csv", rows)
     out = tmp_path / "out"
-    plan = plan_segments(source, str(out), str(long_video.parent))
+    plan = plan_segments(source, str(long_video.parent))
     report, _ = repack(plan, str(out), SETTINGS)
     assert (report["done"], report["failed"]) == (2, 2)
     assert read_numbers(decode_all(out / "a/first.mp4")) == expected(0, 0.4, 120)
@@ -139,11 +139,11 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path):
 def test_bad_rows(tmp_path, row, message):
     source = table(tmp_path / "s.csv", [("v.mp4", 0, 2, "a.mp4", 1), row])
     with pytest.raises(ValueError, match=message):
-        plan_segments(source, str(tmp_path / "out"))
+        plan_segments(source)
 
 
 def test_tables_without_columns_or_rows(tmp_path):
     with pytest.raises(ValueError, match="no column 'end'; the first line .* path,start,end"):
-        plan_segments(table(tmp_path / "s.csv", [], ("path", "start", "output")), "out")
+        plan_segments(table(tmp_path / "s.csv", [], ("path", "start", "output")))
     with pytest.raises(ValueError, match="lists no segment"):
-        plan_segments(table(tmp_path / "s.csv", []), "out")
+        plan_segments(table(tmp_path / "s.csv", []))

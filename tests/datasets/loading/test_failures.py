@@ -54,10 +54,9 @@ def crash_message(loader):
     The iterator is collected here: as long as it exists, torch's SIGCHLD handler raises an error
     about its crashed worker whenever another child process ends, anywhere in the test session.
     """
-    with pytest.raises(WorkerCrashError) as raised:
-        with report_worker_crashes(loader):
-            for _ in loader:
-                pass
+    with pytest.raises(WorkerCrashError) as raised, report_worker_crashes(loader):
+        for _ in loader:
+            pass
     message = str(raised.value)
     del raised
     gc.collect()
