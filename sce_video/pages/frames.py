@@ -270,23 +270,22 @@ def draw_sheet(
     width = max(7.0, columns * cell + 2 * margin + right)
     texts: list[tuple[float, float, str, dict[str, Any]]] = []  # left, top, text, style
     images: list[tuple[float, float, float, np.ndarray]] = []  # left, top, height, frame
-    top = margin
+    top, bold = margin, {"weight": "bold", "color": "#111111"}
 
-    def write(text: str, size: float, **style: Any) -> None:
+    def write(text: str, size: float, style: dict[str, Any]) -> None:
         nonlocal top
         # About 115 letters of one point fit into an inch; a dollar sign begins a formula.
         lines = textwrap.wrap(printable_utf8(text), int((width - 2 * margin) * 115 / size))
         for line in lines:
-            style["fontsize"] = size
-            texts.append((margin, top, line.replace("$", r"\$"), style))
+            texts.append((margin, top, line.replace("$", r"\$"), {**style, "fontsize": size}))
             top += size / 45
 
-    write(title, 13, weight="bold", color="#111111")
-    write(note, 8.5, color="#666666")
+    write(title, 13, bold)
+    write(note, 8.5, {"color": "#666666"})
     for row in rows:
         top += 0.1 if row.heading else 0.0
-        write(row.heading, 9.5, weight="bold", color="#111111")
-        write(row.caption, 8, color="#444444")
+        write(row.heading, 9.5, bold)
+        write(row.caption, 8, {"color": "#444444"})
         height, wide = row.frames[0].shape[:2]
         tall = (cell - gap) * height / wide
         places = [margin + i * cell for i in range(len(row.frames))]
