@@ -26,69 +26,83 @@ def roi_align(
     rois: Tensor,
     output_size: int | Sequence[int],
     spatial_scale: float,
+    sampling_ratio: int = 0,
+    aligned: bool = True,
     backend: str = "auto",
 ) -> Tensor:
     """Average pooling of boxes with bilinear samples (Mask R-CNN, arXiv 1703.06870, section 3).
 
     A box is divided into h x w equal bins; in every bin the map is interpolated bilinearly at a
-    regular grid of ceil(bin size in cells) points per axis, and the values are averaged. Pixel
-    centres are at half integers. A point more than one cell outside the map counts as 0; points
-    nearer than that take the value of the border. A box of zero or negative size gives 0. Equal, in
-    value and gradient, to ``torchvision.ops.roi_align(..., aligned=True)`` and to mmcv's.
+    regular grid of points, and the values are averaged. A point more than one cell outside the map
+    counts as 0; points nearer than that take the value of the border. Equal, in value and gradient,
+    to mmcv's ``RoIAlign(pool_mode="avg")`` and to ``torchvision.ops.roi_align``.
 
-    Computed in float32 (float64 for float64 features), also under autocast. The gradient of the
-    pure PyTorch implementation is deterministic; there a NaN or infinite feature spreads to all
+    Boxes of zero or negative size: with ``aligned=False`` every box is at least one cell wide and
+    high. With ``aligned=True`` a sampling ratio of 0 has no points and gives 0; a fixed ratio
+    samples its points nevertheless, mirrored for inverted corners. (torchvision and mmcv on a GPU
+    do the same; mmcv on a CPU raises a RuntimeError for inverted corners with ``aligned=True``.)
+
+    Computed in float32 (float64 for float64 features), also under autocast. The pure PyTorch
+    implementation consists of matrix products: its gradient is deterministic, and float32 products
+    follow ``torch.set_float32_matmul_precision``. There a NaN or infinite feature spreads to all
     boxes of its frame, not only to those that cover it.
 
     Args:
         features: (N, C, H, W), floating point.
-        rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in pixels of the input frame, without
-            gradient; on the CPU or on the device of the features.
+        rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in pixels of the input frame; they get
+            no gradient. They may be on the CPU while the features are on a GPU: the pure PyTorch
+            implementation needs them on the CPU.
         output_size: h = w, or (h, w).
         spatial_scale: cells of the map per pixel of the input frame, e.g. 1/16.
+        sampling_ratio: points per bin and axis; 0: ceil(bin size in cells), for each box.
+        aligned: pixel centres at half integers, as is correct; False: the original definition,
+            which is shifted by half a cell.
         backend: "torch": pure PyTorch; "torchvision": that one; "auto": torchvision, if it imports
             and supports the device, else pure PyTorch.
 
     Returns:
-        (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result with zero gradient.
+        (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result, whose gradient is
+        zero.
+
+    Raises:
+        ValueError: wrong shapes or types, a batch index out of range, a box that is not finite, or
+            a backend that is unknown or does not import.
     """
     pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
     if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
         raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
-    if features.ndim != 4 or 0 in features.shape[2:] or not features.is_floating_point():
-        raise ValueError(
-            "features must be floating point, (N, C, H, W) with at least one cell, got "
-            f"{features.dtype} of shape {tuple(features.shape)}"
-        )
-    if rois.ndim != 2 or rois.shape[1] != 5 or rois.is_complex() or rois.dtype == torch.bool:
-        raise ValueError(
-            "rois must be (R, 5), rows of (batch index, x1, y1, x2, y2), got "
-            f"{rois.dtype} of shape {tuple(rois.shape)}"
-        )
-    if not (math.isfinite(spatial_scale) and spatial_scale > 0):
-        raise ValueError(f"spatial_scale must be positive and finite, got {spatial_scale}")
+    size = (pair[0], pair[1])
+    _check_inputs(features, rois, spatial_scale, sampling_ratio)
     name = _choose_backend(backend, features.device)
     if rois.shape[0] == 0:
-        return features[:0, :, :1, :1].expand(-1, -1, *pair)
+        return features[:0, :, :1, :1].expand(-1, -1, *size)
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
     on_host = rois.detach().to("cpu", dtype)
     _check_rois(on_host, features.shape[0])
+    scale, ratio = float(spatial_scale), int(sampling_ratio)
     with torch.autocast(features.device.type, enabled=False):
         # The compiled implementation needs contiguous memory and one dtype.
         inputs = features.to(dtype)
         if name == "torch":
-            pooled = _roi_align_torch(inputs, on_host, *pair, float(spatial_scale))
+            pooled = _roi_align_torch(inputs, on_host, size, scale, ratio, aligned)
         else:
             boxes = rois.detach().to(features.device, dtype).contiguous()
             module, _ = _import_torchvision()
             assert module is not None
-            scale = float(spatial_scale)
-            pooled = module.roi_align(inputs.contiguous(), boxes, pair, scale, aligned=True)
+            pooled = module.roi_align(inputs.contiguous(), boxes, size, scale, ratio, aligned)
     return pooled.to(features.dtype)
 
 
+# --- pure PyTorch -----------------------------------------------------------------------------
+
+
 def _roi_align_torch(
-    features: Tensor, rois: Tensor, height: int, width: int, spatial_scale: float
+    features: Tensor,
+    rois: Tensor,
+    size: tuple[int, int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
 ) -> Tensor:
     """RoIAlign as two matrix products per box: ``rows (h, H) @ map (H, W) @ columns (W, w)``."""
     # A bilinear weight is the product of a weight of the row and a weight of the column, the points
@@ -96,16 +110,18 @@ def _roi_align_torch(
     # average over the points separates into a matrix for the rows and one for the columns. These
     # have a few hundred elements per box and are computed on the CPU; the products run on the
     # device of the features.
-    x1, y1, x2, y2 = (rois[:, 1:] * spatial_scale - 0.5).unbind(1)
-    rows = _axis_weights(y1, y2, height, features.shape[2])
-    columns = _axis_weights(x1, x2, width, features.shape[3])
+    corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
+    x1, y1, x2, y2 = corners.unbind(1)
+    rows = _axis_weights(y1, y2, size[0], features.shape[2], sampling_ratio, aligned)
+    columns = _axis_weights(x1, x2, size[1], features.shape[3], sampling_ratio, aligned)
     # Sorted by frame: the map of a frame enters one large product for all of its boxes.
     frames = rois[:, 0].long()
     order = torch.argsort(frames, stable=True)
     counts = torch.bincount(frames, minlength=features.shape[0]).tolist()
     rows, columns = (weights[order].to(features.device) for weights in (rows, columns))
 
-    chunk = max(1, CHUNK_ELEMENTS // max(1, height * features.shape[1] * features.shape[3]))
+    box_elements = size[0] * features.shape[1] * features.shape[3]
+    chunk = max(1, CHUNK_ELEMENTS // max(1, box_elements))
     parts = []
     # unbind, not features[n]: each gradient of the latter is as large as the whole batch.
     for map_, r, c in zip(
@@ -121,24 +137,22 @@ def _roi_align_torch(
     return pooled.contiguous()
 
 
-def _axis_weights(start: Tensor, end: Tensor, bins: int, cells: int) -> Tensor:
+def _axis_weights(
+    start: Tensor, end: Tensor, bins: int, cells: int, sampling_ratio: int, aligned: bool
+) -> Tensor:
     """Weights (R, bins, cells) of the cells of one axis in each bin of each box."""
     # ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order
     # of operations is that of mmcv's kernel (open-mmlab/mmcv,
     # mmcv/ops/csrc/common/cuda/roi_align_cuda_kernel.cuh), to round in the same way: rounding
     # decides whether a bin of just above one cell has one point or two.
-    bin_size = ((end - start) / bins)[:, None, None]
-    grid = bin_size.ceil().clamp(min=0)
+    length = end - start
+    if not aligned:
+        length = length.clamp(min=1)
+    bin_size = (length / bins)[:, None, None]
+    grid = torch.full_like(bin_size, sampling_ratio) if sampling_ratio else bin_size.ceil()
+    grid = grid.clamp(min=0)
     bin_start = start[:, None, None] + torch.arange(bins)[:, None] * bin_size  # (R, bins, 1)
-    # Indices of the points of each bin, (R, bins, points) or (points,), as floats; from ``grid`` on
-    # they are padding: boxes have grids of different sizes. Points are more than half a cell apart,
-    # so that few of them are inside the map, in [-1, cells], however large the box is: only a
-    # window around these, with a margin for rounding, is evaluated.
-    points = int(min(grid.max().item(), 2 * (cells + 1) + 8))
-    point = torch.arange(points, dtype=grid.dtype)
-    if not bool((grid <= points).all()):
-        first = ((-1 - bin_start) * grid.clamp(min=1) / bin_size).nan_to_num().floor() - 3
-        point = first.clamp(min=0) + point
+    point = _point_numbers(bin_start, bin_size, grid, cells, sampling_ratio)
     at = bin_start + (point + 0.5) * bin_size / grid.clamp(min=1)  # (R, bins, points)
     counts = (point < grid) & (at >= -1) & (at <= cells)
 
@@ -151,14 +165,58 @@ def _axis_weights(start: Tensor, end: Tensor, bins: int, cells: int) -> Tensor:
     return weights
 
 
+def _point_numbers(
+    bin_start: Tensor, bin_size: Tensor, grid: Tensor, cells: int, sampling_ratio: int
+) -> Tensor:
+    """Indices of the points to evaluate in each bin, (R, bins, points) or (points,), as floats."""
+    # Indices of ``grid`` and above are padding: boxes have grids of different sizes. The points of
+    # an adaptive grid are more than half a cell apart, so that few of them are inside the map
+    # however large the box is: only a window around these is evaluated.
+    if sampling_ratio:
+        return torch.arange(sampling_ratio, dtype=grid.dtype)
+    # Points in [-1, cells] at distances of 1/2, and a margin for rounding.
+    most = 2 * (cells + 1) + 8
+    points = int(min(grid.max().item(), most))
+    window = torch.arange(points, dtype=grid.dtype)
+    if bool((grid <= points).all()):
+        return window
+    first = ((-1 - bin_start) * grid.clamp(min=1) / bin_size).nan_to_num().floor() - 3
+    return first.clamp(min=0) + window
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+
+def _check_inputs(
+    features: Tensor, rois: Tensor, spatial_scale: float, sampling_ratio: int
+) -> None:
+    if features.ndim != 4 or 0 in features.shape[2:] or not features.is_floating_point():
+        raise ValueError(
+            "features must be floating point, (N, C, H, W) with at least one cell, got "
+            f"{features.dtype} of shape {tuple(features.shape)}"
+        )
+    if rois.ndim != 2 or rois.shape[1] != 5 or rois.is_complex() or rois.dtype == torch.bool:
+        raise ValueError(
+            "rois must be (R, 5), rows of (batch index, x1, y1, x2, y2), got "
+            f"{rois.dtype} of shape {tuple(rois.shape)}"
+        )
+    if not (math.isfinite(spatial_scale) and spatial_scale > 0):
+        raise ValueError(f"spatial_scale must be positive and finite, got {spatial_scale}")
+    if sampling_ratio < 0 or int(sampling_ratio) != sampling_ratio:
+        raise ValueError(
+            f"sampling_ratio is a number of points, or 0 for as many as the box needs, got "
+            f"{sampling_ratio}"
+        )
+
+
 def _check_rois(rois: Tensor, num_frames: int) -> None:
-    """Raise ValueError for bad values of ``rois`` (R, 5) on the CPU."""
+    """Raise for bad values of ``rois`` (R, 5) on the CPU."""
+    # With a batch index out of range a compiled kernel would read memory out of bounds.
     finite = rois.isfinite().all(1)
     if not finite.all():
         row = int((~finite).nonzero()[0])
         raise ValueError(f"rois[{row}] is not finite: {rois[row].tolist()}")
     index = rois[:, 0]
-    # With a batch index out of range a compiled kernel would read memory out of bounds.
     known = (index >= 0) & (index < num_frames) & (index == index.trunc())
     if not known.all():
         row = int((~known).nonzero()[0])
@@ -166,6 +224,9 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
             f"rois[{row}] has the batch index {index[row].item():g}: features are those of "
             f"{num_frames} frames, numbered from 0"
         )
+
+
+# --- compiled ---------------------------------------------------------------------------------
 
 
 @cache  # a failing import is tried only once, too

@@ -1,10 +1,12 @@
-"""RoIAlign against its definition in scalar loops and, where it imports, against torchvision."""
+"""RoIAlign against its definition in scalar loops, against values computed by hand and, where they
+import, against torchvision."""
 
 from __future__ import annotations
 
 import importlib
 import math
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from sce_video.models.modules import roi_align
 
 # The package's attribute of this name is the function.
 module = importlib.import_module("sce_video.models.modules.roi_align")
+
+COMBINATIONS = [(0, True), (0, False), (2, True), (2, False)]
 
 # (batch index, x1, y1, x2, y2) for two frames of 12 x 10 pixels, maps of 6 x 5 cells.
 BOXES = {
@@ -47,19 +51,24 @@ def read_point(frame, y, x):
     return value
 
 
-def span(low, high, bins):
+def span(low, high, bins, scale, ratio, aligned):
     """Start, bin size and points per bin along one axis of a box."""
-    size = (high - low) * SCALE
-    # pixel centres are at half integers, cell centres at integers
-    return low * SCALE - 0.5, size / bins, max(math.ceil(size / bins), 0)
+    low, high = low * scale, high * scale
+    size = high - low
+    if aligned:
+        low -= 0.5  # pixel centres are at half integers, cell centres at integers
+    else:
+        size = max(size, 1)
+    points = ratio if ratio else max(math.ceil(size / bins), 0)
+    return low, size / bins, points
 
 
-def oracle(features, rois, size):
+def oracle(features, rois, size, scale, ratio, aligned):
     """One box, bin and point at a time."""
     out = np.zeros((len(rois), features.shape[1], *size))
     for r, (frame, x1, y1, x2, y2) in enumerate(rois):
-        top, bin_height, down = span(y1, y2, size[0])
-        left, bin_width, across = span(x1, x2, size[1])
+        top, bin_height, down = span(y1, y2, size[0], scale, ratio, aligned)
+        left, bin_width, across = span(x1, x2, size[1], scale, ratio, aligned)
         for i in range(size[0]):
             for j in range(size[1]):
                 values = [
@@ -76,13 +85,13 @@ def oracle(features, rois, size):
     return out
 
 
-def oracle_gradient(shape, rois, grad, size):
+def oracle_gradient(shape, rois, grad, *args):
     """The pooled map is linear in the features: one cell set to 1 gives that cell's weight."""
     result = np.zeros(shape)
     for cell in np.ndindex(*shape):
         unit = np.zeros(shape)
         unit[cell] = 1
-        result[cell] = (oracle(unit, rois, size) * grad).sum()
+        result[cell] = (oracle(unit, rois, *args) * grad).sum()
     return result
 
 
@@ -90,45 +99,92 @@ def random_features(shape=(2, 2, 5, 6), seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
 @pytest.mark.parametrize("family", BOXES)
-def test_values_and_gradient_equal_the_definition(family):
+def test_values_and_gradient_equal_the_definition(family, ratio, aligned):
     features = random_features().requires_grad_()
     boxes, size = BOXES[family], (3, 2)
-    pooled = roi_align(features, torch.tensor(boxes), size, SCALE, backend="torch")
-    expected = oracle(features.detach().numpy(), boxes, size)
+    pooled = roi_align(features, torch.tensor(boxes), size, SCALE, ratio, aligned, backend="torch")
+    args = (size, SCALE, ratio, aligned)
+    expected = oracle(features.detach().numpy(), boxes, *args)
     # The boxes are float32 tensors: equal to the written numbers to 1e-7.
     np.testing.assert_allclose(pooled.detach().numpy(), expected, atol=1e-5)
     grad = random_features(pooled.shape, seed=1)
     pooled.backward(grad)
-    expected = oracle_gradient(tuple(features.shape), boxes, grad.numpy(), size)
+    expected = oracle_gradient(tuple(features.shape), boxes, grad.numpy(), *args)
     np.testing.assert_allclose(features.grad.numpy(), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+def test_gradcheck(ratio, aligned):
+    features = random_features().requires_grad_()
+    rois = torch.tensor(sum(BOXES.values(), []), dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda f: roi_align(f, rois, 2, SCALE, ratio, aligned, backend="torch"), features
+    )
+
+
+# --- values by hand ---------------------------------------------------------------------------
+
+SQUARE = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+
+
+def pool(features, box, size, ratio, aligned, scale=1.0):
+    rois = torch.tensor([[0.0, *box]])
+    return roi_align(features, rois, size, scale, ratio, aligned, backend="torch")[0, 0].tolist()
+
+
+def test_inverted_corners_by_hand():
+    assert pool(SQUARE, (2, 0, 0, 2), 2, 1, True) == [[2, 1], [4, 3]]  # mirrored
+    assert pool(SQUARE, (2, 0, 0, 2), 2, 0, True) == [[0, 0], [0, 0]]  # no points
+    assert pool(SQUARE, (1, 1, 0, 0), 1, 1, False) == [[4]]  # a cell from (1, 1): at (1.5, 1.5)
+
+
+# --- the rest of the contract -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("frames", [2, 0])
-def test_no_boxes(frames):
-    features = torch.randn(frames, 3, 4, 5, dtype=torch.float16, requires_grad=True)
+def test_no_boxes(frames, requires_grad):
+    features = torch.randn(frames, 3, 4, 5, dtype=torch.float16, requires_grad=requires_grad)
     pooled = roi_align(features, torch.zeros(0, 5), (7, 6), 1 / 16)
     assert pooled.shape == (0, 3, 7, 6) and pooled.dtype == torch.float16
-    pooled.float().sum().backward()
-    assert torch.equal(features.grad, torch.zeros_like(features))
+    assert pooled.requires_grad == requires_grad
+    if requires_grad:
+        pooled.float().sum().backward()
+        assert torch.equal(features.grad, torch.zeros_like(features))
 
 
-def test_layout_chunks_integer_boxes_and_precision_change_nothing(monkeypatch):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    features = random_features().to(dtype).requires_grad_()
+    rois = torch.tensor(sum(BOXES.values(), []))
+    pooled = roi_align(features, rois, 3, SCALE, backend="torch")
+    exact = roi_align(features.detach().float(), rois, 3, SCALE, backend="torch")
+    assert pooled.dtype == dtype and torch.equal(pooled, exact.to(dtype))
+    pooled.sum().backward()
+    assert features.grad.dtype == dtype
+
+
+def test_memory_layout_chunks_and_integer_boxes_change_nothing(monkeypatch):
     features = random_features((2, 3, 5, 6))
     rois = torch.tensor(BOXES["frames in any order"] + BOXES["inside"])
     expected = roi_align(features, rois, (3, 2), SCALE, backend="torch")
     assert expected.is_contiguous()
-    last = features.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(roi_align(last, rois, [3, 2], SCALE, backend="torch"), expected)
+    layouts = [
+        features.to(memory_format=torch.channels_last),
+        features.transpose(2, 3).contiguous().transpose(2, 3),
+    ]
+    for layout in layouts:
+        pooled = roi_align(layout, rois, [3, 2], SCALE, backend="torch")
+        torch.testing.assert_close(pooled, expected)
     whole = torch.tensor(BOXES["inside"], dtype=torch.int64)
-    pooled = roi_align(features, whole, (3, 2), SCALE, backend="torch")
-    torch.testing.assert_close(pooled, expected[-2:])
+    torch.testing.assert_close(
+        roi_align(features, whole, (3, 2), SCALE, backend="torch"), expected[-2:]
+    )
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
-    pooled = roi_align(features, rois, (3, 2), SCALE, backend="torch")
-    torch.testing.assert_close(pooled, expected)
-    half = features.bfloat16()  # computed in float32
-    exact = roi_align(half.float(), rois, 3, SCALE, backend="torch")
-    assert torch.equal(roi_align(half, rois, 3, SCALE, backend="torch"), exact.bfloat16())
+    chunked = roi_align(features, rois, (3, 2), SCALE, backend="torch")
+    torch.testing.assert_close(chunked, expected)
 
 
 GOOD = {
@@ -149,7 +205,9 @@ GOOD = {
         ({"rois": torch.tensor([[-1.0, 0, 0, 1, 1]])}, "index -1"),
         ({"rois": torch.tensor([[0.5, 0, 0, 1, 1]])}, "index 0.5"),
         ({"rois": torch.tensor([[0.0, 0, math.nan, 1, 1]])}, r"rois\[0\] is not finite"),
+        ({"rois": torch.tensor([[0.0, 0, 0, math.inf, 1]])}, r"rois\[0\] is not finite"),
         ({"rois": torch.zeros(3, 4)}, r"rois must be \(R, 5\).*\(3, 4\)"),
+        ({"rois": torch.zeros(5)}, r"rois must be \(R, 5\)"),
         ({"rois": torch.zeros(3, 5, dtype=torch.bool)}, "bool"),
         ({"features": torch.zeros(2, 3, 8, 4, 4)}, r"features .*\(2, 3, 8, 4, 4\)"),
         ({"features": torch.zeros(2, 3, 0, 4)}, "at least one cell"),
@@ -157,8 +215,12 @@ GOOD = {
         ({"features": torch.zeros(0, 3, 4, 4)}, "features are those of 0 frames"),
         ({"output_size": 0}, "output_size"),
         ({"output_size": (7, 7, 7)}, "output_size"),
+        ({"output_size": 7.0}, "output_size"),
+        ({"output_size": True}, "output_size"),
         ({"spatial_scale": 0}, "spatial_scale"),
         ({"spatial_scale": math.nan}, "spatial_scale"),
+        ({"sampling_ratio": -1}, "sampling_ratio"),
+        ({"sampling_ratio": 1.5}, "sampling_ratio"),
         ({"backend": "detectron2"}, "auto, torch, torchvision.*'detectron2'"),
     ],
 )
@@ -167,8 +229,33 @@ def test_bad_input(change, message):
         roi_align(**{**GOOD, **change})
 
 
-def test_a_chosen_implementation_that_does_not_import_is_an_error(monkeypatch):
+# --- choosing a backend -----------------------------------------------------------------------
+
+
+class Compiled(types.SimpleNamespace):
+    """A replacement for torchvision.ops that records its calls."""
+
+    def roi_align(self, *args):
+        self.calls.append(args)
+        return torch.full((len(args[1]), args[0].shape[1], *args[2]), 7.0, dtype=args[0].dtype)
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """``install(cuda)`` makes a torchvision importable, and returns its ``ops``."""
     monkeypatch.setattr(module, "_import_torchvision", lambda: (None, "broken"))
+
+    def put(cuda=None):
+        ops = Compiled(calls=[])
+        version = types.SimpleNamespace(cuda=cuda)
+        monkeypatch.setitem(sys.modules, "torchvision.version", version)
+        monkeypatch.setattr(module, "_import_torchvision", lambda: (ops, ""))
+        return ops
+
+    return put
+
+
+def test_a_chosen_implementation_that_does_not_import_is_an_error(install):
     with pytest.raises(ValueError, match=r"needs torchvision\.ops.*broken.*backend=\"torch\""):
         roi_align(**GOOD, backend="torchvision")
 
@@ -176,7 +263,9 @@ def test_a_chosen_implementation_that_does_not_import_is_an_error(monkeypatch):
 @pytest.mark.parametrize(
     "text",
     [
+        'raise RuntimeError("operator torchvision::nms does not exist")',
         'raise OSError("libcudart.so.13: cannot open shared object file")',
+        "from torchvision._C import nothing",
         "",
         "def roi_align(): pass",  # without the operator in torch
     ],
@@ -201,19 +290,24 @@ def test_a_broken_installation_counts_as_none(tmp_path, monkeypatch, text):
             del sys.modules[name]
 
 
-def test_equal_to_torchvision():
+# --- against the compiled implementation, where it imports -------------------------------------
+
+
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+def test_equal_to_torchvision(ratio, aligned):
     found, why = module._import_torchvision()
     if found is None:
         pytest.skip(f"torchvision.ops does not import: {why}")
     families = dict(BOXES)
-    # Its CPU kernel fails at negative sizes, where its GPU kernel does not.
-    del families["inverted"]
+    if aligned and ratio == 0:
+        # Its CPU kernel fails at negative sizes, where its GPU kernel does not.
+        del families["inverted"]
     for family, boxes in families.items():
         results = []
         for backend in ("torch", "torchvision"):
             features = random_features((2, 4, 5, 6), dtype=torch.float32).requires_grad_()
             rois = torch.tensor(boxes)
-            pooled = roi_align(features, rois, (7, 6), SCALE, backend=backend)
+            pooled = roi_align(features, rois, (7, 6), SCALE, ratio, aligned, backend=backend)
             pooled.backward(random_features(pooled.shape, seed=1, dtype=torch.float32))
             results.append((pooled.detach(), features.grad))
         for ours, theirs in zip(*results, strict=True):
@@ -224,14 +318,15 @@ def test_equal_to_torchvision():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
 @pytest.mark.parametrize("boxes_on", ["cpu", "cuda"])
-def test_on_a_gpu(boxes_on):
+def test_on_a_gpu(ratio, aligned, boxes_on):
     rois = torch.tensor(sum(BOXES.values(), []))
     results = []
     for device in ("cpu", "cuda"):
         features = random_features(dtype=torch.float32).to(device).requires_grad_()
         boxes = rois.to(boxes_on if device == "cuda" else "cpu")
-        pooled = roi_align(features, boxes, 7, SCALE, backend="torch")
+        pooled = roi_align(features, boxes, 7, SCALE, ratio, aligned, backend="torch")
         pooled.square().sum().backward()
         results.append((pooled.detach().cpu(), features.grad.cpu()))
     torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-4)
