@@ -131,7 +131,7 @@ _ALLOWED = {
     "sce_video/evaluation/functional/ava.py": 1,  # as before
     "sce_video/evaluation/features.py": 1,  # as before
     "sce_video/evaluation/online_evaluation_hook.py": 1,  # moves an older run's file away
-    "sce_video/pages/frames.py": 2,  # to memory
+    "sce_video/pages/frames.py": 1,  # to memory
     "sce_video/data_tools/generated.py": 1,  # to memory
     "sce_video/jobs/runner.py": 1,  # renames outputs, see tests/jobs/test_runner.py
     "sce_video/pages/gallery.py": 1,  # to memory

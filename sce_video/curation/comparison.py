@@ -33,7 +33,16 @@ _REFINED_AT_ONCE = 32  # pairs
 
 @dataclass(frozen=True)
 class StoredThumbnails:
-    """Where the thumbnails of a video are in a file of many, for a process that reads them."""
+    """Where the thumbnails of a video are in a file of many, for a process that reads them.
+
+    Attributes:
+        file: The file of many.
+        offset: Where the data begin, bytes: times (T,) float64, then frames (T, 32, 32) uint8.
+        count: T, the number of frames.
+        duration: As of :class:`~sce_video.curation.matching.Thumbnails`, seconds.
+        height: Likewise, pixels.
+        width: Likewise.
+    """
 
     file: str
     offset: int
@@ -229,7 +238,12 @@ def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[np.
 def refine_all(
     item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, np.ndarray]]],
 ) -> list[Alignment]:
-    """The refined alignments of outer and inner videos, with a threshold for all."""
+    """The refined alignments of outer and inner videos, with a threshold for all.
+
+    Args:
+        item: The threshold, and outer video, inner video and rows (n, 6) of :func:`align_all` of
+            each pair. The refinement of a pair may stop early where it cannot reach the threshold.
+    """
     threshold, pairs = item
     found = []
     for outer, inner, rows in pairs:

@@ -195,7 +195,14 @@ def _duplicates(
 
 
 def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
-    """Mean cosine distance (N,) to the 10 nearest not ``gone``, or of all where none is left."""
+    """Mean cosine distance (N,) to the 10 nearest not ``gone``, or of all where none is left.
+
+    Args:
+        similar: (N, k) cosines with the neighbours of each video, in descending order, -inf in an
+            empty slot, as :func:`~sce_video.evaluation.functional.clusters.neighbour_graph` gives.
+        where: (N, k) rows of these.
+        gone: Rows of removed duplicates.
+    """
     left = torch.ones(len(similar), dtype=torch.bool)
     left[list(gone)] = False
     usable = (similar > -torch.inf) & left[where]
@@ -206,7 +213,11 @@ def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
 
 
 def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
-    """The limit, and the rows above it that are not ``gone``, farthest first."""
+    """The limit, and the rows above it that are not ``gone``, farthest first.
+
+    The limit is the median plus 5 standard deviations, estimated as 1.4826 times the median
+    absolute deviation, of the distances of videos that are not ``gone``.
+    """
     rows = [row for row in range(len(distances)) if row not in gone]
     own = distances[rows]
     middle = own.median()

@@ -61,7 +61,14 @@ class Thumbnails:
 
 
 def read_thumbnail(file: str) -> Thumbnails:
-    """The thumbnails of the first minute of a video; VideoDecodeError where there are none."""
+    """The thumbnails of the first minute of a video.
+
+    Frames are converted to luma and averaged to 32 x 32 pixels.
+
+    Raises:
+        VideoDecodeError: The file is missing or cannot be decoded, or reading it takes longer than
+            ``READ_SECONDS``.
+    """
     import cv2
 
     if not video_exists(file):
@@ -171,7 +178,11 @@ def _cut(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def query_vectors(frames: np.ndarray) -> np.ndarray:
-    """Frames (n, 32, 32) as unit vectors (n, 64), to search among :func:`index_vectors`."""
+    """Frames (n, 32, 32) as unit vectors (n, 64), to search among :func:`index_vectors`.
+
+    Each is averaged to 8 x 8 pixels, minus the mean. A vector is shorter than 1 where the standard
+    deviation of these is below ``FLAT`` grey levels: flat frames resemble little.
+    """
     factor = SIDE // _PART
     small = frames.reshape(len(frames), _PART, factor, _PART, factor)
     vectors = small.mean(axis=(2, 4), dtype=np.float32).reshape(len(frames), -1)
@@ -185,7 +196,15 @@ def _norms(vectors: np.ndarray) -> np.ndarray:
 
 
 def index_vectors(frames: np.ndarray) -> np.ndarray:
-    """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched."""
+    """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched.
+
+    Args:
+        frames: (T, 32, 32) at ``RATE``, of which every 8th is taken.
+
+    Returns:
+        Float32, frame after frame: the same number of parts of each, squares in relative
+        coordinates of 0.7 to 1 of the side. Their scaling is that of :func:`query_vectors`.
+    """
     every = round(RATE / _INDEXED_RATE)
     chosen = frames[min(every // 2, len(frames) - 1) :: every]
     parts, factors = _cut(chosen)

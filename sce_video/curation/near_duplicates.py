@@ -208,6 +208,12 @@ def duplicates_by_features(
     """Groups of videos whose features have a cosine of at least ``threshold``.
 
     The video that resembles the others of its group most is kept, of equal ones the first path.
+
+    Args:
+        paths: (N,) of the videos.
+        similar: (N, k) cosines with the neighbours of each, as of :func:`candidate_pairs`.
+        where: (N, k) their rows.
+        threshold: Smallest cosine of near-duplicates.
     """
     pairs = torch.nonzero(similar >= threshold).tolist()
     edges: dict[tuple[int, int], Removed] = {}
@@ -238,7 +244,11 @@ def _groups(
 
 
 def connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The connected groups of the rows of some pairs, in ascending order."""
+    """The connected groups of the rows of some pairs, in ascending order.
+
+    Returns:
+        Groups by their smallest row, each ascending; rows without a pair are in none.
+    """
     parent: dict[int, int] = {row: row for pair in pairs for row in pair}
 
     def root(row: int) -> int:

@@ -450,7 +450,11 @@ def verify_videos(
 
 
 def facts_of(record: jobs.Record) -> dict[str, Any]:
-    """The facts of a record, whether or not its file could be examined."""
+    """The facts of a record, whether or not its file could be examined.
+
+    Of a failed file they are ``outcome``, ``timeout`` or ``crash`` (also for other failures), and
+    ``error``, the reason.
+    """
     if record.done:
         return record.facts
     if record.kind == "timeout":

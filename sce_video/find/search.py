@@ -66,7 +66,16 @@ def model_of_index(
 
 
 def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
-    """Path of the checkpoint of an index, after a look at its content; errors as above."""
+    """Path of the checkpoint of an index, after a look at its content.
+
+    Args:
+        index: The index.
+        checkpoint: Its current path; None for the path stored in the index.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at that path.
+        ValueError: it is not that of the index, or the index names a URL and none was given.
+    """
     path = index.checkpoint["path"] if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
         raise ValueError(

@@ -145,7 +145,12 @@ class CallError(UserError, RuntimeError):
 
 
 class MediaWorkers:
-    """``count`` worker processes for functions that take a file; for callers in several threads."""
+    """``count`` worker processes for functions that take a file; for callers in several threads.
+
+    Args:
+        count: Number of processes, each of which runs one call at a time; further calls wait.
+        preload: Modules that are imported before processes are forked.
+    """
 
     def __init__(self, count: int, preload: tuple[str, ...] = ()) -> None:
         # A fork of this process could inherit locks held by its threads, so a server process forks.

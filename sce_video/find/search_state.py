@@ -297,7 +297,12 @@ class SearchState:
         return rows
 
     def map(self) -> dict[str, Any]:
-        """Coordinates of the videos in the plane, computed once: rows, and x and y per method."""
+        """Coordinates of the videos in the plane, computed once: rows, and x and y per method.
+
+        Returns:
+            ``rows``: of up to 20,000 videos at equal steps; ``methods``: ``name``, ``x`` and ``y``
+            of each projection; an empty list for fewer than two videos.
+        """
         with self._map_lock:
             if self._map is None:
                 from sce_video.pages.feature_map import projections
@@ -324,7 +329,13 @@ class SearchState:
         return [known.get(path, -1) for path in self.index.paths]
 
     def describe_labels(self) -> dict[str, Any]:
-        """Classes, the label of every row, and what the page says of the list."""
+        """Classes, the label of every row, and what the page says of the list.
+
+        Returns:
+            ``classes``: names; ``label``: (N,) label of every row, -1 for none; ``undo``: number of
+            changes that can be taken back; ``elsewhere``: labels less labelled rows; ``file`` and
+            ``class_file``: paths.
+        """
         labels = self.labels_of_rows()
         return {
             "classes": [printable_utf8(name) for name in self.labels.classes],
@@ -354,7 +365,11 @@ class SearchState:
             return self.describe_labels()
 
     def write_split(self) -> dict[str, Any]:
-        """Write lists to train and to test; returns their paths and the commands that use them."""
+        """Write lists to train and to test; returns their paths and the commands that use them.
+
+        Raises:
+            ValueError: no class has two videos.
+        """
         with self._lock:
             lists = self.labels.split()
         train, test = (os.path.abspath(path) for path in lists)

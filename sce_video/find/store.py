@@ -307,7 +307,13 @@ class NpzRows(StoredRows):
 
 
 class FileStore(IndexStore):
-    """An ``.npz`` file of features that also holds the header and the state of every file."""
+    """An ``.npz`` file of features that also holds the header and the state of every file.
+
+    Arrays: ``features`` (N, D) float32, ``mean`` (D,) float64, ``paths`` (N,) text, ``sizes`` and
+    ``mtimes`` (N,) int64 (bytes, nanoseconds); of windows also ``starts`` and ``ends`` (N,)
+    float64, seconds. The provenance holds ``index``: version, root, checkpoint, settings, and size
+    and time of the failed files.
+    """
 
     def exists(self) -> bool:
         return self.file.is_file()

@@ -36,16 +36,27 @@ _SIDE = 224  # pixels of a frame on the page
 
 @dataclass(frozen=True, eq=False)
 class MapStrip:
-    """One clip: its frames and their maps."""
+    """One clip: its frames and their maps.
 
-    name: str  # heading, for example the file
-    note: str  # what the maps are of
-    frames: np.ndarray  # (n, S, S, 3) uint8 RGB
-    times: np.ndarray | None  # (n,) seconds; None for an image
-    maps: np.ndarray | None = None  # (n, h, w), the cells of each frame; None draws frames alone
-    marked: int | None = None  # index of a frame with a border
-    cell: tuple[int, int] | None = None  # row and column of a cell of it with a border
-    grid: tuple[int, int] | None = None  # (h, w) of the cells, where there are no maps
+    Attributes:
+        name: Heading, for example the file.
+        note: What the maps are of.
+        frames: (n, S, S, 3) uint8 RGB.
+        times: (n,) seconds; None for an image.
+        maps: (n, h, w), a number for every cell of each frame; None draws the frames alone.
+        marked: Index of the frame with a border.
+        cell: Row and column of a cell of the marked frame, with a border of its own.
+        grid: (h, w) of the cells, without which no cell can be marked.
+    """
+
+    name: str
+    note: str
+    frames: np.ndarray
+    times: np.ndarray | None
+    maps: np.ndarray | None = None
+    marked: int | None = None
+    cell: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None
 
     def time_of(self, index: int) -> str:
         """Seconds of a frame as text; ``image`` for an image."""
@@ -77,7 +88,11 @@ class MapStrip:
 
 @dataclass(frozen=True)
 class Scale:
-    """What the colours mean, the same for all strips: darkest and brightest value of a quantity."""
+    """What the colours mean, the same for all strips: darkest and brightest value of a quantity.
+
+    Raises:
+        ValueError: ``low`` is not below ``high``, or one of them is not finite.
+    """
 
     low: float
     high: float
@@ -100,7 +115,14 @@ def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
 
 
 def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarray:
-    """At most ``most`` of ``count`` frames at equal steps, with first, last and the marked one."""
+    """At most ``most`` of ``count`` frames at equal steps, with first, last and the marked one.
+
+    Returns:
+        Their indices, ascending. ``marked`` takes the place of the chosen frame nearest to it.
+
+    Raises:
+        ValueError: ``most`` is below 1.
+    """
     if most < 1:
         raise ValueError(f"the number of frames must be at least 1, got {most}")
     chosen = equal_steps(count, most)
@@ -199,7 +221,11 @@ def render_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str)
 def activation_strips(
     classifier: VideoClassifier, activation: ClassActivation, most: int
 ) -> list[MapStrip]:
-    """A strip of at most ``most`` frames for each clip; those of a network of images are one."""
+    """A strip of at most ``most`` frames for each clip; those of a network of images are one.
+
+    The maps are what each cell adds to the score (logit) of the class; the note of a strip has the
+    score, its bias, the probability of the class, and the most probable class if it is another.
+    """
     label, probabilities = activation.label, activation.probabilities
     about = f"class {classifier.classes[label]}, probability {probabilities[label]:.3f}"
     best = int(probabilities.argmax())
@@ -220,7 +246,11 @@ def activation_strips(
 
 
 def similarity_strips(similarity: Similarity, most: int) -> list[MapStrip]:
-    """The strip of the query, with its frame and cell marked, then one for each clip of the key."""
+    """The strip of the query, with its frame and cell marked, then one for each clip of the key.
+
+    The maps of the key are cosines; the note of a strip names its most similar cell and the second
+    at which that is. Each strip has at most ``most`` frames.
+    """
     query, frame, cell = similarity.query, similarity.frame, similarity.cell
     what = "the best of all cells" if similarity.best else "the mean of all cells"
     if cell is not None:

@@ -20,13 +20,21 @@ MAX_POINTS = 2 * MAX_BINS
 
 @dataclass(frozen=True)
 class Points:
-    """A curve."""
+    """A curve.
 
-    x: np.ndarray  # (n,) iterations
-    y: np.ndarray  # (n,) values, of a reduced curve the mean of each bin; NaN where none is finite
-    low: np.ndarray | None = None  # (n,) smallest value of each bin of a reduced curve
+    Attributes:
+        x: (n,) iterations; of a reduced curve the middle of each bin.
+        y: (n,) values; of a reduced curve the mean of each bin. NaN where none is finite.
+        low: (n,) smallest value of each bin; None if the curve is not reduced.
+        high: (n,) largest value, likewise.
+        not_finite: Number of logged values that were NaN or infinite.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
     high: np.ndarray | None = None
-    not_finite: int = 0  # values that were NaN or infinite
+    not_finite: int = 0
 
 
 def reduced(
@@ -201,7 +209,11 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """A named curve; ``slot`` selects its colour."""
+    """A named curve; ``slot`` selects its colour.
+
+    Slots 0 to 7 are the colours of the theme; from 8 on they repeat and the line is dashed.
+    ``name`` is that of the logged value, ``label`` what the legend says: in a comparison, the run.
+    """
 
     name: str
     label: str
@@ -265,7 +277,12 @@ def scheduled_names(record: RunRecord) -> set[str]:
 
 
 def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
-    """The charts of a run, and the scheduled values (label, value) that are constant."""
+    """The charts of a run, and the scheduled values (label, value) that are constant.
+
+    A chart of :data:`KINDS` is left out if none of its values was logged. Schedules that vary
+    follow the losses; values that no kind names come last, each in a chart of its own: those of the
+    log, of the online evaluation, of the validation.
+    """
     rows, online = record.scalars, record.evaluations
     charts = []
     for kind in KINDS:
@@ -352,7 +369,11 @@ def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], kind: str) ->
 
 
 def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
-    """A chart for every value that a run has logged, with a curve for each run."""
+    """A chart for every value that a run has logged, with a curve for each run.
+
+    The slot of a curve is the place of its run in ``records``; a run without the value has no
+    curve. Validations are not drawn, nor are values of the online evaluation that no kind names.
+    """
     kinds = [(name, kind) for kind in KINDS for name in kind.names]
     scheduled = set().union(*map(scheduled_names, records))
     known = {name for name, _ in kinds} | scheduled | _NOT_DRAWN

@@ -37,18 +37,31 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A test of two runs, or groups of seeds, on the same videos for one metric."""
+    """A test of two runs, or groups of seeds, on the same videos for one metric.
 
-    file: str  # with the results
+    Attributes:
+        file: Name of the file with the results.
+        metric: Name of the metric, a fraction.
+        first: Name of a run, or of a group of runs that differ in their seed only.
+        second: The other one.
+        change: Mean of the second minus that of the first, as a fraction.
+        interval: Ends of the 95 % interval of the change; None of one video.
+        p_value: Of this test, not corrected.
+        adjusted: After Holm's correction over the pairs of this metric.
+        videos: Number of videos that the test is over.
+        runs: Number of runs of the first and of the second.
+    """
+
+    file: str
     metric: str
-    first: str  # name of a run or group
+    first: str
     second: str
-    change: float  # mean of the second minus that of the first
-    interval: tuple[float, float] | None  # 95 % interval of it; None of one video
+    change: float
+    interval: tuple[float, float] | None
     p_value: float
-    adjusted: float  # after Holm's correction over the pairs of this metric
-    videos: int  # their number
-    runs: tuple[int, int] = (1, 1)  # of the two
+    adjusted: float
+    videos: int
+    runs: tuple[int, int] = (1, 1)
 
     @property
     def verdict(self) -> str:

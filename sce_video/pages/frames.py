@@ -140,7 +140,11 @@ _FILE_SECONDS = 10.0
 
 
 class ClipReader:
-    """Reads files until ``seconds`` have passed since the first one; the others say so."""
+    """Reads files until ``seconds`` have passed since the first one; the others say so.
+
+    Entries are kept, so that a file which several parts of a page show is read once. No video may
+    take more than 10 seconds, and no file raises: what went wrong is the ``problem`` of its entry.
+    """
 
     def __init__(self, seconds: float = 20.0) -> None:
         self.seconds = seconds
@@ -183,7 +187,11 @@ class ClipReader:
 
 
 def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
-    """Frames (h, w, 3) uint8 that are played of an entry, and seconds; one of an image."""
+    """Frames (h, w, 3) uint8 that are played of an entry, and seconds; one of an image.
+
+    The seconds are at most 3, the stretch that a :class:`GalleryEntry` plays; an image, or a video
+    with a single frame to play, gives its first frame and 0.
+    """
     if len(entry.played) > 1:
         return entry.played, min(3.0, entry.duration or 3.0)
     return entry.frames[:1], 0.0
@@ -223,7 +231,11 @@ class ClipTiles:
         return [(p, e.problem) for p, e in self.entries.items() if e.problem and not e.skipped]
 
     def tile(self, path: str) -> dict[str, Any]:
-        """Template values of a file; a strip is at most 132 x 110 CSS pixels large."""
+        """Template values of a file; a strip is at most 132 x 110 CSS pixels large.
+
+        All have ``problem``, ``skipped`` and ``duration`` (text); those of a file that was read
+        also ``strip``, its ``number`` on the page, and ``width`` and ``height`` in CSS pixels.
+        """
         entry = self.entries[path]
         duration = "" if entry.duration is None else format_duration(entry.duration)
         found = {"problem": entry.problem, "skipped": entry.skipped, "duration": duration}
@@ -258,23 +270,22 @@ def draw_sheet(
     width = max(7.0, columns * cell + 2 * margin + right)
     texts: list[tuple[float, float, str, dict[str, Any]]] = []  # left, top, text, style
     images: list[tuple[float, float, float, np.ndarray]] = []  # left, top, height, frame
-    top = margin
+    top, bold = margin, {"weight": "bold", "color": "#111111"}
 
-    def write(text: str, size: float, **style: Any) -> None:
+    def write(text: str, size: float, style: dict[str, Any]) -> None:
         nonlocal top
         # About 115 letters of one point fit into an inch; a dollar sign begins a formula.
         lines = textwrap.wrap(printable_utf8(text), int((width - 2 * margin) * 115 / size))
         for line in lines:
-            style["fontsize"] = size
-            texts.append((margin, top, line.replace("$", r"\$"), style))
+            texts.append((margin, top, line.replace("$", r"\$"), {**style, "fontsize": size}))
             top += size / 45
 
-    write(title, 13, weight="bold", color="#111111")
-    write(note, 8.5, color="#666666")
+    write(title, 13, bold)
+    write(note, 8.5, {"color": "#666666"})
     for row in rows:
         top += 0.1 if row.heading else 0.0
-        write(row.heading, 9.5, weight="bold", color="#111111")
-        write(row.caption, 8, color="#444444")
+        write(row.heading, 9.5, bold)
+        write(row.caption, 8, {"color": "#444444"})
         height, wide = row.frames[0].shape[:2]
         tall = (cell - gap) * height / wide
         places = [margin + i * cell for i in range(len(row.frames))]

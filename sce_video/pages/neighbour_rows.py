@@ -32,6 +32,9 @@ def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
 
     Behind them the fractions (2,) of the variance, 0 to 1. The sign of a component makes its
     largest entry positive, so the plot does not flip between runs.
+
+    Raises:
+        ValueError: The features are not a matrix, or of fewer than two samples.
     """
     if features.ndim != 2 or len(features) < 2:
         raise ValueError(f"a plane needs (N, C) with N >= 2, got {tuple(features.shape)}")

@@ -96,7 +96,11 @@ def plotly_script() -> str:
 
 
 def plotly_library() -> bytes:
-    """The text of plotly.js, 4.8 MB, as a server serves it."""
+    """The text of plotly.js, 4.8 MB, as a server serves it.
+
+    Raises:
+        MissingPackageError: plotly is not installed.
+    """
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise MissingPackageError("the charts of the page need plotly: pip install plotly")

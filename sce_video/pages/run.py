@@ -41,7 +41,11 @@ class Tile(NamedTuple):
 
 
 def tiles(record: RunRecord) -> list[Tile]:
-    """The numbers that tell how a run stands; only those that were logged."""
+    """The numbers that tell how a run stands; only those that were logged.
+
+    In this order: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
+    effective rank, videos/s, data wait, training time (the sum over all starts).
+    """
     last = record.last
     found = []
     if "epoch" in last:
@@ -209,6 +213,9 @@ def render_run_page(
 
     ``parts`` are views, neighbours, map, in their order; ``notes`` sentences on those that could
     not be made.
+
+    Raises:
+        MissingPackageError: there is something to draw and plotly is not installed.
     """
     charts, constant = run_charts(record)
     alarms = grouped_alarms(record.alarms)

@@ -82,7 +82,12 @@ class State(NamedTuple):
 
 
 def run_state(record: RunRecord) -> State:
-    """The state of a run: from its lock, its history, or where there is none, its last epoch."""
+    """The state of a run: from its lock, its history, or where there is none, its last epoch.
+
+    A held lock means running, whatever the history says. A start that no end follows is
+    interrupted: its process is gone. Folders without a history are finished if all planned epochs
+    are logged.
+    """
     epoch, planned = record.last.get("epoch"), record.max_epochs
     reached = "before its first logged step"
     if epoch is not None:

@@ -83,6 +83,9 @@ def view_rows(
         names: Heading of each sample, for example the file name.
         clips: The clip of each view of each sample: RGB differences and clips that play backwards
             are named in the titles.
+
+    Raises:
+        ValueError: the batch has no ``seed``, or the number of names is not that of the samples.
     """
     if "seed" not in batch:
         raise ValueError("the batch has no `seed`: the drawn parameters cannot be reproduced")
@@ -111,6 +114,9 @@ def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
     """A sheet with a row per view and a column per frame; save it with ``save_figure``.
 
     A view of more than ``max_frames`` shows so many, at equal steps from first to last.
+
+    Raises:
+        ValueError: there is no row, or ``max_frames`` is below 1.
     """
     if not rows:
         raise ValueError("there is no view to draw")
@@ -136,7 +142,11 @@ class TrainingViews(NamedTuple):
 
 
 def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
-    """The data preprocessor of the model, or of the top level of the config, as in the runner."""
+    """The data preprocessor of the model, or of the top level of the config, as in the runner.
+
+    Raises:
+        ValueError: the config has none, or one that is no :class:`VideoDataPreprocessor`.
+    """
     config = (cfg.get("model") or {}).get("data_preprocessor") or cfg.get("data_preprocessor")
     if config is None:
         raise ValueError(f"{cfg.filename} has no data_preprocessor: add a base of _base_/views/")

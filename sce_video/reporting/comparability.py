@@ -146,7 +146,11 @@ def percentage_problem(result: Result, metrics: Sequence[str]) -> str | None:
 
 
 def selection_of(protocol: dict[str, Any]) -> str | None:
-    """How the tested epoch was chosen, in words; None if it was not chosen by its metrics."""
+    """How the tested epoch was chosen, in words; None if it was not chosen by its metrics.
+
+    A chosen epoch counts as chosen on the test set unless ``chosen_on_test`` of the
+    protocol is False.
+    """
     if not isinstance(nested(protocol, "checkpoint", "selected"), dict):
         return None
     if protocol.get("chosen_on_test") is not False:

@@ -74,7 +74,12 @@ class TestSetResults:
 
 
 def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[TestSetResults, ...]:
-    """Results by test set, with the reasons why each is not comparable with the paper."""
+    """Results by test set, with the reasons why each is not comparable with the paper.
+
+    Results share a test set if their kind of evaluation, split, lists or folders of files, number
+    of videos, groups and test pipeline are the same; one that states no test set is a group of its
+    own.
+    """
     groups: dict[tuple[Any, ...], list[tuple[Result, tuple[str, ...]]]] = {}
     for result, reasons in found:
         groups.setdefault(_test_set(result), []).append((result, reasons))

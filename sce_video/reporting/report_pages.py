@@ -114,7 +114,11 @@ def _missing(report: Report) -> tuple[list[_Values], list[_Values]]:
 
 
 def missing_images(report: Report) -> list[_Values]:
-    """Numbers on images without a result: a row for each data set of a table."""
+    """Numbers on images without a result: a row for each data set of a table.
+
+    A row has ``title`` and label (``table``) of the table, ``dataset``, ``count`` of its numbers,
+    and these as one text (``numbers``), each behind what tells it from the others.
+    """
     papers = [cell.papers[0] for cell in report.images if not cell.measurements]
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for paper in papers:
@@ -162,7 +166,11 @@ def _halves(report: Report) -> list[_Values]:
 
 
 def render_html(report: Report) -> str:
-    """The report as one HTML page that loads nothing and runs nothing."""
+    """The report as one HTML page that loads nothing and runs nothing.
+
+    It lists all numbers of the paper; its counts are of the halves that :attr:`Report.with_videos`
+    and :attr:`Report.with_images` tell to list.
+    """
     videos, images = report.with_videos, report.with_images
     shown = (*(report.cells if videos else ()), *(report.images if images else ()))
     counts = report.status_counts(shown)

@@ -124,7 +124,11 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
 
 
 def render_sweep(table: SweepTable) -> str:
-    """The table as markdown."""
+    """The table as markdown.
+
+    A cell is ``mean ± deviation / published`` and the highest mean of a column is bold. Remarks of
+    the cells are numbered below the table; behind them stand the points that failed, and why.
+    """
     cells = [cell for _, _, row in table.rows for cell in row.values()]
     remarks = list(dict.fromkeys(text for cell in cells for text in cell.deviations))
     lines = [f"# {table.title}", ""]
@@ -183,7 +187,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def as_data(table: SweepTable) -> dict[str, Any]:
-    """The table as JSON data."""
+    """The table as JSON data.
+
+    ``cells`` is a list with an entry for each point and column: ``values`` (by seed, as in
+    :class:`Measured`), ``published``, ``state`` and ``deviations``. Columns a point lacks are left
+    out.
+    """
 
     def rows() -> Iterator[dict[str, Any]]:
         for name, note, cells in table.rows:

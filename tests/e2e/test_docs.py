@@ -107,7 +107,11 @@ def test_options_of_commands_are_known(page):
             source = source_of(script) + shared
             for flag in (w for w in words if w.startswith("--")):
                 flag = flag.partition("=")[0]
-                known = f'"{flag}"' in source or (script.endswith(".sh") and flag in source)
+                known = (
+                    f'"{flag}"' in source
+                    or f'"{flag} ' in source
+                    or (script.endswith(".sh") and flag in source)
+                )
                 assert known or "torchrun" in words, f"{page.name}: {script} has no {flag}"
         configs = [w for w in words if re.fullmatch(r"configs/.*\.py", w)]
         options: list[str] = []

@@ -70,17 +70,12 @@ def small_model(node: Any) -> None:
 @cache
 def recipe(method: str) -> Config:
     """The recipe of a method, with a small model and without validation and test."""
-    name = "SCE" if method == "Toy" else method
-    paths = {**recipes(), **{name: REPO / path for name, (path, _) in VARIANTS.items()}}
+    paths = {**recipes(), **{method: REPO / path for method, (path, _) in VARIANTS.items()}}
     paths[RHO] = REPO / _RHO_RECIPE
-    assert name in paths, f"{name} has no recipe: no config has model.type={name!r}"
-    cfg = load_config(paths[name])
-    if method == "Toy":
-        cfg.model = dict(type="Toy", backbone=cfg.model.backbone)
-        for hook in cfg.custom_hooks:
-            hook.pop("model", None)
+    assert method in paths, f"{method} has no recipe: no config has model.type={method!r}"
+    cfg = load_config(paths[method])
     small_model(cfg.model)
-    cfg.model.update(VARIANTS.get(name, ("", {}))[1])
+    cfg.model.update(VARIANTS.get(method, ("", {}))[1])
     cfg.train_dataloader.sampler.pop("min_samples", None)  # an epoch is a pass over the videos
     for key in ("val", "test"):
         for part in ("dataloader", "cfg", "evaluator"):

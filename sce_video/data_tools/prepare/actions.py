@@ -45,7 +45,11 @@ _UCF101_COUNTS = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 
 
 def read_ucf101(root: Path, annotations: Path | None = None) -> OfficialLists:
-    """Read classInd.txt, trainlist0N.txt and testlist0N.txt of ``root/ucfTrainTestlist``."""
+    """Read classInd.txt, trainlist0N.txt and testlist0N.txt of ``root/ucfTrainTestlist``.
+
+    Names are ``CLASS/FILE.avi``, labels the numbers of classInd.txt minus one. The
+    lists are ``train_splitN.txt`` and ``test_splitN.txt`` for N = 1, 2, 3.
+    """
     path = UCF101.find(root, annotations, "class index", "classInd.txt")
     classes = read_class_index(path)
     splits: list[Split] = []
@@ -120,7 +124,9 @@ _MARKS = {"0": None, "1": "train", "2": "test"}
 def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
     """Read all ``testTrainMulti_7030_splits/CLASS_test_split{1,2,3}.txt``.
 
-    Labels number the sorted class names.
+    Labels number the sorted class names. Names are ``CLASS/NAME.avi``; videos with mark 0 are
+    ``unused``, once for each split that leaves them out. The lists are ``train_splitN.txt`` and
+    ``test_splitN.txt``.
     """
     folder = HMDB51.find(root, annotations, "folder of splits", "")
     found = [re.fullmatch(r"([^.].*)_test_split[123]\.txt", name) for name in os.listdir(folder)]
@@ -177,7 +183,10 @@ SSV2_PUBLISHED = {"train": 168913, "validation": 24777}
 
 
 def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
-    """Read the JSON files of labels, train and validation; labels are the ids in the first."""
+    """Read the JSON files of labels, train and validation; labels are the ids in the first.
+
+    Names are ``ID.webm``; the lists are ``train.txt`` and ``val.txt``.
+    """
     labels, *lists = (
         SSV2.find(
             root, annotations, f"{part} file", f"something-something-v2-{part}.json", f"{part}.json"
@@ -274,6 +283,9 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
     """Read Diving48_vocab.json, Diving48_V2_train.json and Diving48_V2_test.json.
 
     A class is named by its four attributes, as in ``Back+15som+05Twis+FREE``.
+
+    The label of a class is its position in the vocabulary, which the lists refer to. Names are
+    those of ``vid_name``, without extension; the lists are ``train.txt`` and ``test.txt``.
     """
     vocabulary, *lists = (
         DIVING48.find(root, annotations, name, name)

@@ -49,6 +49,8 @@ class ListedKeyFrame:
     """Ground truth of a key frame: the first line of the csv file about it, and its boxes.
 
     ``boxes`` has action ids in the order of the file, by corners and person.
+
+    Corners are x1, y1, x2, y2 relative to the frame; a person without id is -1.
     """
 
     line: int
@@ -123,6 +125,10 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
     Rows of the same box and person are merged. A row that ends after the time stamp, or is empty
     from there on, is a key frame without a person, as in the official evaluation. The person may
     be omitted. ``actions`` are names by id.
+
+    Raises:
+        ValueError: An empty file, a malformed row, a second outside 902 to 1798, an unknown action,
+            or a box that :func:`check_box` refuses; the message names the line.
     """
     found = Annotations(path)
     for line, where, cells in _rows(path):

@@ -32,7 +32,12 @@ from sce_video.utils.json_files import read_json
 
 
 class Clip(NamedTuple):
-    """A part of a video, from ``start`` to ``end`` in seconds; the names have no extension."""
+    """A part of a video, from ``start`` to ``end`` in seconds; the names have no extension.
+
+    Of FineGym ``video`` is the YouTube id and ``name`` an entry of the lists, such as
+    ``0LtLS9wROrk_E_002407_002435_A_0003_0005``; of EPIC-KITCHENS they are ``P01_01`` and the
+    narration id ``P01_01_0``.
+    """
 
     video: str
     start: float
@@ -108,6 +113,9 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
     """Read the element lists and categories of FineGym-99.
 
     Writes train.txt and val.txt, and for each of :data:`FINEGYM_SETS` lists with labels from 0.
+
+    Lines of the lists are ``VIDEO_E_..._A_... LABEL``; those of gym99_categories.txt, by ascending
+    label, ``Clabel: LABEL; set: S; Glabel: G; NAME``. Names of clips have no extension.
     """
 
     def find(stem: str, *versions: str) -> Path:
@@ -159,6 +167,8 @@ def finegym_clips(
     An element's times count from the start of its event, those of the event from the start of the
     video: ``{VIDEO: {E_...: {"timestamps": [[5.1, 9.3]], "segments": {A_...: {"timestamps":
     [[0.2, 1.4]]}}}}}``.
+
+    A clip of several intervals goes from the start of the first to the end of the last.
     """
     stem = "finegym_annotation_info"
     names = (f"{stem}{version}.json" for version in ("_v1.1", "_v1.0", ""))
@@ -206,6 +216,9 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
 
     Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
     training or validation, in the order of the numbers. The test set has no labels.
+
+    Read are ``id`` and ``key`` of the tables of classes, and ``narration_id``, ``video_id``,
+    ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the actions.
     """
     names, actions = _read_tables(root, annotations)
     pairs = sorted({(verb, noun) for part in actions.values() for _, verb, noun in part})
@@ -233,7 +246,11 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
 def epic_kitchens_clips(
     root: Path, official: OfficialLists, annotations: Path | None = None
 ) -> Iterator[Clip]:
-    """Where the listed clips lie in the whole videos."""
+    """Where the listed clips lie in the whole videos.
+
+    All rows of EPIC_100_train.csv, then those of EPIC_100_validation.csv, which are read again;
+    ``official`` is not used. Raises as :func:`read_epic_kitchens`, but for clips in both.
+    """
     for rows in _read_tables(root, annotations)[1].values():
         yield from (clip for clip, _, _ in rows)
 

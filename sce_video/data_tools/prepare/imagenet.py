@@ -52,6 +52,9 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
 
     Train and val have the same classes: those of :data:`IMAGENET100_CLASSES` for ImageNet100.
 
+    Names are paths below ``root``: ``train/WNID/FILE``, and ``val/WNID/FILE`` or, of a flat folder,
+    ``val/ILSVRC2012_val_00000001.JPEG``; line i of the ground truth holds the id of image i.
+
     Raises:
         FileNotFoundError: No ``train``, no ``val``, or a flat one without the devkit.
         ValueError: A class folder is missing or empty, an unknown one, archives that are not
@@ -116,7 +119,14 @@ def _read_val(
 
 
 def read_devkit_ids(path: Path) -> dict[int, str]:
-    """WordNet id of each ILSVRC2012 id, of the classes: synsets without children."""
+    """WordNet id of each ILSVRC2012 id, of the classes: synsets without children.
+
+    Args:
+        path: ``meta.mat``; its ``synsets`` have ``ILSVRC2012_ID``, ``WNID`` and ``num_children``.
+
+    Raises:
+        ValueError: scipy is not installed, the file is damaged, or two classes have one id.
+    """
     try:
         from scipy.io import loadmat
     except ImportError as error:  # a dependency of mmaction2
@@ -192,6 +202,10 @@ def read_tiny_imagenet(root: Path) -> OfficialLists:
     """Read wnids.txt, WNID_boxes.txt of every class and val_annotations.txt.
 
     The images of ``test`` have no labels and are in no list.
+
+    Columns are separated by tabs: ``NAME X0 Y0 X1 Y1`` of the boxes, ``NAME WNID X0 Y0 X1 Y1`` of
+    the validation images; boxes are not used. Labels are ranks of the sorted ids, not lines of
+    wnids.txt.
     """
     folder = tiny_imagenet_folder(root)
 

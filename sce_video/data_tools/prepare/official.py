@@ -279,7 +279,17 @@ class Downloads:
     def locate(
         self, root: Path, official: OfficialLists, given: Path | None = None
     ) -> dict[str, Located]:
-        """Locations of the videos by name, see :meth:`folder`."""
+        """Locations of the videos by name, see :meth:`folder`.
+
+        Names are paths below the folder, see :func:`locate_by_name`; of a set with an ``extension``
+        they are file names without it, which are found in any sub-folder.
+
+        Returns:
+            Every name once; ``missing`` says why there is no file, or that several would fit.
+
+        Raises:
+            FileNotFoundError: There is no folder of videos.
+        """
         folder, names = self.folder(root, given), official.names()
         if not self.extension:
             return locate_by_name(root, folder, names)

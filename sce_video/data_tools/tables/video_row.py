@@ -73,7 +73,12 @@ def failed_row(source: RowSource, reason: str) -> dict[str, Any]:
 
 
 def row_identity(source: RowSource) -> dict[str, Any]:
-    """The columns that say which file a row is of, and in which state the file is now."""
+    """The columns that say which file a row is of, and in which state the file is now.
+
+    Returns:
+        ``path``, ``label``, ``class_name``, ``source_size`` (bytes) and ``source_mtime_ns``, both
+        -1 if the file cannot be found, and empty ``failure`` and ``settings``.
+    """
     try:
         status = os.stat(source.file)
         size, mtime_ns = status.st_size, status.st_mtime_ns

@@ -89,16 +89,15 @@ def mean_average_precision(
     return float(np.array(values).mean())
 
 
-def _estimator(module: str, name: str, **arguments: Any) -> Any:
-    """An unfitted estimator of scikit-learn, which is an extra."""
+def _estimator(module: str, name: str) -> Any:
+    """A class of estimators of scikit-learn, which is an extra."""
     try:
-        kind = getattr(importlib.import_module(f"sklearn.{module}"), name)
+        return getattr(importlib.import_module(f"sklearn.{module}"), name)
     except ImportError as error:
         raise MissingPackageError(
             "the transfer protocols are those of scikit-learn, which cannot be imported "
             f"({error}): pip install -c requirements/constraints.txt -e '.[transfer]'"
         ) from error
-    return kind(**arguments)
 
 
 @contextmanager
@@ -188,8 +187,8 @@ def many_shot(
     train, val, test = parts
 
     def classifier() -> Any:
-        kind = "linear_model", "LogisticRegression"
-        return _estimator(*kind, solver="lbfgs", warm_start=True, max_iter=max_iter)
+        kind = _estimator("linear_model", "LogisticRegression")
+        return kind(solver="lbfgs", warm_start=True, max_iter=max_iter)
 
     model = classifier()
     validation: dict[float, float] = {}
@@ -276,7 +275,7 @@ def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -
             if column.all() or not column.any():
                 what = "negative" if column.all() else "positive"
                 raise ValueError(f"class {number} has no {what} training image")
-            model = _estimator("svm", "LinearSVC", C=0.5, **loss, **solver)
+            model = _estimator("svm", "LinearSVC")(C=0.5, **loss, **solver)
             fitted = model.fit(train, np.where(column, 1, -1))
             scores.append(fitted.decision_function(features))
     return np.stack(scores, axis=1)
