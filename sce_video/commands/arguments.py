@@ -66,7 +66,12 @@ def number(
     above: float | None = None,
     most: float | None = None,
 ) -> Callable[[str], float]:
-    """The ``type`` of an option that takes a number of a range."""
+    """The ``type`` of an option that takes a number of a range.
+
+    The function returned parses the text as ``kind`` and refuses a value below ``least`` or above
+    ``most``, both allowed themselves, or not larger than ``above``; NaN where there is a bound.
+    :meth:`Parser.error` makes the refusal a ValueError, so the command ends with status 2.
+    """
 
     def read(text: str) -> float:
         try:
@@ -308,7 +313,10 @@ def check_source(
 
 
 def class_names_of(path: str | None) -> list[str] | None:
-    """The lines of a file of class names (``--classes``); None without a file."""
+    """The lines of a file of class names (``--classes``); None without a file.
+
+    The first is that of label 0; an empty file gives ``[""]``.
+    """
     if path is None:
         return None
     return Path(path).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")

@@ -17,7 +17,7 @@ from sce_video.utils.printable import printable
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print all findings."""
+    """Print all findings; returns 1 if one of them is a failure, 0 with warnings only."""
     parser, add = command_line("Is this machine fit for training?")
     add("--videos DIR", "folder or table of videos to decode, too")
     add("--out", "folder of the runs (default: this one)", Path, default=Path())

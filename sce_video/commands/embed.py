@@ -81,7 +81,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Embed; returns the exit status."""
+    """Embed; returns the exit status, 1 if some windows (``--windows``) are missing."""
     args = parse_args(argv)
     windows = given_windows(args)
     if args.config is not None:

@@ -83,7 +83,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 @command(interrupted=INTERRUPTED)
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build or update an index and print what was done; returns the exit status."""
+    """Build or update an index and print what was done; returns the exit status.
+
+    It is 0 with unreadable files, too: these are listed.
+    """
     args = parse_args(argv)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import build_index, find_store, read_index

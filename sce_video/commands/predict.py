@@ -106,7 +106,14 @@ def _view_options(args: argparse.Namespace, classifier: VideoClassifier) -> Embe
 
 @contextmanager
 def opened_csv(path: str | None, top: int) -> Iterator[Callable[..., object] | None]:
-    """Writes a row of the CSV file, which is complete also if the run is interrupted."""
+    """Writes a row of the CSV file, which is complete also if the run is interrupted.
+
+    Yields None without a path, else a function that takes a row: path, name and probability of
+    ``top`` classes, failure. After any other exception the path is left as it was.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
     if path is None:
         yield None
         return

@@ -64,7 +64,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def add_data_options(add: Options, *parts: str) -> None:
-    """Add ``--data-root``, ``--classes``, and a list for each part of a config's data."""
+    """Add ``--data-root``, ``--classes``, and a list for each part of a config's data.
+
+    Part ``train`` gets ``--train-list``, the annotation list that replaces that of
+    ``train_dataloader``.
+    """
     add = add.group("other videos than the config's")
     add("--data-root DIR", "folder or table of videos")
     for part in parts:

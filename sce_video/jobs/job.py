@@ -70,7 +70,10 @@ class Item:
 
 
 class ItemError(Exception):
-    """An item has failed; ``kind`` is a word for its record."""
+    """An item has failed; ``kind`` is a word for its record.
+
+    Raised by :meth:`BatchJob.process`; the run continues with the other items.
+    """
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -120,7 +123,10 @@ class BatchJob:
     gpus: float = 0
 
     def setup(self) -> None:
-        """Load what all items need (a model, a decoder) into attributes, once per process."""
+        """Load what all items need (a model, a decoder) into attributes, once per process.
+
+        An exception here ends the run: no item fails for it.
+        """
 
     def process(self, item: Item) -> dict[str, Any] | Facts:
         """Facts about one item, that JSON can hold; ``item.temporary`` is written if it has an

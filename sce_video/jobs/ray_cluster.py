@@ -48,6 +48,15 @@ class ClusterError(UserError, RuntimeError):
 
 @contextlib.contextmanager
 def connection(ray: Any, address: str) -> Iterator[None]:
+    """Connect to a Ray cluster for the block; a connection that exists is used, and stays.
+
+    Args:
+        ray: The imported module.
+        address: ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
+
+    Raises:
+        ClusterError: there is no cluster, or it was lost during the block.
+    """
     if ray.is_initialized():  # the caller's, who ends it
         yield
         return
@@ -86,7 +95,10 @@ def watched() -> Iterator[None]:
 
 
 def check_versions(ray: Any) -> None:
-    """Raise ClusterError unless every node has this version of the package."""
+    """Raise ClusterError unless every node has this version of the package.
+
+    A node that leaves meanwhile is passed over; one that does not answer within 60 s raises, too.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     def version() -> str:  # nested, so it is sent whole: there may be no sce_video to import

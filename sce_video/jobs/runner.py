@@ -118,7 +118,13 @@ def usable_cores() -> int:
 
 @dataclass
 class Counts:
-    """Items that succeeded, that failed, and that were not due."""
+    """Numbers of items of a run.
+
+    Attributes:
+        done: Succeeded.
+        failed: Failed, those without a source included.
+        kept: Were not due; or were forced, but have no source now, so the earlier result stays.
+    """
 
     done: int = 0
     failed: int = 0
@@ -165,7 +171,11 @@ def run_job(
 
 
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
-    """Whether the record of an item stands, so that it is not due."""
+    """Whether the record of an item stands, so that it is not due.
+
+    It does if the settings are the same, the source is unchanged (or, of a finished item, gone),
+    the job's ``holds`` agrees, and the output of a finished item still has the recorded size.
+    """
     record = store.get(item.key)
     # Settings are compared as the store gives them back: JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):

@@ -22,7 +22,14 @@ from sce_video.runs.folder_facts import FolderFacts
 
 @dataclass(frozen=True)
 class Machine:
-    """CPU cores that this process may use, and its GPU, if there is one, with memory in GiB."""
+    """What a pretraining is fitted to.
+
+    Attributes:
+        cores: CPU cores that this process may use.
+        gpu: Name of its GPU; None without one.
+        gpu_memory: GiB of it.
+        bfloat16: Whether the GPU computes in bfloat16; otherwise float16 is chosen there.
+    """
 
     cores: int
     gpu: str | None = None
@@ -76,7 +83,13 @@ _CUT = (
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting and why it has its value."""
+    """A setting and why it has its value.
+
+    Attributes:
+        name: ``recipe``, ``precision``, or a setting that the recipe declares, such as ``frames``.
+        value: The chosen or given one.
+        reason: A few words for the user; ``given`` if the user chose it.
+    """
 
     name: str
     value: Any

@@ -69,7 +69,11 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
 
 
 def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """The runs by their settings but the seed, by name; runs of one seed are not put together."""
+    """The runs by their settings but the seed, by name; runs of one seed are not put together.
+
+    The name of a group is those of its runs, joined by ``" + "``. Runs of the same settings stand
+    alone if the seed of one is not known, or two have the same.
+    """
     found: dict[tuple, list[RunRecord]] = {}
     for record in records:
         settings = flattened(record.config)

@@ -153,7 +153,13 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
 
 
 def check_amount(name: str, amount: float, of: str = "") -> Finding:
-    """Free shared memory, free disk of a folder (bytes), or the limit of open files."""
+    """Free shared memory, free disk of a folder (bytes), or the limit of open files.
+
+    Args:
+        name: ``shared memory``, ``disk`` or ``open files``.
+        amount: Bytes, or the number of files.
+        of: Words after the name.
+    """
     least, enough, unit, advice = _AMOUNTS[name]
     shown = f"{amount:.0f}" if unit == "allowed" else f"{amount / _GIB:.1f}"
     value = amount if unit == "allowed" else amount / _GIB
@@ -242,7 +248,15 @@ def check_loading(planned: PlannedPretraining) -> Finding:
 
 
 def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
-    """All findings of this machine, its disk at ``folder``, and a folder or table of videos."""
+    """All findings of this machine, its disk at ``folder``, and a folder or table of videos.
+
+    The findings come as they are made. With ``videos`` (``sce-video doctor --videos``) decoders are
+    timed, and a few training steps.
+
+    Raises:
+        ValueError: there is no video in the folder, one only, or none that can be read.
+        TableError: the table cannot be read.
+    """
     yield check_python()
     yield from check_packages()
     yield from check_decoders()

@@ -53,7 +53,15 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A metric of an evaluation: see the module's text."""
+    """A metric of an evaluation; the module's text shows the entries of a sweep file.
+
+    Attributes:
+        name: Heading of the column.
+        metric: Key of the number among the metrics of the evaluation's result, ``top1``.
+        config: Recipe of the evaluation; None for the test of the pretraining's own config.
+        options: Changes of that config.
+        training: What the evaluation trains, one of ``TRAININGS``.
+    """
 
     name: str
     metric: str
@@ -64,7 +72,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Point:
-    """A row of the table: see the module's text."""
+    """A row of the table; the module's text shows the entries of a sweep file.
+
+    Attributes:
+        name: First cell of the row.
+        config: Recipe of the pretraining; None for that of the sweep.
+        options: Changes of it, after those of the sweep.
+        checkpoint: Evaluated in place of a pretraining: a path, or ``random``.
+        published: Numbers of the sweep's ``source``, by the name of the column.
+        note: Text beside the row.
+        columns: Names of the columns that it has; empty for all.
+    """
 
     name: str
     config: str | None = None
@@ -277,7 +295,11 @@ def plan(
 
 
 def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
-    """The steps by pretraining, each after what it needs: what can run side by side."""
+    """The steps by pretraining, each after what it needs: what can run side by side.
+
+    A chain is a pretraining and its evaluations, or one evaluation of a given checkpoint; options
+    ``--shard`` and ``--jobs`` of ``sce-video sweep`` divide the work by chains.
+    """
     found: dict[str, list[Step]] = {}
     for cell in cells:
         # The pretraining leads its chain; an evaluation of given weights is a chain of its own.

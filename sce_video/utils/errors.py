@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """An error in settings, files or the machine, whose message says what to do."""
+    """An error in settings, files or the machine, whose message says what to do.
+
+    A command prints it as one line and ends with status 2 (:mod:`sce_video.utils.command`).
+    """
 
 
 class MissingPackageError(UserError, ImportError):
