@@ -1,6 +1,5 @@
 """Evaluation: rows of a data set, metrics, and the loops and the hook that compute them."""
 
-# ruff: noqa: F401 - the public names of the room, and what a config may name by its type
 from sce_video.evaluation.extraction import FeatureExtractionLoop
 from sce_video.evaluation.features import extract_features, load_features, save_features
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
@@ -26,6 +25,43 @@ from sce_video.evaluation.multi_view import central_view, view_chunks
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
 from sce_video.evaluation.rows import Rows, collect_rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+
+__all__ = [
+    "KNN",
+    "PROTOCOLS",
+    "AVAMeanAP",
+    "FeatureExtractionLoop",
+    "FeatureStatistics",
+    "FewShot",
+    "LinearProbe",
+    "MeanClassAccuracy",
+    "MultiViewTestLoop",
+    "MultiViewValLoop",
+    "OnlineEvaluationHook",
+    "Retrieval",
+    "RowMetric",
+    "Rows",
+    "SenseOfTime",
+    "TopKAccuracy",
+    "central_view",
+    "collect_rows",
+    "compute_metrics",
+    "extract_features",
+    "fit_linear_probe",
+    "for_each_group",
+    "fuse_scores",
+    "group_ids",
+    "knn_scores",
+    "load_features",
+    "load_scores",
+    "mean_class_accuracy",
+    "nearest_neighbours",
+    "retrieve",
+    "save_features",
+    "save_scores",
+    "top_k_accuracy",
+    "view_chunks",
+]
 
 #: Protocols of frozen features by their names on the command line.
 PROTOCOLS: dict[str, type[RowMetric]] = {
