@@ -52,7 +52,7 @@ def test_from_a_list_to_results_in_a_store(recipe, bucket, videos, tmp_path, mon
     runner = start(recipe, tmp_path / "second", mirror=run, resume="auto")
     assert runner.resumed_from == str(tmp_path / "second/epoch_1.pth") and runner.epoch == 2
     weights = bucket.get("runs/a/epoch_2.pth")
-    assert "runs/a/epoch_1.pth" not in bucket
+    assert "runs/a/epoch_1.pth" not in bucket.keys()
     with pytest.raises(ValueError, match="holds an earlier training"):
         start(recipe, tmp_path / "third", mirror=run)
 

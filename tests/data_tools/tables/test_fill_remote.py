@@ -101,7 +101,7 @@ def test_rows_are_those_of_a_local_table(folder, bucket, inside, tmp_path):
     table = bucket.url("v.lance")
     run(folder, table)
     run(folder, str(tmp_path / "v.lance"))
-    for key in bucket:
+    for key in bucket.keys():
         path = tmp_path / "copy" / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bucket.get(key))

@@ -45,12 +45,12 @@ def iterations(path) -> list[int]:
 
 def test_a_run_continues_on_a_machine_without_its_folder(videos, tmp_path, bucket):
     whole, all_rows = train(config(videos, tmp_path / "whole", bucket))
-    names = {key.removeprefix("run/") for key in bucket}
+    names = {key.removeprefix("run/") for key in bucket.keys()}
     assert {name for name in names if name.endswith(".pth")} == {"epoch_2.pth", "epoch_3.pth"}
     for name in names:
         assert bucket.get(f"run/{name}") == (tmp_path / "whole" / name).read_bytes()
     assert not warnings(tmp_path / "whole") and bucket.unfinished_uploads() == []
-    for key in bucket:
+    for key in bucket.keys():
         bucket.client.delete_object(Bucket=bucket.name, Key=key)
 
     first = tmp_path / "first"
@@ -138,7 +138,7 @@ def test_a_new_training_does_not_mix_with_another(videos, tmp_path, bucket):
     claim_mirror(url, new=False)
     assert json.loads(bucket.get("run/mirror.json"))["pid"] == os.getpid()
     train(config(videos, tmp_path, bucket, train_cfg__max_epochs=1))  # --overwrite
-    assert [key for key in bucket if key.endswith(".pth")] == ["run/epoch_1.pth"]
+    assert [key for key in bucket.keys() if key.endswith(".pth")] == ["run/epoch_1.pth"]
     assert bucket.get("run/epoch_1.pth") == (tmp_path / "epoch_1.pth").read_bytes()
 
 
