@@ -16,12 +16,12 @@ from mmengine.hooks import Hook
 from torch.utils.hooks import RemovableHandle
 
 from sce_video.datasets import BadFileReport, TooManyBadFilesError
-from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import NamedWarning, UserError
 from sce_video.utils.printable import printable_utf8
 from sce_video.utils.run_files import METRICS
 from sce_video.utils.tensors import HostValue
@@ -210,7 +210,8 @@ class LogReductionHook(Hook):
             f"{entry.iteration + 1}: lower the learning rate or train without float16; "
             f"{last}{files}"
         )
-        alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
+        numbers = self._nonfinite, self.max_nonfinite
+        alarm = NamedWarning(text, "loss_not_finite", *numbers, level="error")
         self._waiting = []
         report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
         raise NonFiniteLossError(text)
