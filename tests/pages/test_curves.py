@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from sce_video.engine.restarts import append_row
 from sce_video.pages.curves import (
     draw_run,
     read_alarms,
@@ -14,7 +15,6 @@ from sce_video.pages.curves import (
     read_online_evaluations,
     read_scalars,
 )
-from sce_video.utils.run_files import append_row
 
 
 def log(folder, stamp, rows):

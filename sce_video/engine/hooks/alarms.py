@@ -357,8 +357,7 @@ class AlarmHook(_DetectorHook):
     def before_train(self, runner) -> None:
         """Begin the file, or continue that of a resumed run; check what is known before."""
         self._queue_told = runner.iter > 0
-        if is_main_process():
-            continue_rows(runner, ALARMS)
+        continue_rows(runner, ALARMS)
         super().before_train(runner)
         if not is_main_process():
             return

@@ -327,9 +327,7 @@ class LoggerHook(mmengine.hooks.LoggerHook):
 
     def before_train(self, runner) -> None:
         """Begin the file, or continue that of a resumed run."""
-        if is_main_process():
-            with warned_once(runner, METRICS):
-                continue_rows(runner, METRICS)
+        continue_rows(runner, METRICS)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Log every ``interval`` iterations of an epoch, and its last one (``ignore_last``)."""
