@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import Parser, check_videos, command_line, number
-from sce_video.engine.config.changes import parse_value, read_config
-from sce_video.engine.config.settings import available_settings
+from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable

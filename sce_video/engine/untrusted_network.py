@@ -8,6 +8,7 @@ user gives may name every registered network.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -81,12 +82,10 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
         raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
-    values = 0
+    values = itertools.count(1)
 
     def clean(node: Any, key: str, depth: int) -> Any:
-        nonlocal values
-        values += 1
-        if depth > _MAX_DEPTH or values > _MAX_VALUES:
+        if depth > _MAX_DEPTH or next(values) > _MAX_VALUES:
             raise ValueError(
                 f"a backbone's config has at most {_MAX_VALUES} values, nested {_MAX_DEPTH} deep"
             )
@@ -144,7 +143,11 @@ def checked_parts(node: Any) -> Any:
             a URL or an option of a store: a stranger's file causes no requests.
     """
     if isinstance(node, dict):
-        if "type" in node and not _is_part(node["type"]):
+        name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
+        registries = [next(r.chain()).module_dict for r in (DATASETS, TRANSFORMS, METRICS)]
+        parts = [found[name] for found in registries if name in found and name not in _WRITES]
+        ours = any(part.__module__.startswith("sce_video.") for part in parts)
+        if name not in _PARTS and not ours:
             raise ValueError(
                 f"type {node['type']!r:.100} is no data set, transform, metric or head of "
                 "sce_video: only those are built for a config that is read as data"
@@ -158,17 +161,6 @@ def checked_parts(node: Any) -> Any:
     if isinstance(node, str) and "://" in node:
         raise ValueError(f"{node!r:.100} is a URL, which a config that is read as data cannot open")
     return node
-
-
-def _is_part(kind: Any) -> bool:
-    name = kind.removeprefix("sce_video.") if isinstance(kind, str) else ""
-    if name in _PARTS:
-        return True
-    for registry in (DATASETS, TRANSFORMS, METRICS):
-        part = next(registry.chain()).module_dict.get(name)
-        if part is not None and part.__module__.startswith("sce_video."):
-            return name not in _WRITES
-    return False
 
 
 @contextmanager

@@ -14,9 +14,9 @@ import torch
 from mmengine.config import Config
 
 from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
+from sce_video.engine.config.changes import available_settings, options_of_settings
 from sce_video.engine.config.check import top_level_keys
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.settings import available_settings, options_of_settings
 from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods

@@ -27,7 +27,6 @@ from sce_video.engine.train_loop import (
     ResumableTrainLoop,
     StopSignals,
     copied_ahead,
-    one_ahead,
     outliving_workers,
 )
 
@@ -263,25 +262,6 @@ def test_on_a_gpu_the_views_are_copied_completely():
         for v, view in enumerate(batch["inputs"]):
             assert view.device.type == "cuda" and bool((view == 10 * i + v).all())
         assert batch["seed"].device.type == "cpu"
-
-
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_the_next_item_is_fetched_before_an_item_is_yielded(count):
-    events = []
-
-    def items():
-        for i in range(count):
-            events.append(f"take {i}")
-            yield i
-
-    for i in one_ahead(items()):
-        events.append(f"use {i}")
-    uses = [events.index(f"use {i}") for i in range(count)]
-    assert uses == sorted(uses) and len(events) == 2 * count
-    for i in range(count - 1):
-        assert events.index(f"take {i + 1}") < uses[i]
-        if i + 2 < count:
-            assert uses[i] < events.index(f"take {i + 2}"), "no more than one ahead"
 
 
 # Accumulation, mixed precision, compilation and memory layout in whole trainings.

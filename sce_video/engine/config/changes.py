@@ -1,6 +1,6 @@
-"""Settings of a command line: ``KEY=VALUE``, and names that stand at several places of a config.
+"""Changes of a config: ``KEY=VALUE``, steps by name, and settings that stand at several places.
 
-A recipe declares them::
+A recipe declares settings::
 
     settings = dict(frames=["train_dataloader.dataset.pipeline.RandomClips.num_frames",
                             "test_dataloader.dataset.pipeline.UniformClips.num_frames"])
@@ -22,7 +22,6 @@ from typing import Any
 
 from mmengine.config import Config, ConfigDict, DictAction
 
-_NEAR = 0.6
 _PATCH_LOCK = threading.RLock()
 
 
@@ -90,7 +89,7 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
         )
     names = {i: _name(step) for i, step in enumerate(steps) if _name(step)}
     entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
-    near = difflib.get_close_matches(part, sorted(set(names.values())), 3, _NEAR)
+    near = difflib.get_close_matches(part, sorted(set(names.values())), 3)
     raise ValueError(
         f"{path} is a list of {len(steps)} entries{entries}; {part!r} is not the index of one"
         + (", nor the name of its type" if names else "")
@@ -118,15 +117,9 @@ def read_config(path: str | Path) -> Config:
             changes = _resolve_steps(changes, base, ())
         return merge.__func__(changes, base, allow_list_keys)
 
-    def read_with_name(
-        filename: str,
-        use_predefined_variables: bool = True,
-        use_environment_variables: bool = True,
-        lazy_import: bool | None = None,
-    ) -> tuple:
-        options = (use_predefined_variables, use_environment_variables, lazy_import)
+    def read_with_name(filename: str, *arguments: Any, **options: Any) -> tuple:
         try:
-            return read.__func__(filename, *options)
+            return read.__func__(filename, *arguments, **options)
         except StepError as error:
             if not error.named:  # else it is that of a base of this file
                 error.args, error.named = (f"{filename}: {error}",), True
@@ -195,24 +188,19 @@ def _merge_into_step(
 def _find(steps: Sequence, name: str) -> list[int]:
     """Indices of the entries whose type has this name; a scope counts where both have one."""
     scope, _, last = name.rpartition(".")
-    found = []
-    for i, step in enumerate(steps):
-        own_scope, own_name = _typed(step)
-        if name and own_name == last and (not scope or not own_scope or scope == own_scope):
-            found.append(i)
-    return found
+    typed = [(i, _type(step).rpartition(".")) for i, step in enumerate(steps)]
+    named = [(i, own_scope) for i, (own_scope, _, own) in typed if name and own == last]
+    return [i for i, own_scope in named if not scope or not own_scope or scope == own_scope]
 
 
-def _typed(step: Any) -> tuple[str, str]:
-    """Scope and name of the type of an entry, each "" where it has none."""
+def _type(step: Any) -> str:
+    """The type of an entry, with its scope; "" where it has none."""
     kind = step.get("type") if isinstance(step, dict) else None
-    text = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-    scope, _, name = text.rpartition(".")
-    return scope, name
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
 
 
 def _name(step: Any) -> str:
-    return _typed(step)[1]
+    return _type(step).rpartition(".")[2]
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -257,3 +245,39 @@ def parse_value(text: str) -> Any:
         raise ValueError("brackets do not match") from error
     # mmengine removes spaces from plain text too: a path with spaces would not be found.
     return text.strip("'\"") if isinstance(value, str) else value
+
+
+def available_settings(cfg: Config, defaults: bool = True) -> dict[str, tuple[str, ...]]:
+    """The places of every setting that the recipe declares and has, by name.
+
+    With ``defaults`` it also has what its classes take by default; their import takes seconds.
+    """
+
+    def has(place: str) -> bool:
+        *parents, last = numbered_path(cfg, place.split("."))
+        node = node_at(cfg, parents)
+        if not isinstance(node, dict) or last in node or not defaults:
+            return isinstance(node, dict) and last in node
+        from sce_video.engine.config.check import known_keys  # here, since it imports torch
+
+        known = known_keys(node, tuple(parents))
+        return known is not None and last in known.keys
+
+    declared = (cfg.get("settings") or {}).items()
+    found = {name: tuple(place for place in places if has(place)) for name, places in declared}
+    return {name: places for name, places in found.items() if places}
+
+
+def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes of a config that set these settings everywhere, for ``load_config``.
+
+    Raises:
+        ValueError: a setting that the recipe does not have.
+    """
+    known = available_settings(cfg)
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f", meant {near[0]}?" if near else ""
+            raise ValueError(f"no setting {name!r} here{meant}; there are: {', '.join(known)}")
+    return {place: value for name, value in values.items() for place in known[name]}

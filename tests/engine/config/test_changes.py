@@ -8,8 +8,8 @@ import pytest
 from mmengine.config import Config
 from mmengine.config.config import ConfigDict
 
+from sce_video.engine.config.changes import available_settings, options_of_settings
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.settings import available_settings, options_of_settings
 from sce_video.registry import HOOKS, TRANSFORMS
 from sce_video.runs.pretrain import methods
 
