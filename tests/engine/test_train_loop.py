@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import TooManyBadFilesError
 from sce_video.engine import train_loop
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.compile import SmallConv3d
 from sce_video.engine.train_loop import (
     ResumableTrainLoop,
     StopSignals,
@@ -347,5 +346,5 @@ def test_bfloat16_changes_speed_not_results(videos, tmp_path, plain):
     # In 16 bits steps differ from the second on.
     assert losses(recorder)[0] == pytest.approx(losses(plain[1])[0], abs=0.3)
     assert all(map(math.isfinite, losses(recorder)))
-    guarded = any(isinstance(part, SmallConv3d) for part in runner.model.modules())
+    guarded = any(type(part).__name__ == "SmallConv3d" for part in runner.model.modules())
     assert guarded, "two frames, and kernels of three"
