@@ -116,28 +116,30 @@ class LogReductionHook(Hook):
     Args:
         max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (a few are normal
             while the fp16 loss scaler finds its scale) before the training stops: at the latest
-            with the next line of the log.
+            ``interval`` iterations after that.
+        interval: Iterations that are read together; None: 1 on a CPU, on a GPU that of the log.
 
     Raises:
-        ValueError: ``max_nonfinite`` is negative.
+        ValueError: ``max_nonfinite`` is negative, or ``interval`` below 1.
     """
 
     priority = "HIGHEST"
-    interval = 1  # iterations that are read together
 
-    def __init__(self, max_nonfinite: int = 10) -> None:
-        if max_nonfinite < 0:
-            raise ValueError(f"max_nonfinite must not be negative, got {max_nonfinite}")
-        self.max_nonfinite = max_nonfinite
-        self._nonfinite = 0
+    def __init__(self, max_nonfinite: int = 10, interval: int | None = None) -> None:
+        if max_nonfinite < 0 or (interval is not None and interval < 1):
+            given = f"{max_nonfinite} and {interval}"
+            raise ValueError(f"max_nonfinite must be at least 0, interval at least 1, got {given}")
+        self.max_nonfinite, self.interval = max_nonfinite, interval
+        self._log_interval, self._nonfinite = 1, 0
         self._waiting: list[_Values] = []
 
     def before_train(self, runner) -> None:
         """Find the interval of the log."""
         self._waiting = []
-        if next(unwrap_model(runner.model).parameters()).device.type != "cpu":
+        on_gpu = next(unwrap_model(runner.model).parameters()).device.type != "cpu"
+        if on_gpu or self.interval is not None:
             loggers = (h.interval for h in runner.hooks if isinstance(h, mmengine.hooks.LoggerHook))
-            self.interval = next(loggers, 1)
+            self._log_interval = next(loggers, 1)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Raise NonFiniteLossError after too many losses that are not finite.
@@ -152,8 +154,9 @@ class LogReductionHook(Hook):
         self._waiting.append(_Values(runner.iter, tensors, on_host, index))
         for name in (*tensors, *on_host):
             del outputs[name]
-        is_logged = (batch_idx + 1) % self.interval == 0
-        if is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
+        full = len(self._waiting) >= (self.interval or math.inf)
+        is_logged = (batch_idx + 1) % self._log_interval == 0
+        if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
             outputs.update(current)  # for the hooks of this iteration; one of them keeps it

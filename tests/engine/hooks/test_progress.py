@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.hooks import LoggerHook
 from mmengine.logging import MessageHub
 from mmengine.optim import OptimWrapper
 
@@ -248,7 +249,7 @@ def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
 def make_runner(name):
     return SimpleNamespace(
         model=torch.nn.Linear(1, 1),
-        hooks=[],
+        hooks=[LoggerHook(interval=4)],
         message_hub=MessageHub.get_instance(name),
         train_loop=SimpleNamespace(iters_per_epoch=10),
         iter=0,
@@ -258,7 +259,6 @@ def make_runner(name):
 def run(hook, runner, iterations):
     """The outputs that later hooks get, by iteration."""
     hook.before_train(runner)
-    hook.interval = 4  # as on a GPU
     found = []
     for iteration in range(iterations):
         runner.iter = iteration
@@ -281,7 +281,7 @@ def test_two_ranks(monkeypatch):
     monkeypatch.setattr(progress, "get_world_size", lambda: 2)
     monkeypatch.setattr(progress, "all_reduce", mean)
     runner = make_runner("two_ranks")
-    found = run(LogReductionHook(), runner, 4)
+    found = run(LogReductionHook(interval=4), runner, 4)
     assert found == [{}, {}, {}, {"loss": 8.0, "other": 4.0, "rank": 11.0}]
     assert calls == [(4, 3)], "one exchange for all iterations"
     history = runner.message_hub.get_scalar("train/loss").data[0]
@@ -292,7 +292,7 @@ def test_two_ranks(monkeypatch):
 
 def test_an_epoch_and_a_checkpoint_read_what_waits():
     runner = make_runner("epoch")
-    hook = LogReductionHook()
+    hook = LogReductionHook(interval=100)
     found = run(hook, runner, 12)
     read = [number for number, outputs in enumerate(found, start=1) if outputs]
     assert read == [4, 8, 10], "lines of the log, end of the epoch"
