@@ -10,15 +10,16 @@ if TYPE_CHECKING:
     from sce_video.datasets.clip_sampling import ClipIndices
     from sce_video.datasets.image_datasets import ImageArrayDataset, ImageDataset
     from sce_video.datasets.lance_video_dataset import LanceVideoDataset
-    from sce_video.datasets.loading.batches import collate_boxes, collate_views
-    from sce_video.datasets.loading.failures import (
+    from sce_video.datasets.loading.batches import (
         BadFileReport,
         WorkerCrashError,
         batches_without_crashes,
+        collate_boxes,
+        collate_views,
         report_worker_crashes,
     )
     from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
-    from sce_video.datasets.readers.errors import (
+    from sce_video.datasets.readers.base import (
         FrameCountError,
         TooManyBadFilesError,
         VideoDecodeError,

@@ -11,9 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from sce_video.datasets.readers.base import ReaderOptions
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import LimitExceededError
+from sce_video.datasets.readers.base import LimitExceededError, ReaderOptions, VideoDecodeError
 from sce_video.datasets.samplers import SampleRequest
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote

@@ -48,7 +48,7 @@ def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions])
     opened or downloaded, TableError if the table cannot be read.
     """
     from sce_video.datasets.readers import open_reader
-    from sce_video.datasets.readers.errors import VideoDecodeError
+    from sce_video.datasets.readers.base import VideoDecodeError
     from sce_video.datasets.tables.table_rows import named_rows
 
     row = split_row_path(path)

@@ -18,15 +18,15 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
-from sce_video.datasets.loading.failures import CurrentFiles
-from sce_video.datasets.readers.errors import (
+from sce_video.datasets.loading.batches import CurrentFiles, Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.readers.base import (
     FrameCountError,
+    LimitExceededError,
+    TimeLimitedCaller,
     TooManyBadFilesError,
     VideoDecodeError,
     VideoTimeoutError,
 )
-from sce_video.datasets.readers.limits import LimitExceededError, TimeLimitedCaller
 from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (

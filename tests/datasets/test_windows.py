@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sce_video.datasets.windows import (
+from sce_video.datasets.clip_sampling import (
     Windows,
     clips_of_span,
     find_cuts,
