@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         TooManyBadFilesError,
         VideoDecodeError,
     )
-    from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
+    from sce_video.datasets.samplers import ResumableSampler
     from sce_video.datasets.sources import (
         dataset_settings,
         is_elsewhere,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         open_video,
         video_exists,
     )
-    from sce_video.datasets.video_dataset import VideoDataset, run_pipeline
+    from sce_video.datasets.video_dataset import SampleRequest, VideoDataset, mix_seed, run_pipeline
     from sce_video.datasets.video_list import (
         IMAGE_EXTENSIONS,
         VIDEO_EXTENSIONS,

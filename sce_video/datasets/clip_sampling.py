@@ -34,15 +34,15 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sce_video.datasets.sources import open_video, video_exists
+if TYPE_CHECKING:
+    from sce_video.datasets.readers.base import VideoReader
 
 # Time stamps and starts are sums and products of floats: times closer than this are equal.
 _EPSILON = 1e-6
@@ -235,7 +235,6 @@ def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.n
 
 
 _MOST_WINDOWS = 1_000_000
-_MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -293,30 +292,6 @@ def parse_seconds(text: str) -> float:
     if plain and plain[2] in _UNITS:
         return float(plain[1]) * _UNITS[plain[2]]
     raise ValueError(f"not a time: {text!r:.60}; write 5s, 2.5, 500ms, 2m, 1h or 1:02:03.5")
-
-
-@dataclass(frozen=True)
-class Query:
-    """A video (a file, a URL or a row of a table), or a moment of it, in seconds."""
-
-    video: str
-    start: float | None = None  # None for the whole video
-    end: float | None = None
-
-
-def parse_query(text: str) -> Query:
-    """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
-
-    A file whose name is the whole text is that file. ValueError for a moment that does not end
-    after its start, or whose times cannot be read.
-    """
-    found = _MOMENT.fullmatch(text)
-    if found is None or video_exists(text):
-        return Query(text)
-    start, end = parse_seconds(found[2]), parse_seconds(found[3])
-    if end <= start:
-        raise ValueError(f"the moment {found[2]}-{found[3]} of {found[1]} ends before it begins")
-    return Query(found[1], start, end)
 
 
 def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:
@@ -378,25 +353,23 @@ _AROUND = 6  # frames on either side
 _SHORTEST = 0.5  # seconds of a shot
 
 
-def find_cuts(path: str, patience: float | None = None) -> np.ndarray:
+def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
     """Starts of the shots of a video besides the first, seconds; every frame is decoded.
 
     A cut is a change of the colour histogram that is large and far larger than those around it;
-    dissolves and fades are not found. ``patience``: seconds that opening, and decoding the next
-    frame, may take. VideoDecodeError if it cannot be decoded.
+    dissolves and fades are not found. ``patience``: seconds that decoding the next frame may take.
+    VideoDecodeError if it cannot be decoded.
     """
-    deadline = None if patience is None else time.monotonic() + patience
     times: list[float] = []
     changes: list[float] = []
     before = None
-    with open_video(path, deadline=deadline) as reader:
-        for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
-            times += reader.timestamps[numbers].tolist()
-            for i in range(len(frames)):
-                colours = colour_histogram(frames[i])
-                if before is not None:
-                    changes.append(float(np.abs(colours - before).sum() / 2))
-                before = colours
+    for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
+        times += reader.timestamps[numbers].tolist()
+        for i in range(len(frames)):
+            colours = colour_histogram(frames[i])
+            if before is not None:
+                changes.append(float(np.abs(colours - before).sum() / 2))
+            before = colours
     return cuts_of(np.array(times), np.array(changes))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field
 
-from sce_video.datasets.clip_sampling import Query
+from sce_video.datasets.sources import Query
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
 from sce_video.find.index import VideoIndex

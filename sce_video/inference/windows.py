@@ -84,8 +84,10 @@ def embed_windows(
         VideoDecodeError: no window can be decoded, or decoding stops for ``options.timeout``.
     """
     name = os.fspath(path)
-    # Cuts take a pass of their own: spans must be known before the first frame.
-    cuts = find_cuts(name, options.timeout) if windows.shots else None
+    cuts = None
+    if windows.shots:  # a pass of its own: spans must be known before the first frame
+        with open_patiently(name, options) as reader:
+            cuts = find_cuts(reader, options.timeout)
     with open_patiently(name, options) as reader:
         spans = window_spans(reader.duration, windows, cuts)
         return windows_of_reader(network, reader, spans, options)
