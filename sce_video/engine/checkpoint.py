@@ -448,7 +448,7 @@ def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
     if not filename.startswith(BEST):
         return None
     data = describe_samples(runner.val_dataloader.dataset)
-    found = {
+    found: dict[str, Any] = {
         "metric": filename.removeprefix(BEST).rpartition("_epoch_")[0],
         "value": float(runner.message_hub.get_info("best_score", float("nan"))),
         "data_root": data.get("data_root", ""),

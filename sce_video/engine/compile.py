@@ -40,11 +40,13 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
             f"compile.mode=max-autotune; got {options!r}"
         )
     options = {} if options is True else dict(options)
+    found = _backbones(model)
     try:
-        # In place: torch.compile(module) would return a wrapper with other names of weights.
-        return len([backbone.compile(**options) for backbone in _backbones(model)])
+        for backbone in found:  # in place: torch.compile's wrapper has other names of weights
+            backbone.compile(**options)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"compile={options}: {error}") from error
+    return len(found)
 
 
 def fold_backbones(model: nn.Module) -> int:

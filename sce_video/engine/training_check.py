@@ -185,7 +185,7 @@ def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
     loaders += [("the queries of the online evaluation", loader) for loader in queries]
     found = []
     for name, loader in loaders:
-        dataset = None if isinstance(loader, Mapping) else getattr(loader, "dataset", None)
+        dataset: Any = None if isinstance(loader, Mapping) else getattr(loader, "dataset", None)
         if isinstance(loader, Mapping):
             # Not on this machine, or anybody's class: the evaluation will say so.
             with suppress(Exception):

@@ -22,13 +22,7 @@ from mmengine.model import MMDistributedDataParallel
 from torch import Tensor, nn
 
 from sce_video.models.algorithms import SCE, SwAV
-from sce_video.models.losses import (
-    byol_loss,
-    moco_v3_loss,
-    nt_xent_loss,
-    sinkhorn,
-    swav_loss,
-)
+from sce_video.models.losses import byol_loss, moco_v3_loss, nt_xent_loss, sinkhorn, swav_loss
 from sce_video.utils.distributed import gather_samples, global_positions
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]

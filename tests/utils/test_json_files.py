@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.utils.json_files import parse_json, read_json, read_json_lines
+from sce_video.utils.files import parse_json, read_json, read_json_lines
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sce_video.utils.json_files import parse_json
+from sce_video.utils.files import parse_json
 
 #: Key of the JSON text in the ``meta`` of a checkpoint.
 SNAPSHOT = "config"

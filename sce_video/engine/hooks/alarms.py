@@ -19,10 +19,10 @@ from sce_video.engine.restarts import append_or_warn, continue_rows
 from sce_video.engine.schedules import ScheduleHook
 from sce_video.engine.training_check import evaluated_files, unusual_rate
 from sce_video.registry import HOOKS
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
-from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.printable import printable_utf8
+from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, METRICS
 
 Row = Mapping[str, Any]
@@ -124,7 +124,8 @@ class Collapse(Detector):
                 below.append(name)
         if row["iter"] <= self.first:
             return None
-        self._since = {name: self._since.get(name, row["iter"]) for name in below}
+        since = self._since
+        self._since = {name: since[name] if name in since else row["iter"] for name in below}
         lasting = [name for name in below if row["iter"] - self._since[name] >= self.steps]
         if not lasting:
             return None
