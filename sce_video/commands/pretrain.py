@@ -77,7 +77,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
     setting = add.group("settings", "chosen for your videos and this machine unless you give them")
-    names = available_settings(recipe, defaults=False)
+    names = available_settings(recipe)
     for name in names:
         option = f"--{name.replace('_', '-')}"
         setting(f"{option} X", _HELP.get(name), dest=f"set_{name}")

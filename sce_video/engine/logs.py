@@ -261,10 +261,16 @@ class MeanLogProcessor(LogProcessor):
     ``window_size`` is the number of iterations of the window; the other arguments are mmengine's.
     """
 
-    def __init__(self, window_size: int = 10, **options: Any) -> None:
+    def __init__(
+        self,
+        window_size: int = 10,
+        by_epoch: bool = True,
+        custom_cfg: list[dict] | None = None,
+        num_digits: int = 4,
+    ) -> None:
         if window_size < 1:
             raise ValueError(f"window_size must be at least 1, got {window_size}")
-        super().__init__(window_size, **options)
+        super().__init__(window_size, by_epoch, custom_cfg, num_digits)
         self._set_values = {"lr", "base_lr", "memory"}
 
     def show_current(self, names: Iterable[str]) -> None:

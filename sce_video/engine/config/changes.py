@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import threading
 from ast import literal_eval
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -117,9 +117,15 @@ def read_config(path: str | Path) -> Config:
             changes = _resolve_steps(changes, base, ())
         return merge.__func__(changes, base, allow_list_keys)
 
-    def read_with_name(filename: str, *arguments: Any, **options: Any) -> tuple:
+    def read_with_name(
+        filename: str,
+        use_predefined_variables: bool = True,
+        use_environment_variables: bool = True,
+        lazy_import: bool | None = None,
+    ) -> tuple:
+        options = (use_predefined_variables, use_environment_variables, lazy_import)
         try:
-            return read.__func__(filename, *arguments, **options)
+            return read.__func__(filename, *options)
         except StepError as error:
             if not error.named:  # else it is that of a base of this file
                 error.args, error.named = (f"{filename}: {error}",), True
@@ -247,37 +253,23 @@ def parse_value(text: str) -> Any:
     return text.strip("'\"") if isinstance(value, str) else value
 
 
-def available_settings(cfg: Config, defaults: bool = True) -> dict[str, tuple[str, ...]]:
+def available_settings(
+    cfg: Config, known: Callable[[dict, tuple[str, ...]], Any] | None = None
+) -> dict[str, tuple[str, ...]]:
     """The places of every setting that the recipe declares and has, by name.
 
-    With ``defaults`` it also has what its classes take by default; their import takes seconds.
+    With ``known`` (:func:`~sce_video.engine.config.check.known_keys`, whose import takes seconds)
+    it also has what its classes take by default.
     """
 
     def has(place: str) -> bool:
         *parents, last = numbered_path(cfg, place.split("."))
         node = node_at(cfg, parents)
-        if not isinstance(node, dict) or last in node or not defaults:
+        if not isinstance(node, dict) or last in node or known is None:
             return isinstance(node, dict) and last in node
-        from sce_video.engine.config.check import known_keys  # here, since it imports torch
-
-        known = known_keys(node, tuple(parents))
-        return known is not None and last in known.keys
+        taken = known(node, tuple(parents))
+        return taken is not None and last in taken.keys
 
     declared = (cfg.get("settings") or {}).items()
     found = {name: tuple(place for place in places if has(place)) for name, places in declared}
     return {name: places for name, places in found.items() if places}
-
-
-def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes of a config that set these settings everywhere, for ``load_config``.
-
-    Raises:
-        ValueError: a setting that the recipe does not have.
-    """
-    known = available_settings(cfg)
-    for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f", meant {near[0]}?" if near else ""
-            raise ValueError(f"no setting {name!r} here{meant}; there are: {', '.join(known)}")
-    return {place: value for name, value in values.items() for place in known[name]}

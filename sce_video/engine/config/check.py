@@ -24,7 +24,12 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import sce_video.registry as own_registry
-from sce_video.engine.config.changes import config_files, named_path, node_at
+from sce_video.engine.config.changes import (
+    available_settings,
+    config_files,
+    named_path,
+    node_at,
+)
 
 _REGISTRIES = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
@@ -368,3 +373,18 @@ def _variables(text: str) -> tuple[set[str], set[str]]:
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     read |= {node.id for node in names if isinstance(node.ctx, ast.Load)}
     return {target.id for target in targets if isinstance(target, ast.Name)}, read
+
+
+def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes of a config that set these settings everywhere, for ``load_config``.
+
+    Raises:
+        ValueError: a setting that the recipe does not have.
+    """
+    known = available_settings(cfg, known_keys)
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f", meant {near[0]}?" if near else ""
+            raise ValueError(f"no setting {name!r} here{meant}; there are: {', '.join(known)}")
+    return {place: value for name, value in values.items() for place in known[name]}
