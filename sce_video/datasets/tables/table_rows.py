@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import av
 import numpy as np
 
-from sce_video.datasets.readers.av_file import decoder_options
+from sce_video.datasets.readers.av_file import open_decoder
 from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
 from sce_video.datasets.readers.base import (
     DecodedFrames,
@@ -91,13 +91,12 @@ class TableReader(VideoReader):
             found = _decode(index.parameters, timed, set(wanted), self.num_threads, self.limits)
         except (av.FFmpegError, ValueError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
-        self.frames_decoded += len(positions)
         if len(found) < len(wanted):
             missing = [int(i) for i, pts in zip(indices, wanted, strict=True) if pts not in found]
             raise VideoDecodeError(self.path, f"frame {missing[0]} cannot be decoded", False)
         held = HeldFrames(self.path, self.limits)
         frames = [held.checked(found[pts]) for pts in wanted]
-        decoded = AvFrames(frames, None, self.num_threads, self._count_conversion, index.turns)
+        decoded = AvFrames(frames, None, self.num_threads, index.turns)
         self._size = decoded.size
         return decoded
 
@@ -144,11 +143,7 @@ def _open_decoder(parameters: CodecParameters, num_threads: int, limits: DecodeL
     names = ("color_range", "colorspace", "color_primaries", "color_trc")
     for name, value in zip(names, parameters.colors, strict=True):
         setattr(codec, name, value)
-    codec.thread_count = num_threads
-    if num_threads > 1:
-        codec.thread_type = "AUTO"
-    codec.options = decoder_options(limits)
-    codec.open(strict=False)
+    open_decoder(codec, num_threads, limits)
     return codec
 
 

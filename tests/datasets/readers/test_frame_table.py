@@ -177,12 +177,8 @@ def packet_table(path):
     """The table of all packets."""
     with av.open(path) as container:
         packets = [p for p in container.demux(video=0) if p.size]
-        return table_from_packets(
-            [p.pts for p in packets],
-            [p.is_keyframe for p in packets],
-            [p.duration or 0 for p in packets],
-            [p.is_discard for p in packets],
-        )
+        rows = [(p.pts, p.is_keyframe, p.duration or 0, p.is_discard) for p in packets]
+        return table_from_packets(rows)
 
 
 def index_table(path):

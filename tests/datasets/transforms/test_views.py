@@ -22,10 +22,10 @@ from sce_video.datasets.transforms import (
     PackBoxes,
     PackVideo,
     PillowResizeCenterCrop,
-    RandomCropWithBoxes,
+    RandomCropClips,
     RandomSegmentClip,
     ResizeAsProcessor,
-    ResizeWithBoxes,
+    ResizeShortSide,
     UniformClips,
     crop_offsets,
     cut_views,
@@ -204,7 +204,6 @@ WRONG = [
     ("PackVideo", {"crop_size": 8, "whole": True}, "one crop"),
     ("RandomSegmentClip", {"num_frames": 0}, "num_frames"),
     ("FlipWithBoxes", {"prob": 1.5}, "prob"),
-    ("RandomCropWithBoxes", {"short_side": (100, 120), "size": 112}, "size"),
 ]
 
 
@@ -359,7 +358,7 @@ def edges(clip, box, value):
 
 
 def test_resizing_without_a_crop():
-    packed = PackBoxes()(ResizeWithBoxes(60)(sample()))
+    packed = PackBoxes()(ResizeShortSide(60)(sample()))
     clip = packed["inputs"][0].numpy()
     assert clip.shape == (2, 60, 100, 3)
     np.testing.assert_allclose(packed["boxes"].numpy(), BOXES / 2, atol=1e-4)
@@ -370,7 +369,7 @@ def test_resizing_without_a_crop():
 def test_boxes_follow_random_crops_and_flips(flip):
     dropped, seen = 0, set()
     for seed in range(30):
-        results = RandomCropWithBoxes((80, 150), 72)(sample(seed))
+        results = RandomCropClips(72)(ResizeShortSide((80, 150))(sample(seed)))
         packed = PackBoxes()(FlipWithBoxes(flip)(results))
         clip = packed["inputs"][0].numpy()
         assert clip.shape == (2, 72, 72, 3)
@@ -390,8 +389,9 @@ def test_boxes_follow_random_crops_and_flips(flip):
 
 
 def test_collated_boxes_stay_a_list_per_sample():
-    first = PackBoxes()(RandomCropWithBoxes((80, 80), 64)(sample(1)))
-    second = PackBoxes()(RandomCropWithBoxes((80, 80), 64)(sample(2)))
+    first, second = (
+        PackBoxes()(RandomCropClips(64)(ResizeShortSide(80)(sample(seed)))) for seed in (1, 2)
+    )
     skipped = {"inputs": None, "failures": [("a", "broken")]}
     batch = collate_boxes([first, skipped, second])
     assert batch["inputs"][0].shape == (2, 2, 64, 64, 3)
