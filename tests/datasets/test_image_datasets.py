@@ -216,7 +216,7 @@ def test_counts_are_checked_unless_told_not_to(roots, name):
 
 
 def test_classes_of_unequal_size(tree, monkeypatch):
-    monkeypatch.setitem(image_datasets.CIFAR_PUBLISHED, "test", 20)
+    monkeypatch.setitem(image_datasets.CIFAR10.counts, "test", 20)
     root = tree("cifar10")
     assert len(ImageArrayDataset("cifar10", str(root), "test")) == 20
     labels = [0, 0, *range(2, 10), *range(10)]
