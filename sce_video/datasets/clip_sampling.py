@@ -22,6 +22,7 @@ Everything here is a pure function: random numbers come in as arguments in [0, 1
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -49,6 +50,12 @@ class ClipIndices:
     clip_duration: float
     #: Whether the clip plays backwards.
     reversed: bool = False
+
+
+def frames_of_clips(clips: Sequence[ClipIndices]) -> np.ndarray:
+    """The frames that clips need, with their partners: int64, ascending."""
+    partners = [clip.partners for clip in clips if clip.partners is not None]
+    return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
 
 
 def random_start(duration: float, clip_duration: float, u: float) -> float:

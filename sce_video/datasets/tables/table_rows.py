@@ -111,12 +111,21 @@ def _decode(
     num_threads: int,
     limits: DecodeLimits,
 ) -> dict[int, av.VideoFrame]:
-    """The frames of the wanted time stamps, of (pts, bytes) from a key frame on."""
+    """The frames of the wanted time stamps, of (pts, bytes) from a key frame on.
+
+    av.FFmpegError if the decoder refuses its parameters or a packet.
+    """
     key = (parameters, num_threads, limits.max_pixels)
     with _idle_lock:
         codec = _idle_decoders.pop(key, None)
-    if codec is None:
-        codec = _open_decoder(parameters, num_threads, limits)
+    if codec is None:  # with the parameters that a container would give it
+        codec = av.CodecContext.create(parameters.codec, "r")
+        codec.extradata = parameters.extradata or None
+        codec.width, codec.height = parameters.width, parameters.height
+        names = ("color_range", "colorspace", "color_primaries", "color_trc")
+        for name, value in zip(names, parameters.colors, strict=True):
+            setattr(codec, name, value)
+        open_decoder(codec, num_threads, limits)
     found: dict[int, av.VideoFrame] = {}
     count = 0
     for count, (pts, data) in enumerate(packets, 1):  # noqa: B007
@@ -133,18 +142,6 @@ def _decode(
         while len(_idle_decoders) > _MOST_IDLE:
             _idle_decoders.popitem(last=False)
     return found
-
-
-def _open_decoder(parameters: CodecParameters, num_threads: int, limits: DecodeLimits) -> Any:
-    """A decoder with the parameters that a container would give it; av.FFmpegError if refused."""
-    codec: Any = av.CodecContext.create(parameters.codec, "r")
-    codec.extradata = parameters.extradata or None
-    codec.width, codec.height = parameters.width, parameters.height
-    names = ("color_range", "colorspace", "color_primaries", "color_trc")
-    for name, value in zip(names, parameters.colors, strict=True):
-        setattr(codec, name, value)
-    open_decoder(codec, num_threads, limits)
-    return codec
 
 
 @dataclass
@@ -188,8 +185,6 @@ class TableRows:
         block_size: int = BLOCK_SIZE,
     ) -> None:
         self.table, self.version = table, version
-        #: Bytes of packets asked for so far, in this process.
-        self.bytes_asked = 0
         self._storage_options, self._block_size = dict(storage_options or {}), block_size
         self._opened: OpenTable | RemoteTable | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -260,7 +255,6 @@ class TableRows:
                     requests.append((row, bounds[0], bounds[-1] - bounds[0]))
         if not requests:
             return
-        self.bytes_asked += sum(size for *_, size in requests)
         for number, _, content in self._ask(list(wanted), "read_ranges", STREAM, requests):
             if content is None:
                 continue  # reported as missing by packets_of

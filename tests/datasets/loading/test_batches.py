@@ -132,7 +132,8 @@ def test_a_thread_that_timed_out_cannot_change_the_batch(folder, clock):
         return results
 
     pipeline = [*PIPELINE[:3], slow, *PIPELINE[3:]]
-    dataset = VideoDataset(str(folder), pipeline=pipeline, timeout=0.2, max_tries=50)
+    dataset = VideoDataset(str(folder), pipeline=pipeline, timeout=0.2)
+    dataset.max_tries = 50
     alone = VideoDataset(str(folder), pipeline=PIPELINE)
     wanted = [SampleRequest(i, 5 + i) for i in (0, 1, 2, 4)]
     dataset.__getitems__([SampleRequest(0, 1)])  # now the shapes are known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -95,20 +96,23 @@ def test_a_crash_while_sending_a_batch_is_reported_too(folder, monkeypatch):
     dataset = VideoDataset(str(folder), pipeline=[view])
     both = ConcatDataset([Subset(dataset, [0]), dataset])
     loader = DataLoader(both, 2, num_workers=1, collate_fn=collate_views)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
+    fork = multiprocessing.get_context("fork")
+    ended, running = (fork.Process(target=run, daemon=True) for run in (int, signal.pause))
+    ended.start()
+    ended.join()
     row = dataset.current_files._table[3].numpy()
-    row[:8] = list(pid.to_bytes(8, "little"))
+    row[:8] = list(ended.pid.to_bytes(8, "little"))
     row[8:13] = list(b"a.mp4")
-    with pytest.raises(WorkerCrashError, match=f"process {pid}.*reading a.mp4: ConnectionReset"):
-        with report_worker_crashes(loader):
-            raise ConnectionResetError(104, "Connection reset by peer")
-    os.waitpid(pid, 0)
-    row[:8] = list(os.getpid().to_bytes(8, "little"))  # a running process is not reported
+    crash = f"process {ended.pid}.*reading a.mp4: ConnectionReset"
+    with pytest.raises(WorkerCrashError, match=crash), report_worker_crashes(loader):
+        raise ConnectionResetError(104, "Connection reset by peer")
+    running.start()
+    row[:8] = list(running.pid.to_bytes(8, "little"))  # a running process is not reported
     monkeypatch.setattr("sce_video.datasets.loading.failures._PATIENCE", 0.1)
     with pytest.raises(ConnectionResetError), report_worker_crashes(loader):
         raise ConnectionResetError(104, "Connection reset by peer")
+    running.kill()
+    running.join()
 
 
 # -- evaluation goes on without the file --------------------------------------------------------
