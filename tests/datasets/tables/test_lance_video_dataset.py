@@ -130,6 +130,7 @@ def test_only_the_bytes_of_the_frames_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(dataset._source, "_ask", counting)
     requests = [SampleRequest(index % 2, 7 + index) for index in range(6)]
     dataset.__getitems__(requests)
+    monkeypatch.undo()
     read = dataset._source.opened.dataset.io_stats_incremental().read_bytes  # as Lance counts
     used = 0
     for video in range(2):
