@@ -159,12 +159,6 @@ class RowData:
     #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
 
-    @property
-    def frames(self) -> FrameIndex:
-        """The index, of a row that can be read."""
-        assert self.index is not None
-        return self.index
-
 
 Rows = dict[int, RowData]
 
@@ -197,7 +191,8 @@ class TableRows:
     def opened(self) -> OpenTable | RemoteTable:
         """The open table of this process."""
         if self._opened is None or self._pid != os.getpid():
-            self._opened, self._threads, self._pid = self._open(), None, os.getpid()
+            self._opened, self._pid = self._open(), os.getpid()
+            self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")  # none started yet
         return self._opened
 
     @property
@@ -207,8 +202,7 @@ class TableRows:
 
     def submit(self, read: Callable[..., Any], *arguments: Any) -> Future:
         """Call a function in one of the threads of this process that read; see ``reads_beside``."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")
+        assert self._threads is not None
         return self._threads.submit(read, *arguments)
 
     def _open(self) -> OpenTable | RemoteTable:
@@ -246,11 +240,12 @@ class TableRows:
         """
         spans, requests = [], []
         for row, positions in wanted.items():
-            offsets = data[row].frames.offsets
+            index = data[row].index
+            assert index is not None
             missing = [p for p in positions.tolist() if p not in data[row].packets]
             for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
                 if len(run):  # consecutive packets are one range of bytes
-                    bounds = offsets[int(run[0]) : int(run[-1]) + 2].tolist()
+                    bounds = index.offsets[int(run[0]) : int(run[-1]) + 2].tolist()
                     spans.append((row, int(run[0]), bounds))
                     requests.append((row, bounds[0], bounds[-1] - bounds[0]))
         if not requests:
@@ -316,7 +311,8 @@ class TableRows:
         except VideoDecodeError as error:
             raise VideoDecodeError(path, error.reason, error.permanent) from error
         packets: list[bytes | memoryview] = []
-        checks = data.frames.checks[positions].tolist()
+        assert data.index is not None
+        checks = data.index.checks[positions].tolist()
         for position, check in zip(positions.tolist(), checks, strict=True):
             packet = data.packets.get(position)
             if packet is None or zlib.crc32(packet) != check:

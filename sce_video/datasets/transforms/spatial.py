@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import cv2
 import numpy as np
 from PIL import Image
 
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
+from sce_video.datasets.transforms.lazy_view import Box, LazyView, resize_linear, resized_as_pil
 from sce_video.registry import TRANSFORMS
 
 #: (T, H, W, 3) uint8, computed or not yet computed.
@@ -43,10 +42,7 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     window = view[:, top : top + height, left : left + width]
     if (height, width) == size:
         return np.ascontiguousarray(window)
-    result = np.empty((len(view), *size, 3), dtype=np.uint8)
-    for source, target in zip(window, result, strict=True):
-        cv2.resize(source, size[::-1], dst=target, interpolation=cv2.INTER_LINEAR)
-    return result
+    return np.stack([resize_linear(frame, size) for frame in window])
 
 
 def resized_short_side(height: int, width: int, side: int) -> tuple[int, int]:

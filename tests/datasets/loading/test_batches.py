@@ -176,7 +176,7 @@ def test_too_little_shared_memory_is_reported(folder, monkeypatch):
     monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
     assert len(list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views))) == 5
     with pytest.raises(SharedMemoryError) as raised:
-        list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views, num_workers=1))
+        list(DataLoader(dataset, 4, sampler=requests(4), collate_fn=collate_views, num_workers=1))
     message = explain(raised.value)
     assert message.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
     assert "(28); /dev/shm has" in message and "--shm-size" in message and "\n" not in message

@@ -15,6 +15,7 @@ from helpers.tables import PIPELINE
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
 from sce_video.datasets import LanceVideoDataset, ResumableSampler, SampleRequest, VideoDataset
+from sce_video.datasets.tables import table as tables
 from sce_video.datasets.tables.reader_process import open_dataset
 from sce_video.datasets.tables.table import TableError, cannot, client_options, dataset_arguments
 
@@ -61,6 +62,7 @@ def test_what_is_missing_is_named(bucket, monkeypatch):
         LanceVideoDataset("s3://nobody/videos.lance")
     with pytest.raises(TableError, match="there is no table at this address"):
         LanceVideoDataset(bucket.url("none.lance"))
+    monkeypatch.setitem(tables._FIRST_LIMITS, "client_max_retries", "0")
     with socket.socket() as closed:  # bound, but nobody listens
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
