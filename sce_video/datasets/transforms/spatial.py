@@ -229,31 +229,17 @@ class ResizeShortSide:
 class CenterCropClips:
     """Cut the central square of ``size`` pixels, where torchvision's ``CenterCrop`` does."""
 
-    num_crops = 1
-
     def __init__(self, size: int) -> None:
         self.size = _check_size(size)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace every view by uint8 (T, size, size, 3), or several of them."""
-        square = (self.size, self.size)
-        results["views"] = [
-            crop_and_resize(view, (*offset, *square), square)
-            for view in results["views"]
-            for offset in crop_offsets(view.shape[1:3], self.size, self.num_crops)
-        ]
+        """Replace every view by uint8 (T, size, size, 3)."""
+        views, square = [], (self.size, self.size)
+        for view in results["views"]:
+            (offset,) = crop_offsets(view.shape[1:3], self.size, 1)
+            views.append(crop_and_resize(view, (*offset, *square), square))
+        results["views"] = views
         return results
-
-
-@TRANSFORMS.register_module()
-class ThreeCrops(CenterCropClips):
-    """Cut three squares of ``size`` pixels along the long side, see :func:`crop_offsets`.
-
-    Each view becomes three, in this order: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2, clip 1
-    crop 0, and so on.
-    """
-
-    num_crops = 3
 
 
 @TRANSFORMS.register_module()
