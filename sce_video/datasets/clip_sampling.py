@@ -58,16 +58,6 @@ def frames_of_clips(clips: Sequence[ClipIndices]) -> np.ndarray:
     return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
 
 
-def random_start(duration: float, clip_duration: float, u: float) -> float:
-    """A uniform start: ``u`` in [0, 1) is mapped to ``[0, max(0, duration - clip_duration))``."""
-    return u * max(0.0, duration - clip_duration)
-
-
-def jittered_duration(clip_duration: float, jitter: float, u: float) -> float:
-    """``clip_duration`` times a factor from ``[1 - jitter, 1 + jitter)``, seconds."""
-    return clip_duration * (1.0 + jitter * (2.0 * u - 1.0))
-
-
 def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[int, int]:
     """First frame of ``[start, end)`` and one past the last; never empty.
 
@@ -122,19 +112,6 @@ def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
     """The frame displayed at each of T seconds, (T,) int64; the first or last one outside of it."""
     frames = np.searchsorted(timestamps, np.asarray(times) + _EPSILON, side="right") - 1
     return np.clip(frames, 0, len(timestamps) - 1)
-
-
-def key_frame_times(second: float, num_frames: int, frame_interval: int, fps: float) -> np.ndarray:
-    """T times around a key frame, ``frame_interval / fps`` seconds apart: (T,) float64, seconds.
-
-    The key frame is the one after the middle (SlowFast's ``get_sequence``); times may lie outside
-    the video::
-
-        T = 4, interval 2:    o . o . o . o .
-                                      key         -4, -2, 0, +2 frames
-    """
-    steps = np.arange(num_frames) * frame_interval - num_frames * frame_interval // 2
-    return second + steps / fps
 
 
 def make_clip(

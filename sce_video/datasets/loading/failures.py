@@ -115,8 +115,8 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
 
 def _reading(dataloader: DataLoader) -> dict[int, str]:
     """Process id and file of each worker that is reading one, or has ended while it did."""
-    tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
-    return {pid: path for table in tables for pid, path in table.items()}
+    parts = _parts(dataloader.dataset)
+    return {k: v for part in parts for k, v in part.current_files.entries().items()}
 
 
 def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
