@@ -23,13 +23,12 @@ from sce_video.data_tools.prepare.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.prepare.lists import (
-    CheckJob,
     PrepareOptions,
     Row,
     failure_notes,
     failure_report,
     show_counts,
-    write_and_show,
+    write_outputs,
 )
 from sce_video.data_tools.prepare.official import relative_to_root
 from sce_video.datasets.ava import Action, format_actions
@@ -134,7 +133,7 @@ def find_images(options: AvaOptions, videos: list[str]) -> Images:
         _check_frames(images, found)
         return images
     names = {path.name: video for video, path in found.items()}
-    probed = options.check_files(list(names), CheckJob(folder, probe_video), "ava")
+    probed = options.check_files(folder, list(names), probe_video, "ava")
     for name, length in probed.items():
         video = names[name]
         if isinstance(length, str):
@@ -258,7 +257,7 @@ def prepare_ava(options: AvaOptions) -> bool:
     contents["ava_actions.json"] = format_actions(actions)
     contents["missing_ava.txt"] = failure_report(images.missing)
     contents["unreadable_ava.txt"] = failure_report(images.unreadable)
-    write_and_show(contents, options)
+    write_outputs(contents, options)
     return all(row.agrees is not False for row in rows)
 
 
@@ -282,11 +281,11 @@ def _read_official(options: AvaOptions) -> tuple[list[Action], list[_Split]]:
         for name in PUBLISHED_VIDEOS
     ]
     train, val = (split.annotations for split in splits)
-    lines = val.videos()
-    common = sorted(set(train.videos()) & set(lines))
+    first = val.videos()
+    common = sorted(set(train.videos()) & set(first))
     if common:
         raise ValueError(
-            f"{val.path}, line {lines[common[0]]}: video {common[0]!r} is in {train.path.name}"
+            f"{first[common[0]]}: video {common[0]!r} is in {train.path.name}"
             f" too, and {len(common) - 1} more: use the official files unchanged"
         )
     return actions, splits
@@ -357,9 +356,11 @@ def _fill(split: _Split, detections: Detections, images: Images, options: AvaOpt
 
 def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
     frames = split.annotations.frames
-    video, second = min(keys, key=lambda key: frames[key].line if key in frames else 10**9)
+    wanted = set(keys)
+    listed = [key for key in frames if key in wanted]  # in the order of the file
+    video, second = (listed or keys)[0]
     first, end = images.seconds[video]
-    line = f", line {frames[video, second].line}" if (video, second) in frames else ""
+    where = frames[listed[0]].where if listed else str(split.annotations.path)
     number = (second - BEGIN) * FRAME_RATE + 1
     found = (
         f"frame {number} does not exist"
@@ -367,7 +368,7 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
         else f"the file holds seconds {first:g} to {end:g} of the film"
     )
     return (
-        f"{split.annotations.path}{line}: second {second} of video {video!r} has no frames in "
+        f"{where}: second {second} of video {video!r} has no frames in "
         f"{images.folder}: {found}. This concerns {len(keys):,} key frames of "
         f"{len({k[0] for k in keys}):,} videos. Cuts must begin at second {BEGIN} (ffmpeg -ss 900 "
         f"-t 901), frames be extracted at {FRAME_RATE} per second; --skip-frameless leaves these "

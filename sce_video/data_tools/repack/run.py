@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -278,19 +278,24 @@ def repack(
 
 #: Facts about the encoding that a row keeps, beside the settings.
 _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
-_BATCH_FILES, _BATCH_BYTES = 64, 256 * 2**20  # which a killed process costs at most
-_BATCHES_PER_WORKER = 8
 
 
-@dataclass(frozen=True)
-class EncodedRow:
+class EncodedRow(RowMaker):
     """Makes the row of a video by encoding it, with other ``work`` in tests."""
 
-    settings: Settings
-    options: RepackOptions
-    work: Callable[[Job], dict[str, Any]] = repack_file
+    most_files, most_bytes = 64, 256 * 2**20  # which a killed process costs at most
+    batches_per_worker = 8
 
-    def __call__(self, source: RowSource) -> dict[str, Any]:
+    def __init__(
+        self,
+        settings: Settings,
+        options: RepackOptions,
+        work: Callable[[Job], dict[str, Any]] = repack_file,
+    ) -> None:
+        self.cpus = options.threads
+        self._settings, self._options, self._work = settings, options, work
+
+    def make(self, source: RowSource) -> dict[str, Any]:
         """The row: that of the repacked file, but for the columns on the source and ``settings``.
 
         Raises:
@@ -299,25 +304,25 @@ class EncodedRow:
         identity = row_identity(source)
         with _temporary_file() as path:
             try:
-                facts = self.work(Job(source.file, path, self.settings, self.options))
+                facts = self._work(Job(source.file, path, self._settings, self._options))
             except jobs.StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error
             except jobs.ItemError as error:
                 return failed_row(source, str(error))
-            pixels = self.options.max_pixels
+            pixels = self._options.max_pixels
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
             return {**identity, "failure": "changed while it was being read"}
-        made = {"repack": self.settings.as_dict(), **{name: facts[name] for name in _FACTS}}
+        made = {"repack": self._settings.as_dict(), **{name: facts[name] for name in _FACTS}}
         return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
 
-    def is_current(self, text: str) -> bool:
+    def is_current(self, settings: str) -> bool:
         """Whether a row with this text in ``settings`` is good enough."""
         try:
-            made = json.loads(text)
-            good = min(made["psnr"], made["psnr_luma"]) >= self.options.min_psnr
-            return bool(made["repack"] == self.settings.as_dict() and good)
+            made = json.loads(settings)
+            good = min(made["psnr"], made["psnr_luma"]) >= self._options.min_psnr
+            return bool(made["repack"] == self._settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # of a file that was imported, or of another program
 
@@ -367,15 +372,7 @@ def repack_to_table(
     names = name_outputs(sorted(set(paths)))
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
-    encode = EncodedRow(settings, options, work)
-    maker = RowMaker(
-        encode,
-        encode.is_current,
-        cpus=options.threads,
-        most_files=_BATCH_FILES,
-        most_bytes=_BATCH_BYTES,
-        batches_per_worker=_BATCHES_PER_WORKER,
-    )
+    maker = EncodedRow(settings, options, work)
     how = ImportOptions(
         workers=options.workers,
         timeout=options.timeout,
