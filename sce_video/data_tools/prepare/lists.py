@@ -211,12 +211,10 @@ class PrepareOptions:
             BusyStoreError, StoreError, StorageError: The records cannot be used or written.
             UserError: The processes cannot start, or the cluster is lost.
         """
-        job, workers = (
-            CheckJob(folder, check),
-            jobs.Workers(self.workers, self.time_limit, self.ray),
-        )
         if not paths:
             return {}
+        job = CheckJob(folder, check)
+        workers = jobs.Workers(self.workers, self.time_limit, self.ray)
         items = [jobs.Item(path, jobs.file_state(os.path.join(job.root, path))) for path in paths]
         found: dict[str, Any] = {}
         with jobs.RecordStore(self.folder / f"checked_{name}.sqlite", job.name) as store:
