@@ -39,7 +39,7 @@ class Making(RowMaker):
         self.make = make
 
 
-def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, inside, monkeypatch):
+def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, in_process, monkeypatch):
     """The other one commits in the middle, and replaces a row that this one replaces too."""
     files, table = write_folder(tmp_path / "files"), str(tmp_path / "v.lance")
     run(files, table)
@@ -64,7 +64,7 @@ def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, inside, m
     assert contents(table)["a/0.mp4"]["label"] == -1
 
 
-def test_columns_of_others_stay(folder, tmp_path, inside):
+def test_columns_of_others_stay(folder, tmp_path, in_process):
     """A table with a column of features takes rows, and keeps them where a label changes."""
     table = str(tmp_path / "v.lance")
     files = write_folder(tmp_path / "files")
@@ -85,7 +85,7 @@ def test_columns_of_others_stay(folder, tmp_path, inside):
 # -- processes that end ---------------------------------------------------------------------------
 
 
-def test_an_exception_costs_one_file(folder, tmp_path, inside):
+def test_an_exception_costs_one_file(folder, tmp_path, in_process):
     def making(source):
         if source.path == "b/0.mp4":
             raise KeyError("no such thing")
@@ -98,7 +98,7 @@ def test_an_exception_costs_one_file(folder, tmp_path, inside):
     assert sorted(contents(table)) == paths(folder)
 
 
-def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, inside, monkeypatch):
+def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, in_process, monkeypatch):
     """As on a cluster without a shared disk: nothing is committed that is not there."""
 
     def elsewhere(table, rows):
@@ -128,7 +128,7 @@ def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, insid
         ),
     ],
 )
-def test_damaged_tables_are_named(folder, tmp_path, inside, where, damage, message):
+def test_damaged_tables_are_named(folder, tmp_path, in_process, where, damage, message):
     table = tmp_path / "v.lance"
     run(folder, table)
     for path in table.glob(where):
@@ -138,7 +138,7 @@ def test_damaged_tables_are_named(folder, tmp_path, inside, where, damage, messa
             run(folder, table)
 
 
-def test_a_file_that_may_not_grow_ends_the_run(folder, tmp_path, inside):
+def test_a_file_that_may_not_grow_ends_the_run(folder, tmp_path, in_process):
     """As the quota of a file system; what was committed before stays."""
     table = tmp_path / "v.lance"
     run(folder, table)
