@@ -236,8 +236,8 @@ class CopyMatcher:
     def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
         """Where videos (T', 32, 32) uint8, perhaps copies, lie in this one, most similar first.
 
-        These are the alignments at peaks over displacements. Motion that repeats has several, and between two samples another one may look better. There
-        are ``most`` of a video; fewer if there are fewer peaks.
+        These are the alignments at peaks over displacements: motion that repeats has several, and
+        between two samples another one may look better. There are at most ``most`` of a video.
         """
         found = []
         # One matrix product for several videos: it is limited by the reading of the parts.

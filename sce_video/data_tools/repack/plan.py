@@ -177,7 +177,7 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
     root = data_root or os.path.dirname(os.path.abspath(source))
     items: dict[str, PlannedFile] = {}
     labels: list[int] = []
-    outputs: dict[str, str] = {}
+    outputs: set[str] = set()
     for where, row in read_table(source, COLUMNS):
         path, *times, output = (row[name] for name in COLUMNS)
         empty = [name for name in COLUMNS if not row[name]]
@@ -208,8 +208,9 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
         if item.key in items:
             raise ValueError(f"{where}: {item.key} is listed twice")
         if inner in outputs:
-            raise ValueError(f"{where}: output {inner!r} is that of {outputs[inner]}, too")
-        items[item.key], outputs[inner] = item, where
+            raise ValueError(f"{where}: output {inner!r} is listed twice")
+        items[item.key] = item
+        outputs.add(inner)
         labels.append(-1 if label is None else int(label))
     if not items:
         raise ValueError(f"{source} lists no segment")

@@ -141,25 +141,27 @@ def check_sources(plan: RepackPlan, folder: Path) -> None:
     outputs = {location(os.path.join(folder, item.output)) for item in plan.items}
     for item in plan.items:
         source = os.path.join(plan.root, item.path)
-        taken = {location(source)}
-        if os.path.islink(source):
-            taken.add(os.path.realpath(source))
-        if taken & outputs:
+        linked = os.path.realpath(source) if os.path.islink(source) else source
+        if not outputs.isdisjoint((location(source), linked)):
             raise ValueError(
                 f"an output would overwrite {source!r}, which is a source: choose another output "
                 "folder"
             )
 
 
-def check_origins(
-    plan: RepackPlan, job: RepackJob, items: list[jobs.Item], store: jobs.RecordStore, force: bool
+def check_outputs(
+    items: list[jobs.Item],
+    todo: list[jobs.Item],
+    job: RepackJob,
+    store: jobs.RecordStore,
+    force: bool,
 ) -> None:
-    """Refuse outputs that exist and were made from other sources.
+    """Refuse to overwrite files that repack did not make, or made from other sources.
 
     Two lists may share a folder, but not the name of an output in it (which ``force`` does not
     change), and the sources may not be other files of the same path (unless ``force``).
     """
-    wanted = {item.output: item.key for item in plan.items}
+    wanted = {item.output: item.key for item in items}
     for output, made_from in store.outputs():
         path = wanted.get(output, made_from)
         if path != made_from:
@@ -179,20 +181,12 @@ def check_origins(
                 f"{record.facts['root']!r}, and the one in {job.root!r} is another file: choose "
                 "another output folder, or replace such files with --force"
             )
-
-
-def check_outputs(
-    todo: list[jobs.Item], job: RepackJob, store: jobs.RecordStore, force: bool
-) -> None:
-    """Refuse to overwrite files that repack did not make."""
     for item in todo:
-        assert item.output is not None
-        output = os.path.join(job.folder, item.output)
+        output = os.path.join(job.folder, item.output or "")
         if os.path.isdir(output):
             raise ValueError(f"{output} is a folder, but an output must have that name")
-        if force or not os.path.lexists(output):
-            continue
-        if not job.made_output(item, store.get(item.key)):
+        there = os.path.lexists(output) and not force
+        if there and not job.made_output(item, store.get(item.key)):
             raise ValueError(
                 f"{output} exists and repack did not make it: choose another output folder, "
                 "or replace such files with --force"
@@ -241,12 +235,11 @@ def repack(
     show = on_progress or (lambda done, total, failed: None)
     begin = time.monotonic()
     with jobs.RecordStore(folder / RECORDS, job.name) as store:
-        check_origins(plan, job, items, store, options.force)
         current = {item.key for item in items if jobs.is_current(job, item, store)}
         todo = [item for item in items if options.force or item.key not in current]
         kept = [item for item in items if not options.force and item.key in current]
         away = {item.key for item in kept if item.source is None}
-        check_outputs(todo, job, store, options.force)
+        check_outputs(items, todo, job, store, options.force)
         done = len(kept)
         show(done, len(items), False)
 
