@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -17,7 +17,6 @@ from sce_video.curation.matching import (
     MOST_STARTS,
     READ_SECONDS,
     REFINED,
-    SIDE,
     Alignment,
     CopyMatcher,
     Thumbnails,
@@ -31,51 +30,36 @@ _PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are 
 _REFINED_AT_ONCE = 32  # pairs
 
 
-@dataclass(frozen=True)
-class StoredThumbnails:
-    """Where the thumbnails of a video are in a file of many, for a process that reads them.
-
-    Attributes:
-        file: The file of many.
-        offset: Where the data begin, bytes: times (T,) float64, then frames (T, 32, 32) uint8.
-        count: T, the number of frames.
-        duration: As of :class:`~sce_video.curation.matching.Thumbnails`, seconds.
-        height: Likewise, pixels.
-        width: Likewise.
-    """
+class StoredThumbnails(NamedTuple):
+    """Where the thumbnails of a video are in a file of many, for a process that reads them."""
 
     file: str
-    offset: int
-    count: int
-    duration: float
-    height: int
-    width: int
+    offset: int  # bytes
+    size: int
 
     def read(self) -> Thumbnails:
         """The thumbnails."""
         with open(self.file, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), self.count * (8 + SIDE * SIDE), self.offset)
-        times = np.frombuffer(data, np.float64, self.count)
-        frames = np.frombuffer(data, np.uint8, offset=8 * self.count).reshape(-1, SIDE, SIDE)
-        return Thumbnails(frames, times, self.duration, self.height, self.width)
+            return pickle.loads(os.pread(file.fileno(), self.size, self.offset))
 
 
 class ThumbnailFile:
-    """Thumbnails of many videos in a temporary file of ``folder``, read by its name."""
+    """Thumbnails of many videos in a temporary file of ``folder``, read by its name.
+
+    Attributes:
+        places: Of every video, by its number.
+    """
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
         self._end = 0
-        #: Of every video.
         self.places: dict[int, StoredThumbnails] = {}
 
     def add(self, number: int, thumbnails: Thumbnails) -> None:
         """Keep the frames of a video."""
-        data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
+        data = pickle.dumps(thumbnails, pickle.HIGHEST_PROTOCOL)
         os.pwrite(self._file.fileno(), data, self._end)
-        t = thumbnails
-        place = self._file.name, self._end, len(t.frames)
-        self.places[number] = StoredThumbnails(*place, t.duration, t.height, t.width)
+        self.places[number] = StoredThumbnails(self._file.name, self._end, len(data))
         self._end += len(data)
 
     def close(self) -> None:
@@ -155,35 +139,28 @@ def _promising(
     on_step: Callable[[str, int, bool], None] | None,
 ) -> list[tuple[int, int, list[Alignment]]]:
     """Outer and inner video and alignments of each pair that is worth refinement."""
-    if len(pairs) == 0:
-        return []
-    ends = np.concatenate([pairs, pairs[:, ::-1]])
-    ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
-    outers, begins = np.unique(ends[:, 0], return_index=True)
-    partners = dict(
-        zip(outers.tolist(), [p.tolist() for p in np.split(ends[:, 1], begins[1:])], strict=True)
-    )
+    partners: dict[int, list[int]] = {}
+    for one, other in sorted(pairs.tolist()):
+        partners.setdefault(one, []).append(other)
+        partners.setdefault(other, []).append(one)
     items = (
         (outer, (stored.places[outer], [stored.places[inner] for inner in inners]))
         for outer, inners in partners.items()
     )
-    # Most pairs are dissimilar in both directions: those are not kept.
-    best: dict[tuple[int, int], tuple[int, int, list[Alignment]]] = {}
+    # Most pairs are dissimilar in both directions: those are not kept. Of two equally good ones the
+    # direction into the video of the lower number is.
+    best: dict[tuple[int, int], tuple[float, int, int, list[Alignment]]] = {}
     for outer, found, reason in _results(align_all, items, workers):
         if found is None:
             raise RuntimeError(f"the comparison of frames failed: {reason}")
         for inner, starts in zip(partners[outer], found, strict=True):
-            pair = (min(inner, outer), max(inner, outer))
-            other = best.get(pair)
-            # Of two equally good directions that into the video of the lower number.
-            if starts and (
-                other is None
-                or (starts[0].similarity, -outer) > (other[2][0].similarity, -other[0])
-            ):
-                best[pair] = outer, inner, starts
+            if starts:
+                pair = (min(inner, outer), max(inner, outer))
+                this = (starts[0].similarity, -outer, inner, starts)
+                best[pair] = max(best.get(pair, this), this, key=lambda way: way[:2])
         if on_step is not None:
             on_step("comparing", len(partners), False)
-    return [best[pair] for pair in sorted(best)]
+    return [(-outer, inner, starts) for _, (_, outer, inner, starts) in sorted(best.items())]
 
 
 def _results(

@@ -182,9 +182,9 @@ def duplicates_by_frames(
             edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
 
         def worth(row: int) -> tuple[float, int, str]:
-            place = stored.places[row]
-            length = -round(20 * np.log(max(place.duration, 1e-3)))
-            return length, -place.height * place.width, files[row]
+            found = stored.places[row].read()
+            length = -round(20 * np.log(max(found.duration, 1e-3)))
+            return length, -found.height * found.width, files[row]
 
         groups = _groups(edges, worth)
     finally:

@@ -304,7 +304,7 @@ def _header(container: Any, stream: Any) -> dict[str, Any]:
 _PROBED_ENTRIES = 20  # of a list, to find the folder that its paths are relative to
 
 
-def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
+def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
     """The videos of an annotation list or a folder, the root of their paths, and line numbers.
 
     The paths of a list are relative to ``data_root``; None takes the folder of the list or the

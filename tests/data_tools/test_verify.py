@@ -21,8 +21,8 @@ from sce_video.data_tools.verify import (
     examine_file,
     file_problems,
     find_problems,
+    listed_videos,
     open_records,
-    read_videos,
     verify_videos,
     write_table,
 )
@@ -251,20 +251,20 @@ def test_reading_lists_and_folders(tmp_path, videos, monkeypatch):
     listed = tmp_path / "sub" / "list.txt"
     listed.parent.mkdir()
     listed.write_text("\na.mp4 0\n\nb.mkv 1\n")
-    entries, root, lines = read_videos(str(listed), str(videos))
+    entries, root, lines = listed_videos(str(listed), str(videos))
     assert (len(entries), root, lines) == (2, str(videos), [2, 4])
     with pytest.raises(ValueError, match=r"a\.mp4.*--data-root"):
-        read_videos(str(listed), None)
+        listed_videos(str(listed), None)
     monkeypatch.chdir(videos)  # the second choice, after the list's own folder
-    assert read_videos(str(listed), None)[1] == "."
+    assert listed_videos(str(listed), None)[1] == "."
     (listed.parent / "b.mkv").touch()
-    assert read_videos(str(listed), None)[1] == str(listed.parent)
-    entries, root, lines = read_videos(str(videos), None)
+    assert listed_videos(str(listed), None)[1] == str(listed.parent)
+    entries, root, lines = listed_videos(str(videos), None)
     assert (len(entries), root, lines) == (3, str(videos), None)
     with pytest.raises(ValueError, match="--data-root"):
-        read_videos(str(videos), str(videos))
+        listed_videos(str(videos), str(videos))
     with pytest.raises(ValueError, match="nowhere"):
-        read_videos(str(tmp_path / "nowhere.txt"), None)
+        listed_videos(str(tmp_path / "nowhere.txt"), None)
 
 
 @pytest.fixture

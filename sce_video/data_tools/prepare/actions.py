@@ -20,8 +20,8 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
+    files_below,
     is_count,
-    list_videos,
     nearest,
     read_class_file,
     read_lines,
@@ -363,7 +363,7 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
     files show in the counts. Actions from A061 on belong to the later set of 120 actions.
     """
     folder = NTU60.folder(root, videos)
-    names = [Path(path).stem for path in list_videos(folder)]
+    names = [Path(path).stem for path in files_below(folder)]
     entries: dict[str, list[Entry]] = {name: [] for name in _NTU60_COUNTS}
     counts = {"of actions from A061 on": 0, "with another name": 0}
     for name in names:

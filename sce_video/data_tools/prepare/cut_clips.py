@@ -20,8 +20,8 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
+    files_below,
     is_count,
-    list_videos,
     read_lines,
     read_matches,
     read_table,
@@ -62,7 +62,7 @@ def write_segments(path: Path, root: Path, folder: Path, clips: Iterable[Clip]) 
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of videos {folder}: name it with --videos")
     paths: dict[str, str] = {}
-    for name in list_videos(folder):
+    for name in files_below(folder):
         video = relative_to_root(folder / name, root)
         other = paths.setdefault(Path(name).stem, video)
         if other != video:

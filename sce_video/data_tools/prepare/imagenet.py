@@ -13,9 +13,9 @@ from sce_video.data_tools.prepare.official import (
     Entry,
     OfficialLists,
     Split,
+    files_below,
     first_existing,
     is_count,
-    list_videos,
     nearest,
     read_class_file,
     read_lines,
@@ -142,7 +142,7 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
 
 
 def _list_images(folder: Path) -> list[str]:
-    return list_videos(folder, IMAGE_EXTENSIONS)
+    return files_below(folder, IMAGE_EXTENSIONS)
 
 
 def _class_folders(folder: Path) -> list[str]:

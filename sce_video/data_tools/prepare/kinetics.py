@@ -16,9 +16,9 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
+    files_below,
     first_existing,
     is_count,
-    list_videos,
     nearest,
     read_class_file,
     read_lines,
@@ -151,7 +151,7 @@ def locate_kinetics(
     bases = [videos] if videos else [root, root / "videos"]
     replaced: dict[str, str] = {}
     if (root / REPLACEMENT).is_dir():
-        for path in list_videos(root / REPLACEMENT):
+        for path in files_below(root / REPLACEMENT):
             replaced.setdefault(Path(path).name[:11], f"{REPLACEMENT}/{path}")
     located: dict[str, Located] = {}
     for part in dict.fromkeys(name.partition("/")[0] for name in names):
@@ -160,7 +160,7 @@ def locate_kinetics(
         prefix = relative_to_root(folder, root)
         by_clip: dict[str, str] = {}
         by_id: dict[str, str] = {}
-        for path in list_videos(folder):
+        for path in files_below(folder):
             stem = Path(path).stem
             by_clip.setdefault(stem, path)
             by_id.setdefault(stem[:11], path)

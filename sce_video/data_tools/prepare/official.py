@@ -236,7 +236,7 @@ class Located:
     remark: str | None = None
 
 
-def list_videos(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
+def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
     """All video files below a folder at any depth, sorted, relative to it, with ``/``.
 
     Hidden files and folders are left out; links to folders are followed.
@@ -338,7 +338,7 @@ class Downloads:
             FileNotFoundError: There is no folder of videos.
         """
         folder, names = self.folder(root, given), official.names()
-        paths = set(list_videos(folder))
+        paths = set(files_below(folder))
         if self.extension:
 
             def stem(path: str) -> str:
@@ -366,7 +366,7 @@ def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str
 
     names = official.names()
     tops = {name.partition("/")[0] for name in names}
-    paths = {f"{t}/{path}" for t in tops for path in list_videos(folder / t, IMAGE_EXTENSIONS)}
+    paths = {f"{t}/{path}" for t in tops for path in files_below(folder / t, IMAGE_EXTENSIONS)}
     return _locate(root, folder, names, paths, top_and_name, "several files of that name", MOVED)
 
 
