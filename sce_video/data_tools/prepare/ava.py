@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -107,7 +109,7 @@ class Images:
     def has(self, key: Key) -> bool:
         """Whether the key frame is on disk; True for videos that were not opened."""
         video, second = key
-        first, end = self.seconds.get(video, (0.0, float("inf")))
+        first, end = self.seconds.get(video, (0.0, math.inf))
         return first <= second < end and second not in self.gaps.get(video, ())
 
 
@@ -132,18 +134,16 @@ def find_images(options: AvaOptions, videos: list[str]) -> Images:
     if images.as_frames:
         _check_frames(images, found)
         return images
-    names = {path.name: video for video, path in found.items()}
-    probed = options.check_files(folder, list(names), probe_video, "ava")
-    for name, length in probed.items():
-        video = names[name]
+    names = [path.name for path in found.values()]
+    probed = options.check_files(folder, names, probe_video, "ava")
+    for video, length in zip(found, probed.values(), strict=True):
         if isinstance(length, str):
             images.unreadable[video] = length
             continue
-        length = float("inf") if length is None else length
+        length = math.inf if length is None else length
         begin = 0 if length > LONGEST_CUT else BEGIN  # seconds of a film count from 0
         images.seconds[video] = (begin, begin + length)
-        if begin == 0:
-            images.films.append(video)
+    images.films = [video for video, (begin, _) in images.seconds.items() if begin == 0]
     if images.films and len(images.films) < len(images.seconds):
         cut = next(video for video in images.seconds if video not in images.films)
         raise ValueError(
@@ -195,10 +195,8 @@ def probe_video(path: str) -> float | str | None:
             if stream.duration is not None and stream.time_base is not None:
                 return float(stream.duration * stream.time_base)
             return None if container.duration is None else container.duration / 1_000_000
-    except VideoDecodeError as error:
-        return f"cannot be opened or decoded: {error.reason}"
-    except (av.FFmpegError, OSError, IndexError) as error:
-        return f"cannot be opened or decoded: {error}"
+    except (VideoDecodeError, av.FFmpegError, OSError, IndexError) as error:
+        return f"cannot be opened or decoded: {getattr(error, 'reason', error)}"
     except StopIteration:
         return "has no frame that can be decoded"
 
@@ -235,12 +233,11 @@ def prepare_ava(options: AvaOptions) -> bool:
     videos = {video for split in splits for video in split.annotations.videos()}
     detections = _read_detections(options, splits, videos)
     images = find_images(options, sorted(videos))
+    numbers = len(actions), sum(action.scored for action in actions)
+    published = {"actions": PUBLISHED_ACTIONS, "scored actions": PUBLISHED_SCORED}
     rows = [
-        Row(title, count, published=published, agrees=count == published)
-        for title, count, published in (
-            ("actions", len(actions), PUBLISHED_ACTIONS),
-            ("scored actions", sum(action.scored for action in actions), PUBLISHED_SCORED),
-        )
+        Row(title, count, published=wanted, agrees=count == wanted)
+        for count, (title, wanted) in zip(numbers, published.items(), strict=True)
     ]
     for split in splits:
         _fill(split, detections, images, options)
@@ -266,10 +263,9 @@ def _read_official(options: AvaOptions) -> tuple[list[Action], list[_Split]]:
         return AVA.find(options.root, options.annotations, name, name)
 
     scored = read_action_list(find("ava_action_list_v2.2_for_activitynet_2019.pbtxt"))
-    try:
+    every = None
+    with contextlib.suppress(FileNotFoundError):  # optional
         every = read_action_list(find("ava_action_list_v2.2.pbtxt"))
-    except FileNotFoundError:  # optional
-        every = None
     actions = merge_actions(scored, every)
     names = {action.id: action.name for action in actions}
     splits = [

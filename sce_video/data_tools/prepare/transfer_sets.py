@@ -6,6 +6,7 @@ is the same for all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -183,12 +184,12 @@ def _read_sun397(files: _Files) -> _Content:
     folders = sorted((folder for _, folder in listed), key=lambda folder: folder[3:])
     label_of = {folder: label for label, folder in enumerate(folders)}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
-    for part, name in (("train", "Training_01.txt"), ("test", "Testing_01.txt")):
+    for rows, name in zip(parts.values(), ("Training_01.txt", "Testing_01.txt"), strict=True):
         for where, line in files.lines(name):
             folder = line.rpartition("/")[0]
             if folder not in label_of:
                 raise ValueError(f"{where}: unknown class {folder!r}; {nearest(folder, label_of)}")
-            parts[part].append((where, line.removeprefix("/"), label_of[folder]))
+            rows.append((where, line.removeprefix("/"), label_of[folder]))
     return _Content(parts, [folder[3:] for folder in folders])
 
 
@@ -290,13 +291,10 @@ def _read_flowers(files: _Files) -> _Content:
 
 def _whole_number(path: Path, value: Any) -> int:
     """A number of a MATLAB array, which stores all as floats or small integers."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{path}: {value!r:.60} is not a number") from None
-    if number != value:
-        raise ValueError(f"{path}: {value!r:.60} is not a whole number")
-    return number
+    with contextlib.suppress(TypeError, ValueError):
+        if int(value) == value:
+            return int(value)
+    raise ValueError(f"{path}: {value!r:.60} is not a whole number")
 
 
 def _read_cifar(files: _Files, cifar: CifarFiles) -> _Content:
