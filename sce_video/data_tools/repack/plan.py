@@ -10,12 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-<<<<<<< HEAD
 from sce_video.data_tools.prepare.official import read_table
-from sce_video.datasets.readers.limits import MAX_PIXELS
-=======
 from sce_video.datasets.readers.base import MAX_PIXELS
->>>>>>> main
 from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList, scan_folder
 
 
