@@ -93,7 +93,7 @@ def test_a_segment_that_the_video_does_not_have(long_video, start, end):
         read_source(str(long_video), SETTINGS, span=(start, end))
 
 
-def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path):
+def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_process):
     rows = [
         ("long.mp4", 0, 0.4, "a/first.mp4", 3),
         ("long.mp4", 1.2, 2.0, "second.mp4", 0),
