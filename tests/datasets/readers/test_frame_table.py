@@ -136,7 +136,7 @@ def test_playlists_are_no_videos(real, kind, name):
         if backend_importable(backend):
             with pytest.raises(VideoDecodeError, match="cannot be opened"):
                 open_reader(name, backend)
-    assert examine_file((name, 10.0))["outcome"] == "unreadable"
+    assert examine_file(name, 10.0)["outcome"] == "unreadable"
     with pytest.raises(ItemError) as refused:
         repack_file(Job(name, "out.mp4", Settings()))
     assert refused.value.kind == "bad"
@@ -154,7 +154,7 @@ def test_names_that_look_like_protocols(numbered_video, tmp_path, monkeypatch, n
             with open_reader(name, backend) as reader:
                 assert getattr(reader, "uses_library", True)
                 assert read_numbers(reader.read(np.array([3, 17]))) == [3, 17]
-    assert examine_file((name, 10.0))["frames"] == 20
+    assert examine_file(name, 10.0)["frames"] == 20
 
 
 X264 = {"crf": "12", "g": "12", "bf": "3", "sc_threshold": "0"}
