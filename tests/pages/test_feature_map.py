@@ -65,12 +65,6 @@ def test_clips_stay_within_their_budget(videos, reader):
     assert sizes[150_000][0] == 12 > sizes[20_000][0] > 0
 
 
-@pytest.mark.parametrize(("count", "sentence"), [(0, "No video has"), (1, "Only one video has")])
-def test_fewer_than_two_videos(videos, count, sentence):
-    html = feature_map_part(make_rows(videos).subset(torch.arange(count))).html
-    assert sentence in html and "a map needs two" in html
-
-
 def test_gone_equal_and_diverged(videos, tmp_path):
     rows = make_rows([*videos[:3], str(tmp_path / "gone.mp4")])
     part = feature_map_part(rows)
