@@ -6,7 +6,7 @@ import socket
 
 import numpy as np
 import pytest
-from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
+from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.commands.main import main
 from sce_video.find.index import read_index
@@ -156,19 +156,6 @@ def test_a_checkpoint_that_moved_or_changed(copied, capsys):
     capsys.readouterr()
     wrong = [*indexed, "--checkpoint", str(copied / "tiny.pth")]
     assert "is not the checkpoint" in fails(capsys, wrong)
-
-
-def test_mistakes(made, capsys, tmp_path):
-    broken = query_arguments(made, made / "videos" / "broken.mp4")
-    assert "broken.mp4: cannot be opened" in fails(capsys, broken)
-    save_tiny(tmp_path / "bare.pth", text=None)
-    arguments = [
-        *("index", str(made / "videos"), "--checkpoint", str(tmp_path / "bare.pth")),
-        *("--out", str(tmp_path / "index"), "--workers", "0"),
-    ]
-    assert "config=" in fails(capsys, arguments)
-    (tmp_path / "own.py").write_text(CONFIG)
-    assert main([*arguments, "--config", str(tmp_path / "own.py")]) == 0
 
 
 def test_the_options_of_the_page(monkeypatch, tmp_path):

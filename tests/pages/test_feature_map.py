@@ -9,11 +9,10 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.pages import make_rows, open_uri
+from helpers.pages import make_rows
 
 from sce_video.pages import feature_map as projection
 from sce_video.pages.feature_map import feature_map_part, relative_names
-from sce_video.pages.neighbour_rows import spread_out
 from sce_video.pages.parts import Part
 
 PLANES = {"given": np.zeros((12, 2))}  # where the projection is not looked at
@@ -43,15 +42,6 @@ def test_points_are_the_projections(videos):
     assert data["label"] == ["even", "odd"] * 6
     assert data["group"] == [f"c{i % 3}" for i in range(12)]
     assert "clip" not in data
-
-
-def test_clips_are_those_of_points_far_from_each_other(videos, reader):
-    rows = make_rows(videos)
-    part = feature_map_part(rows, planes=PLANES, max_clips=5, reader=reader)
-    clips = read_data(part)["clip"]
-    assert [i for i, clip in enumerate(clips) if clip] == sorted(spread_out(rows.features, 5))
-    assert all(open_uri(clip).n_frames > 4 for clip in clips if clip)
-    assert "5 outlined points" in part.html
 
 
 def test_clips_stay_within_their_budget(videos, reader):

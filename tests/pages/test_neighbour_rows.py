@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers.pages import make_rows
 
-from sce_video.pages import frames as clip_reader
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
-from sce_video.pages.gallery import GalleryEntry
 from sce_video.pages.neighbour_rows import (
     neighbour_rows,
     spread_out,
@@ -75,20 +72,6 @@ def test_files_without_time_are_skipped_not_damaged(videos, tmp_path):
         assert "3 of 3 videos were skipped: reading for this page ends after 0 s" in html
         assert "cannot be shown" not in html
     assert "skipped, time limit" in neighbours
-
-
-def test_a_slow_file_at_the_end_of_the_time_is_skipped_too(monkeypatch):
-    """A file has 10 s; the last one has what is left, which may be less than it needs."""
-    now = [0.0]
-
-    def slow(path, name, seconds, **options):
-        now[0] += seconds
-        return GalleryEntry(path, name, problem="timed out")
-
-    monkeypatch.setattr(clip_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(clip_reader, "read_entry", slow)
-    found = ClipReader(15).read_all("abc")
-    assert [entry.skipped for entry in found.values()] == [False, True, True]
 
 
 def test_diverged_and_collapsed_features(videos, reader):

@@ -9,7 +9,6 @@ import pytest
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands import verify
-from sce_video.jobs import RecordStore
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -36,16 +35,6 @@ def data(original, tmp_path):
 def rows(path):
     head, *lines = path.read_text().splitlines()
     return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
-
-
-def test_a_good_data_set(data, capsys):
-    status = verify.main([str(data / "list.txt"), "--classes", str(data / "classes.txt")])
-    out = capsys.readouterr()
-    assert status == 0, out.err
-    assert "4 files, no problems" in out.out and "files/s" in out.err
-    assert rows(data / "list.verify.tsv") == []
-    with RecordStore(data / "list.verify.sqlite", "verify") as store:
-        assert [record.facts["frames"] for record in store] == [12, 12, 12, 12]
 
 
 def test_all_problems_are_in_the_table(data, capsys, monkeypatch):

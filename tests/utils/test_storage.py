@@ -28,21 +28,6 @@ from sce_video.utils.storage import ObjectStoreError as StoreError
 from sce_video.utils.storage import find_files
 
 
-def test_what_is_no_url_is_a_path():
-    for path in (
-        "C:\\list.txt",
-        "name:with:colon",
-        "s3:/b/k",
-        "x/s3://b/k",
-        "S3://b/k",
-        Path("s3:"),
-    ):
-        assert not storage.is_url(path) and local_copy(path) == Path(path)
-    assert storage.join("s3://b/run/", "x.json") == "s3://b/run/x.json"
-    assert storage.join("run", "/abs/x.json") == "/abs/x.json"
-    assert storage.join("run", "s3://b/x.json") == "s3://b/x.json"
-
-
 def test_an_object_is_written_read_and_removed(bucket):
     url = bucket.url("run/results.json")
     write_json(url, {"top1": 1})
