@@ -47,7 +47,8 @@ def _clips(module: ModuleType, name: str, args: Arguments) -> bool | None:
     from sce_video.data_tools.prepare.official import class_balanced
 
     if name == "ntu60":  # its file names are its lists
-        return _write_lists(*module.read_ntu60(args.root, args.videos), args)
+        official, located = module.read_ntu60(args.root, args.videos)
+        return _write_lists(official, located, args)
     downloads, read, *clips_of = module.SETS[name]
     official = read(args.root, args.annotations)
     if getattr(args, "segments", False):

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from sce_video.utils.json_files import read_json_lines
+from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, EVALUATIONS, HISTORY, METRICS
 
 _SCALARS = "vis_data/scalars.json"

@@ -108,7 +108,7 @@ def neighbour_rows(
         right = labels[query] == labels[row] if min(labels[query], labels[row]) >= 0 else None
         return {**video(row), "rank": rank, "cosine": cosine, "right": right}
 
-    shown = [
+    shown: list[dict[str, Any]] = [
         {
             "query": video(query),
             "neighbours": [neighbour(query, n, *other) for n, other in enumerate(others, 1)],

@@ -12,8 +12,7 @@ from mmengine.config import Config
 
 from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.samplers import SampleRequest, mix_seed
-from sce_video.datasets.video_dataset import SampleOrigin
+from sce_video.datasets.video_dataset import SampleOrigin, SampleRequest, mix_seed
 from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.pages.frames import (
@@ -88,8 +87,8 @@ def view_rows(
             if parameters and (text := describe_parameters(parameters[v], i)):
                 done.append(text)
             # (3, T, H, W), normalised, against statistics that broadcast to (1, 3, T, H, W).
-            frames = (views[v][i][None] * preprocessor.std + preprocessor.mean)[0].clamp(0.0, 1.0)
-            frames = frames.permute(1, 2, 3, 0).cpu().numpy()
+            view = (views[v][i][None] * preprocessor.std + preprocessor.mean)[0].clamp(0.0, 1.0)
+            frames = view.permute(1, 2, 3, 0).cpu().numpy()
             title = f"view {v}: {', '.join(done) or 'nothing'}"
             rows.append(ViewRow(frames, title, "" if v else names[i]))
     return rows
