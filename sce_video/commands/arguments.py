@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
 from sce_video.datasets.sources import is_table, is_table_folder, split_row_path
@@ -163,6 +163,18 @@ _SHARED: dict[str, dict[str, Any]] = {
 }
 
 
+class _More(TypedDict, total=False):
+    """Settings of ``add_argument`` that an option may have, besides help, type and metavar."""
+
+    default: Any
+    choices: Sequence[Any]
+    nargs: str | int
+    const: Any
+    required: bool
+    dest: str
+    metavar: tuple[str, ...]
+
+
 class Options:
     """Adds options to a parser, or to a group of one, with less to write than argparse asks for.
 
@@ -172,12 +184,14 @@ class Options:
     def __init__(self, container: argparse._ActionsContainer) -> None:
         self._container = container
 
-    def __call__(self, name: str, text: str | None, kind: Any = None, **settings: Any) -> None:
-        """Add an option or, without dashes, an argument; settings are those of argparse."""
+    def __call__(
+        self, name: str, text: str | None, kind: Any = None, **settings: Unpack[_More]
+    ) -> None:
+        """Add an option or, without dashes, an argument."""
         name, _, metavar = name.partition(" ")
         given: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
         given |= {"metavar": metavar} if metavar else {}
-        self._container.add_argument(name, help=text, **given | settings)
+        self._container.add_argument(name, help=text, **given | {**settings})
 
     def shared(self, *names: str) -> None:
         """Add options that several commands take, each with its one type, default and text."""

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import (
     check_exists,
@@ -37,6 +37,10 @@ from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import INTERRUPTED, command, printable
 from sce_video.utils.files import atomic_file
+
+if TYPE_CHECKING:
+    from sce_video.inference.classifier import VideoClassifier
+    from sce_video.inference.embed import EmbedOptions
 
 
 def _views(text: str) -> tuple[int, int]:
@@ -87,20 +91,10 @@ def find_videos(given: list[str]) -> list[str]:
     return paths
 
 
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Predict, print and write; returns the exit status."""
-    args = parse_args(argv)
-    for path in args.videos:
-        check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
-    check_exists(args.classes, "file of class names")
-    check_run(args.checkpoint)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.inference.classifier import load_classifier, top_classes
-    from sce_video.inference.embed import iterate_embeddings
+def _loaded(args: argparse.Namespace) -> tuple[VideoClassifier, EmbedOptions]:
+    """The classifier, and its views or those of ``--views``."""
+    from sce_video.inference.classifier import load_classifier
 
-    # Before the network is loaded: a missing file is said at once.
-    paths = find_videos(args.videos)
     classes = class_names_of(args.classes)
     classifier = load_classifier(args.checkpoint, args.config, args.device, classes)
     given = {"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views}
@@ -112,13 +106,30 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"1x{crops}, not {clips}x{crops}"
             )
         given |= {"num_clips": clips, "num_crops": crops}
-    options = replace(classifier.options, **given)
     if not classifier.named:
         print(
             f"sce-video predict: {classifier.checkpoint} contains no class names (its training "
             "read lists, not folders): classes are numbers, --classes FILE names them",
             file=sys.stderr,
         )
+    return classifier, replace(classifier.options, **given)
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predict, print and write; returns the exit status."""
+    args = parse_args(argv)
+    for path in args.videos:
+        check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
+    check_exists(args.classes, "file of class names")
+    check_run(args.checkpoint)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.inference.classifier import top_classes
+    from sce_video.inference.embed import iterate_embeddings
+
+    # Before the network is loaded: a missing file is said at once.
+    paths = find_videos(args.videos)
+    classifier, options = _loaded(args)
     failures: list[tuple[str, str]] = []
     top = min(args.top, len(classifier.classes))
     interrupted = False
