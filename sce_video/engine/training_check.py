@@ -116,7 +116,7 @@ def training_warnings(loop: Any) -> list[str]:
             f"the whole training has {steps} optimiser steps, too few to learn much: raise "
             "train_cfg.max_epochs or lower train_dataloader.batch_size"
         )
-    check = getattr(model, "check_training", lambda *_: [])
+    check: Any = getattr(model, "check_training", lambda *_: [])
     return warnings + check(samples, batch, getattr(loader.dataset, "num_views", None))
 
 
