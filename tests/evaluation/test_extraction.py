@@ -140,24 +140,6 @@ def test_parts_of_a_config(videos, checkpoint, tmp_path):
     assert kept.benchmark.dataset == "ucf101"
 
 
-def test_files_that_crash_a_worker_are_failures(videos, checkpoint, tmp_path):
-    """The others have the features that this process gives them."""
-    launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
-    lines = (videos / "test_split1.txt").read_text().splitlines()
-    bad = tmp_path / "segfault.mp4"
-    shutil.copy(videos / lines[2].split()[0], bad)
-    (tmp_path / "list.txt").write_text("\n".join([*lines[:2], f"{bad} 0", *lines[2:]]))
-    out = tmp_path / "f.npz"
-    cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"), workers=2)
-    cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 1.0}
-    one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))
-    assert found.values.equal(one.values) and found.paths == one.paths
-    assert found.indices.tolist() == [0, 1, 3, 4, 5]
-    ((path, reason),) = found.failures
-    assert path == str(bad) and "crashed the process that was reading it" in reason
-
-
 def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
     """As images do; of a batch that ends its process the samples are embedded one by one."""
     lines = (videos / "test_split1.txt").read_text().splitlines()

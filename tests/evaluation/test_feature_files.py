@@ -60,6 +60,10 @@ def test_files_of_three_arrays_are_read(tmp_path, save):
         ({"features": np.array([["x"] * 3] * 4)}, "'features' must be a matrix of numbers.*<U1"),
         ({"labels": np.arange(4.0)}, "'labels' must hold integers, got float64"),
         ({"labels": np.array([0, -2, 1, -3])}, r"2 labels .* the first is -2 of a/2\.mp4"),
+        ({"labels": np.array([0, 1, 2, 2**64 - 1], np.uint64)}, "holds 18446744073709551615"),
+        ({"labels": np.array([0, 1, 2, 10**6])}, r"1 labels are out of range.*1000000 of ü 4\.mp4"),
+        ({"paths": np.array([b"a", b"b", b"c", b"\xff"])}, "'paths' must hold text, 'utf-8' codec"),
+        ({"features": np.full((4, 3), np.nan)}, r"4 of 4 rows .* the first is row 0, a/1\.mp4"),
         ({"paths": np.array(["a"])}, r"4 rows do not match 'paths' of shape \(1,\)"),
         ({"paths": np.arange(4)}, "'paths' must hold text, got int64"),
         ({"protocol": np.array("{")}, "not a feature file"),
@@ -73,16 +77,6 @@ def test_invalid_arrays_raise_with_the_file_name(tmp_path, changes, message):
     path = external_file(tmp_path / "bad.npz", **changes)
     with pytest.raises(ValueError, match=rf"(?s)bad\.npz.*{message}|bad\.npz is {message}"):
         load_features(path)
-
-
-def test_rows_that_are_not_finite_raise(tmp_path):
-    values = np.ones((4, 3))
-    values[2, 1], values[3, 0] = np.nan, 1e300  # infinite in float32
-    with (
-        np.errstate(over="ignore"),
-        pytest.raises(ValueError, match=r"bad\.npz: 2 of 4 rows .* the first is row 2, b/3\.mp4"),
-    ):
-        load_features(external_file(tmp_path / "bad.npz", features=values))
 
 
 def test_files_that_are_no_archive_raise(tmp_path, large):
@@ -160,19 +154,6 @@ def test_a_compressed_file_that_expands_a_thousand_times(tmp_path):
     assert (tmp_path / "bomb.npz").stat().st_size < 150_000
     with pytest.raises(ValueError, match=r"bomb\.npz .* members become 120,000,\d+ bytes"):
         load_features(tmp_path / "bomb.npz")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"labels": np.array([0, 1, 2, 2**64 - 1], np.uint64)}, "holds 18446744073709551615"),
-        ({"labels": np.array([0, 1, 2, 10**6])}, r"1 labels are out of range.*1000000 of ü 4\.mp4"),
-        ({"paths": np.array([b"a", b"b", b"c", b"\xff"])}, "'paths' must hold text, 'utf-8' codec"),
-    ],
-)
-def test_values_that_do_not_fit(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=rf"f\.npz: .*{message}"):
-        load_features(external_file(tmp_path / "f.npz", **changes))
 
 
 def test_numpy_and_unzip_read_what_is_written(tmp_path):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -132,15 +129,6 @@ def test_bad_arguments_are_refused(arguments: dict, message: str) -> None:
 
 
 # The batch in the format of mmaction2's recognisers.
-
-
-def test_no_module_of_models_imports_mmaction2_when_it_is_imported(repo: Path):
-    """mmaction2 is needed by those only who build its models: it is imported inside functions."""
-    for path in (repo / "sce_video/models").rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.split(".")[0] in ("mmaction", "mmcv") for name in names), path
 
 
 def batch():

@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from sce_video.evaluation import Rows, knn_scores, nearest_neighbours, retrieve
-from sce_video.evaluation.functional import neighbours
 from sce_video.evaluation.functional.neighbours import (
     ROW_BLOCK,
     check_features,
-    count_not_finite,
     feature_mean,
 )
 
@@ -89,18 +87,6 @@ def test_means_are_subtracted_before_normalisation():
     )
     np.testing.assert_array_equal(slots.numpy(), order)
     np.testing.assert_allclose(values.numpy(), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("block", [1, 3, 64])
-def test_means_and_checks_in_blocks(block, monkeypatch):
-    monkeypatch.setattr(neighbours, "ROW_BLOCK", block)
-    values = 1000 + torch.randn(50, 4, generator=torch.Generator().manual_seed(9))
-    expected = values.numpy().astype(np.float64).mean(0)
-    np.testing.assert_allclose(feature_mean(values), expected, rtol=1e-14)
-    assert count_not_finite(values) == (0, -1)
-    values[7, 2] = float("inf")
-    values[[31, 49], 0] = float("nan")
-    assert count_not_finite(values) == (3, 7)
 
 
 def test_the_gallery_is_not_copied():
