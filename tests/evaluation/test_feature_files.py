@@ -4,7 +4,6 @@ import io
 import json
 import tracemalloc
 import zipfile
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from sce_video.evaluation import Rows, extract_features, load_features, save_fea
 from sce_video.evaluation import features as npz_files
 from sce_video.evaluation.features import RowStream, read_npz, write_npz
 from sce_video.evaluation.rows import check_labelled
-from sce_video.find.store import FileRecord, FileStore
 
 
 def external_file(path, save=np.savez, **changes):
@@ -200,7 +198,7 @@ def test_missing_labels_raise_when_they_are_needed(tmp_path):
 
 
 def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatch):
-    """20 MB of features, an index and a feature file, by at most 1 MB of them at a time."""
+    """20 MB of features, at most 1 MB of them at a time."""
     monkeypatch.setattr(npz_files, "BLOCK_BYTES", 1 << 20)
     rows = np.arange(1250, dtype=np.float32)
 
@@ -208,29 +206,20 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
         return np.full(4096, rows[number])
 
     paths = [f"{i}.mp4" for i in range(1250)]
-    records = {path: FileRecord(i, i, partial(feature, i)) for i, path in enumerate(paths)}
     samples = Rows(torch.empty(1250, 0), torch.arange(1250), torch.arange(1250), paths)
-    settings = {"model": {}, "num_clips": 1, "num_crops": 1}
-    header = {"root": "/", "checkpoint": {"path": "", "sha256": ""}, "settings": settings}
 
     def write_features(path, count=1250, size=4096):
         rows = RowStream((1250, size), np.dtype(np.float32), map(feature, range(count)))
         save_features(path, samples, stream=rows)
 
-    writers = {
-        "features": write_features,
-        "index": lambda path: FileStore(path).write(header, records),
-    }
-    for name, write in writers.items():
-        tracemalloc.start()
-        write(tmp_path / f"{name}.npz")
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 5 << 20, name
-        arrays, _ = read_npz(tmp_path / f"{name}.npz", "a feature file")
-        assert arrays["features"].shape == (1250, 4096) and arrays["paths"].tolist() == paths
-        np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
-    np.testing.assert_array_equal(arrays["mean"], np.full(4096, rows.mean(dtype=np.float64)))
+    tracemalloc.start()
+    write_features(tmp_path / "f.npz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 << 20
+    arrays, _ = read_npz(tmp_path / "f.npz", "a feature file")
+    assert arrays["features"].shape == (1250, 4096) and arrays["paths"].tolist() == paths
+    np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
     with pytest.raises(ValueError, match="1249 rows of an array of 1250"):
         write_features(tmp_path / "f.npz", count=1249)
     with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(1250, 4095\)"):

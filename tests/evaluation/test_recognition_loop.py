@@ -18,8 +18,6 @@ from sce_video.evaluation.multi_view import class_scores
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
-from sce_video.reporting.comparability import compare
-from sce_video.reporting.result_files import parse_result
 from sce_video.runs import launch
 
 
@@ -214,16 +212,6 @@ def test_results_name_the_real_pretraining_of_the_backbone(videos, finetuned, tm
     assert len(trained["data"]["ann_sha256"]) == 64
     assert protocol["resolved_config"]["test_cfg"]["type"] == "MultiViewTestLoop"
 
-    content = {"metrics": {"top1": 0.5}, "protocol": protocol}
-    obstacles = "; ".join(compare(parse_result("results.json", content)).obstacles)
-    for what in (
-        "trained on 7 videos in 2 classes of",
-        "ucf101 has 9,537 in 101 classes",
-        "training: not the recipe r3d18_1xb64-8x224-200e_ucf101: model.backbone.base_channels: 4",
-        "training: changed when it was resumed: train_cfg.max_epochs: 2 -> 1",
-        "pretraining: not the recipe r3d18_8xb128-8x224-200e_k200: ",
-    ):
-        assert what in obstacles
     scratch = run_test(videos, finetuned, tmp_path)["protocol"]
     assert scratch["pretrained"] == "random" and scratch["benchmark"]["pretrained_on"] is None
 
