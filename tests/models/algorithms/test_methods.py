@@ -109,14 +109,6 @@ def test_loss_and_gradients_equal_the_equations(name, count, options, keys_of):
         assert int(model.queue.pointer) == N * len(targets) % 32
 
 
-@pytest.mark.parametrize("name", QUERY_METHODS)
-def test_local_views_are_queries_only(name):
-    model = build_method(name)
-    local = [view[..., ::2, ::2] for view in make_views(1, seed=1)]
-    keys, keys_of = model.encode_keys(make_views(2) + local)
-    assert list(keys) == [0, 1] and keys_of == {0: [1], 1: [0], 2: [0, 1]}
-
-
 def test_free_coefficients_weight_the_logged_parts_and_can_be_scheduled():
     model = build_method("SCE", lambda_=(0.5, 0.75, 0.25))
     out = model(make_views(2), mode="loss")
@@ -125,16 +117,6 @@ def test_free_coefficients_weight_the_logged_parts_and_can_be_scheduled():
     model.eta = 0.0
     lower = model(make_views(2), mode="loss")["loss"]
     assert out["loss"].item() - lower.item() == pytest.approx(0.25 * out["ceil"].item(), abs=1e-2)
-
-
-def test_ressl_is_sce_with_its_coefficients_and_not_with_lambda_zero():
-    model = build_method("ReSSL")
-    loss = model(make_views(2), mode="loss")["loss"].item()
-    for lambda_, same in (((0.0, 1.0, 0.0), True), (0.0, False)):
-        other = build_method("SCE", predictor=None, tau_m=0.04, lambda_=lambda_)
-        other.load_state_dict(model.state_dict())
-        found = other(make_views(2), mode="loss")["loss"].item()
-        assert (abs(found - loss) < 1e-6) == same
 
 
 def test_rho_moco_is_the_sum_over_queries_of_the_mean_over_other_keys():

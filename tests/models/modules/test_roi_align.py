@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -198,30 +197,8 @@ def test_bad_input(change, message):
 # --- choosing a backend -----------------------------------------------------------------------
 
 
-class Compiled(types.SimpleNamespace):
-    """A replacement for torchvision.ops that records its calls."""
-
-    def roi_align(self, *args):
-        self.calls.append(args)
-        return torch.full((len(args[1]), args[0].shape[1], *args[2]), 7.0, dtype=args[0].dtype)
-
-
-@pytest.fixture
-def install(monkeypatch):
-    """``install(cuda)`` makes a torchvision importable, and returns its ``ops``."""
+def test_a_chosen_implementation_that_does_not_import_is_an_error(monkeypatch):
     monkeypatch.setattr(module, "_import_torchvision", lambda: (None, "broken"))
-
-    def put(cuda=None):
-        ops = Compiled(calls=[])
-        version = types.SimpleNamespace(cuda=cuda)
-        monkeypatch.setitem(sys.modules, "torchvision.version", version)
-        monkeypatch.setattr(module, "_import_torchvision", lambda: (ops, ""))
-        return ops
-
-    return put
-
-
-def test_a_chosen_implementation_that_does_not_import_is_an_error(install):
     with pytest.raises(ValueError, match=r"needs torchvision\.ops.*broken.*backend=\"torch\""):
         roi_align(**GOOD, backend="torchvision")
 
