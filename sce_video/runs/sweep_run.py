@@ -20,16 +20,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sce_video.reporting.result_files import Result, collect_results
-from sce_video.reporting.sweep_table import (
-    SweepTable,
-    as_data,
-    draw_sweep,
-    measured_cell,
-    render_sweep,
-)
-from sce_video.runs.sweep import Step, Sweep, SweepCell
-from sce_video.utils.files import write_json, write_text
+from sce_video.runs.sweep import Step
+from sce_video.utils.files import write_json
 from sce_video.utils.json_files import read_json
 
 DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
@@ -269,38 +261,3 @@ def step_state(out: str | Path, step: Step) -> str:
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
     return "interrupted" if (folder / LOG).is_file() else "not run"
-
-
-def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
-    """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep; returns the markdown of each.
-
-    Each is an atomic file: the shards of a sweep may write them at the same time.
-    """
-    texts = []
-    for sweep in sweeps:
-        rows = []
-        for point in sweep.points:
-            wanted = [c for c in cells if (c.sweep, c.point) == (sweep.name, point.name)]
-            row = {}
-            for column in (column.name for column in sweep.columns):
-                steps = [(c.metric, _result(out, c.step)) for c in wanted if c.column == column]
-                published = point.published.get(column) if steps else None
-                row[column] = measured_cell(steps, published)
-            rows.append((point.name, point.note, row))
-        names = tuple(column.name for column in sweep.columns)
-        table = SweepTable(sweep.title, sweep.source, names, tuple(rows), sweep.notes)
-        texts.append(render_sweep(table))
-        write_text(out / f"{sweep.name}.md", texts[-1])
-        write_json(out / f"{sweep.name}.json", as_data(table))
-        draw_sweep(table, out / f"{sweep.name}.png")
-    return texts
-
-
-def _result(out: Path, step: Step) -> Result | str:
-    """The result of an evaluation, or why there is none."""
-    state = step_state(out, step)
-    if state == "done":
-        found = collect_results([out / step.folder / step.result])
-        return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
-    before = "" if step.before is None else step_state(out, step.before)
-    return before if before.startswith("failed") else state

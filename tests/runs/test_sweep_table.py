@@ -8,9 +8,9 @@ import pytest
 from helpers.results_files import results
 
 from sce_video.reporting.result_files import collect_results, parse_result
-from sce_video.reporting.sweep_table import (
+from sce_video.runs.sweep import Column, Point, Sweep
+from sce_video.runs.sweep_table import (
     Measured,
-    SweepTable,
     as_data,
     deviations_of,
     draw_sweep,
@@ -39,42 +39,42 @@ def own(**metrics):
     return parse_result("results.json", content)
 
 
-def table(rows, notes=(), source="tab:x"):
-    columns = tuple(rows[0][2])
-    return SweepTable("A table", source, columns, tuple(rows), tuple(notes))
+def table(*rows, notes=()):
+    """A sweep and the cells of its points: name, note, cells by column."""
+    columns = tuple(Column(name, "top1") for name in rows[0][2])
+    points = tuple(Point(name, note=note) for name, note, _ in rows)
+    cells = [row for *_, row in rows]
+    sweep = Sweep("s", "A table", "tab:x", None, {}, points, columns, notes=notes)
+    return sweep, list(zip(points, cells, strict=True))
 
 
 def test_golden_markdown():
-    rows = [
-        (
-            "random",
-            "no | training",
-            {
-                "K200": Measured((20.04,), 1, 21.0, "", ("second", "first")),
-                "kNN": Measured((50.0, 54.0), 2),
-            },
-        ),
-        (
-            "0.125",
-            "",
-            {
-                "K200": Measured((64.84,), 1, 64.8, "", ("third",)),
-                "kNN": Measured((70.04,), 3, None, "interrupted"),
-            },
-        ),
-        (
-            "0.25",
-            "",
-            {
-                "K200": Measured((64.76,), 1, 64.3),
-                "kNN": Measured((), 2, None, "failed: train.py: error: no x_y (status 2)"),
-            },
-        ),
-        ("0.5", "", {"K200": Measured((), 1, 63.9, "not run"), "kNN": Measured((), 0)}),
-    ]
-    made = table(rows, ("A note.",))
+    failed = "failed: train.py: error: no x_y (status 2)"
     assert (
-        render_sweep(made)
+        render_sweep(
+            *table(
+                (
+                    *("random", "no | training"),
+                    {
+                        "K200": Measured((20.04,), 1, 21.0, "", ("second", "first")),
+                        "kNN": Measured((50.0, 54.0), 2),
+                    },
+                ),
+                (
+                    *("0.125", ""),
+                    {
+                        "K200": Measured((64.84,), 1, 64.8, "", ("third",)),
+                        "kNN": Measured((70.04,), 3, None, "interrupted"),
+                    },
+                ),
+                (
+                    *("0.25", ""),
+                    {"K200": Measured((64.76,), 1, 64.3), "kNN": Measured((), 2, None, failed)},
+                ),
+                ("0.5", "", {"K200": Measured((), 1, 63.9, "not run"), "kNN": Measured((), 0)}),
+                notes=("A note.",),
+            )
+        )
         == """# A table
 
 |  | K200 | kNN |
@@ -142,8 +142,8 @@ def test_what_differs_from_the_published_number_is_named(result, metric, publish
 
 
 def test_the_data_file_has_all_values_and_is_no_result(tmp_path):
-    rows = [("a", "n", {"K200": Measured((64.0, 65.0), 2, 64.8, "", ("first",))})]
-    write_json(tmp_path / "s.json", as_data(table(rows, ("A note.",))))
+    row = ("a", "n", {"K200": Measured((64.0, 65.0), 2, 64.8, "", ("first",))})
+    write_json(tmp_path / "s.json", as_data(*table(row, notes=("A note.",))))
     content = json.loads((tmp_path / "s.json").read_text())
     assert content["cells"] == [
         {"point": "a", "note": "n", "column": "K200", "values": [64.0, 65.0], "published": 64.8}
@@ -163,5 +163,5 @@ def test_the_figure_is_drawn_whatever_is_measured(tmp_path, values):
         ("a", "", {"K200": Measured(values, 2, 41.0), "kNN": Measured(())}),
         ("b", "", {"K200": Measured((), 2), "kNN": Measured(values, 2)}),
     ]
-    draw_sweep(table(rows), tmp_path / "s.png")
+    draw_sweep(*table(*rows), tmp_path / "s.png")
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
