@@ -13,8 +13,8 @@ from helpers.results_files import (
     training_data,
 )
 
-from sce_video.reporting.comparability import compare, percentage_problem, views_of
-from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.comparability import compare, views_of
+from sce_video.reporting.paper_cells import assign_results, percentages
 from sce_video.reporting.result_files import Collection, Result, parse_result
 
 CLIPS = "train_dataloader.dataset.pipeline.RandomClips"
@@ -222,9 +222,9 @@ def test_classes_of_imagenet100_are_checked():
     [(0.5, None), (0, None), (59.8, "59.8"), (-0.1, "not a fraction"), (float("nan"), "nan")],
 )
 def test_percentages(value, problem):
-    found = percentage_problem(Result("x", {"top1": value}, {}), ["top1"])
-    assert found is None if problem is None else problem in found
-    assert percentage_problem(Result("x", {"top5": 0.5}, {}), ["top1"]) == "has no top1"
+    found = percentages(Result("x", {"top1": value}, {}), ["top1"])
+    assert found == (100 * value,) if problem is None else problem in found
+    assert percentages(Result("x", {"top5": 0.5}, {}), ["top1"]) == "has no top1"
 
 
 def test_views_may_be_stated_with_the_data_set():
