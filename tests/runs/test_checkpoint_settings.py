@@ -179,7 +179,7 @@ def test_a_setting_that_the_training_left_at_its_default_is_taken_too(tmp_path):
         ("type='ResNet3dSlowPath'", "type='ResNet2d'"),
         ("type='ResNet3dSlowPath'", "type='os.system'"),
         ("type='SCE'", "type=['SCE']"),
-        ("model = dict(", "model = print("),
+        ("model=dict(", "model=print("),
         ("queue_size=512", "queue_size=512, init_cfg=dict(type='Pretrained', checkpoint='x')"),
     ],
 )
