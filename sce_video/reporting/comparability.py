@@ -234,14 +234,13 @@ def _check_test(result: Result) -> _Found:
         *map(result.at, ("query", "bank")),
         *(files.values() if isinstance(files, dict) else ()),
     ]
-    configs = [nested(part, "protocol", "resolved_config") for part in parts]
-    configs, keys = [c for c in configs if isinstance(c, dict)], TEST
-    if configs:
-        keys = tuple(key for key in TEST if key not in ("test_cfg", "test_evaluator"))
-    elif isinstance(result.at("resolved_config"), dict):
-        configs = [result.at("resolved_config")]
-    else:
+    stored = (nested(part, "protocol", "resolved_config") for part in parts)
+    configs = [config for config in stored if isinstance(config, dict)]
+    keys = [key for key in TEST if not (configs and key in ("test_cfg", "test_evaluator"))]
+    configs = configs or [result.at("resolved_config")]
+    if not isinstance(configs[0], dict):
         yield _OBSTACLE, "states no resolved config of its test"
+        return
     found = (d for config in configs for d in differences(config, _recipe(recipe), keys))
     yield from ((_DEVIATION, f"test: {difference}") for difference in dict.fromkeys(found))
 

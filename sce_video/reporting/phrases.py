@@ -124,14 +124,14 @@ def name_of(value: Any) -> str:
     if not images and row in VIEWS:
         online, target, symmetric = VIEWS[row]
         return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
-    name = settings = None
+    name, settings = "", ""
     if free := re.fullmatch(r"sce_images_free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", value):
         name, settings = f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4]
     elif value.startswith("sce_images_"):
         name, settings = "SCE", f"_{row}"
     elif varied := re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value):
         name, settings = _NAMES[varied[1]], varied[2]
-    if name is not None:  # a row of an ablation, named by what differs
+    if name:  # a row of an ablation, named by what differs
         return ", ".join([name, *(f"{key} {n}" for key, n in SETTING.findall(settings))])
     if recall := re.fullmatch(r"retrieval_(plain_)?r(\d+)", value):
         return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"

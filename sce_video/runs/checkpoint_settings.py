@@ -183,8 +183,8 @@ def _differences(
     def walk(own: Any, other: Any, path: tuple[str, ...]) -> None:
         lists = [list(n) for n in (own, other) if isinstance(n, list | tuple)]
         if len(lists) == 2 and list(map(_kind, lists[0])) == list(map(_kind, lists[1])):
-            for number, entries in enumerate(zip(*lists, strict=True)):
-                walk(*entries, (*path, str(number)))
+            for number, (mine, theirs) in enumerate(zip(*lists, strict=True)):
+                walk(mine, theirs, (*path, str(number)))
         if not (isinstance(own, dict) and isinstance(other, dict) and _kind(own) == _kind(other)):
             return
         for key in dict.fromkeys((*own, *other)):

@@ -200,7 +200,7 @@ def _complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> 
         ValueError: the training data has no labels, one class only or more classes than videos, or
             the checkpoint has no classifier.
     """
-    head = (cfg.get("model") or {}).get("cls_head") or {}
+    head: Any = (cfg.get("model") or {}).get("cls_head") or {}
     if head.get("in_channels", 0) is None:
         with torch.device("meta"):  # no memory for weights
             head.in_channels = MODELS.build(cfg.model.backbone).out_channels

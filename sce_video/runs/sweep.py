@@ -202,8 +202,8 @@ def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
         for name in point.columns:
             yield name not in names, f"{this} has columns={point.columns!r}, {name!r} is none"
         for name, value in point.published.items():
-            known = name in (point.columns or names)
-            yield not known, f"{this} has a published {name!r}, which is no column"
+            no_column = name not in (point.columns or names)
+            yield no_column, f"{this} has a published {name!r}, which is no column"
             number = isinstance(value, int | float) and not isinstance(value, bool)
             yield not number, f"{this}: published {name} must be a number, got {value!r}"
     for column in sweep.columns:

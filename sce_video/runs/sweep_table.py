@@ -138,7 +138,7 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
     elif not split:
         mine, theirs = describe_split(result.split), describe_split(named[0].split)
         texts.append(f"of {mine}, the published number is of {theirs}")
-    elif published not in split[0].printed_values:
+    elif published not in (split[0].value, *(value for _, value in split[0].also)):
         texts.append(f"the paper's number for this setting is {split[0].value}, not {published}")
     return texts
 
@@ -256,18 +256,20 @@ def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
 def _draw_column(axis: Axes, title: str, cells: Sequence[Measured]) -> None:
     blue, orange = "#1f5f99", "#c2571a"
     several = any(len(cell.values) > 1 for cell in cells)
-    small = dict(s=14, color=blue, alpha=0.45, linewidths=0, label="one seed")
-    mean = dict(s=42, color=blue, zorder=3, label="mean over seeds" if several else "measured")
-    hollow = dict(s=42, facecolors="white", edgecolors=blue, zorder=3, label="other protocol")
-    line = dict(s=170, marker="|", color=orange, linewidths=2.2, label="published")
+    measured = "mean over seeds" if several else "measured"
+    styles: dict[str, dict[str, Any]] = {
+        "one seed": dict(s=14, color=blue, alpha=0.45, linewidths=0),
+        measured: dict(s=42, color=blue, zorder=3),
+        "other protocol": dict(s=42, facecolors="white", edgecolors=blue, zorder=3),
+        "published": dict(s=170, marker="|", color=orange, linewidths=2.2),
+    }
     for row, cell in enumerate(cells):
-        for values, style in (
-            (cell.values if several else (), small),
-            ([cell.mean][: len(cell.values)], hollow if cell.deviations else mean),
-            ([] if cell.published is None else [cell.published], line),
-        ):
-            if values:
-                axis.scatter(values, [row] * len(values), **style)
+        marks = [("one seed", value) for value in cell.values if several]
+        mean = "other protocol" if cell.deviations else measured
+        marks += [(mean, cell.mean)] if cell.values else []
+        marks += [] if cell.published is None else [("published", cell.published)]
+        for label, value in marks:
+            axis.scatter(value, row, label=label, **styles[label])
     axis.set_title(title, fontsize=9)
     axis.set_xlabel("percent", fontsize=8)
     axis.tick_params(labelsize=8)

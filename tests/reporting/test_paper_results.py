@@ -20,6 +20,7 @@ from sce_video.engine.config.load import recipe_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
 from sce_video.published.paper_results import IMAGE_RESULTS, MEAN_OF_SPLITS, PAPER_RESULTS
+from sce_video.published.recipes import evaluation_recipe, pretraining_recipe
 from sce_video.published.sets import (
     CLASS_LISTS,
     IMAGE_TEST_SETS,
@@ -57,6 +58,13 @@ SUMS = {
     "tab:low-shot-voc": (4, 336.3),
     "tab:object-detection": (2, 77.6),
 }
+
+
+def recipes_of(paper):
+    """Name of the recipe of the evaluation; name and options of that of the pretraining."""
+    clip, method = (paper.network, paper.frames, paper.size), paper.pretraining
+    origin = pretraining_recipe(method, paper.pretrained_on, *clip, paper.pretraining_epochs)
+    return evaluation_recipe(paper.protocol, paper.dataset, *clip, method), origin
 
 
 def test_every_value_is_that_of_the_tables():
@@ -111,9 +119,7 @@ def test_recipes_of_the_ablations_have_the_settings_of_their_rows(table):
     }[table]
     base = {"lambda_": 0.5, "tau_m": 0.07, "strength": 0.5, "diff_prob": 0.0}
     base |= {"duration_jitter": 0.0, "reverse_prob": 0.0}
-    for row, recipe in {
-        p.row: p.pretraining_recipe for p in EVERYTHING if p.table == table
-    }.items():
+    for row, recipe in {p.row: recipes_of(p)[1] for p in EVERYTHING if p.table == table}.items():
         config = recipe_config(*recipe)
         (clips,) = (
             step
@@ -146,12 +152,13 @@ def test_every_number_names_recipes_that_are_shipped():
     for paper in EVERYTHING:
         if paper.protocol == "instance_segmentation":  # of detectron2
             continue
-        assert paper.recipe in names, paper
-        assert paper.pretraining is None or paper.pretraining_recipe[0] in names, paper
+        recipe, pretraining = recipes_of(paper)
+        assert recipe in names, paper
+        assert paper.pretraining is None or pretraining[0] in names, paper
         split = 1 if paper.split == MEAN_OF_SPLITS else paper.split
         if paper.frames > 1:
             assert (paper.dataset, split) in TEST_SETS and (paper.dataset, split) in TRAINING_SETS
-    different = {str(p.pretraining_recipe) for p in EVERYTHING}
+    different = {str(recipes_of(p)[1]) for p in EVERYTHING}
     methods = {
         (p.pretraining, p.pretrained_on, p.network, p.frames, p.pretraining_epochs)
         for p in EVERYTHING
