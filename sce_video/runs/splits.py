@@ -20,8 +20,7 @@ from sce_video.engine.config.check import walk_dicts
 from sce_video.runs import launch
 from sce_video.runs.configs import BEST_RESULTS, RESULTS
 from sce_video.utils.distributed import run_on_main_rank
-from sce_video.utils.files import write_json
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json, write_json
 from sce_video.utils.metric_names import is_trivial
 
 SETTINGS = "split_settings.json"

@@ -21,8 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sce_video.runs.sweep import Step
-from sce_video.utils.files import write_json
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json, write_json
 
 DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
 _TAIL = 20_000  # bytes of a log that are searched for the error
