@@ -22,19 +22,12 @@ from sce_video.runs.folder_facts import FolderFacts
 
 @dataclass(frozen=True)
 class Machine:
-    """What a pretraining is fitted to.
+    """What a pretraining is fitted to."""
 
-    Attributes:
-        cores: CPU cores that this process may use.
-        gpu: Name of its GPU; None without one.
-        gpu_memory: GiB of it.
-        bfloat16: Whether the GPU computes in bfloat16; otherwise float16 is chosen there.
-    """
-
-    cores: int
-    gpu: str | None = None
-    gpu_memory: float = 0.0
-    bfloat16: bool = False
+    cores: int  # of the CPU that this process may use
+    gpu: str | None = None  # its name
+    gpu_memory: float = 0.0  # GiB
+    bfloat16: bool = False  # whether the GPU computes in it; otherwise float16 is chosen there
 
     def describe(self) -> str:
         """One sentence for the user."""
@@ -83,17 +76,11 @@ _CUT = (
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting and why it has its value.
+    """A setting and why it has its value."""
 
-    Attributes:
-        name: ``recipe``, ``precision``, or a setting that the recipe declares, such as ``frames``.
-        value: The chosen or given one.
-        reason: A few words for the user; ``given`` if the user chose it.
-    """
-
-    name: str
+    name: str  # ``recipe``, ``precision``, or a setting that the recipe declares: ``frames``
     value: Any
-    reason: str
+    reason: str  # a few words for the user; ``given`` if the user chose it
 
 
 def _scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:

@@ -173,13 +173,18 @@ def _resumed(
 
 def _set_precision(cfg: Config, amp: str | None) -> None:
     """Mixed precision if it is asked for, and none without a GPU unless it is."""
-    wrapper = cfg.get("optim_wrapper") or {}
+    wrapper, text = cfg.get("optim_wrapper") or {}, ""
     usual = wrapper.get("dtype")
     mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and usual != "float32"
-    if amp is None and mixed and not torch.cuda.is_available():
-        amp = "float32"
-        text = f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
-        print_log(f"{text}bfloat16 enforces it)", logger="current", level=logging.WARNING)
+    if not torch.cuda.is_available():
+        if amp is None and mixed:
+            amp = "float32"
+            text = f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
+            text += "bfloat16 enforces it)"
+        elif amp not in (None, "float32"):
+            text = "--amp without a GPU is usually slower, often many times"
+    if text:
+        print_log(text, logger="current", level=logging.WARNING)
     if amp:
         cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
         cfg.optim_wrapper.dtype = amp

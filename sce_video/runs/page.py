@@ -171,18 +171,13 @@ def compare_with_random(
 
 @dataclass(frozen=True)
 class PageOptions:
-    """What a page shows besides the logs.
+    """What a page shows besides the logs."""
 
-    Attributes:
-        videos: Training videos that are embedded and drawn; with 0 no network is built and no
-            video is read.
-        features: A file of ``sce-video embed`` with the features to draw instead.
-        compared: Training videos on which the network is compared with random weights when a
-            training has ended; 0 for no comparison.
-    """
-
+    #: Training videos that are embedded and drawn; with 0 no network is built and no video read.
     videos: int = 64
-    features: Path | None = None
+    features: Path | None = None  # a file of ``sce-video embed`` with features to draw instead
+    #: Training videos on which the network is compared with random weights when a training has
+    #: ended; 0 for no comparison.
     compared: int = 0
 
     def __post_init__(self) -> None:
@@ -215,7 +210,7 @@ def write_run_page(
     notes: list[str] = []
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     rows = _features(record, views, options, notes)
-    names = record.data.get("classes") or ([] if rows is None else _class_names(rows))
+    names = record.data.get("classes") or []
     reader, html = ClipReader() if options.videos else None, ""
     # The images are made smaller until the page fits, not left out.
     for budget in _BUDGETS:
@@ -235,16 +230,6 @@ def write_run_page(
     path = Path(folder, PAGE)
     write_text(path, html)
     return path
-
-
-def _class_names(rows: Rows) -> list[str]:
-    """Names of the labels 0, 1, ... of videos that lie in a folder of each class; else empty."""
-    folders: dict[int, set[str]] = {}
-    for label, path in zip(rows.labels.tolist(), rows.paths, strict=True):
-        folders.setdefault(label, set()).add(Path(path).parent.name)
-    if not folders or min(folders) < 0 or any(len(names) > 1 for names in folders.values()):
-        return []
-    return [min(folders.get(label, {""})) for label in range(max(folders) + 1)]
 
 
 def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:

@@ -48,21 +48,13 @@ _MAX_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured times of a pretraining.
+    """Measured times of a pretraining."""
 
-    Attributes:
-        step: Seconds of forward and backward of a batch.
-        sample: Seconds in which one core makes the views of a video.
-        batch: Samples of a step.
-        samples: Of an epoch.
-        on_gpu: Whether the loader works beside the device; on a CPU they share the cores.
-    """
-
-    step: float
-    sample: float
-    batch: int
-    samples: int
-    on_gpu: bool
+    step: float  # seconds of forward and backward of a batch
+    sample: float  # seconds in which one core makes the views of a video
+    batch: int  # samples of a step
+    samples: int  # of an epoch
+    on_gpu: bool  # the loader works beside the device; on a CPU they share the cores
 
     def epoch(self, cores: int, workers: int) -> float:
         """Seconds of an epoch, without evaluation and checkpoints.
@@ -184,14 +176,11 @@ class PlannedPretraining:
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
         width = max(len(choice.name) for choice in self.choices)
-        value_width = max(len(str(choice.value)) for choice in self.choices)
+        wide = f"<{max(len(str(choice.value)) for choice in self.choices)}"
+        rows = [f"  {c.name:<{width}}  {c.value!s:{wide}}  {c.reason}" for c in self.choices]
         minutes = max(1, round(60 * self.hours))
         in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
         duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
-        rows = [
-            f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
-            for choice in self.choices
-        ]
         length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
         size = next(choice.value for choice in self.choices if choice.name == "size")
         loader = self.config.train_dataloader
@@ -284,9 +273,9 @@ def _config(
     """The recipe with the chosen settings that it declares, on the videos."""
     names = available_settings(base)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
+    data = dataset_settings(facts.folder)
     options = options_of_settings(base, values)
-    for name, value in dataset_settings(facts.folder).items():
-        options[f"train_dataloader.dataset.{name}"] = value
+    options |= {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
     # torch refuses persistent workers without workers.
     if values.get("workers") == 0:
         options["train_dataloader.persistent_workers"] = False

@@ -49,25 +49,19 @@ _TYPES: dict[str, tuple[type, str]] = {
     "columns": (list, "a list"),
 }
 
-Options = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Column:
     """A metric of an evaluation; the module's text shows the entries of a sweep file.
 
-    Attributes:
-        name: Heading of the column.
-        metric: Key of the number among the metrics of the evaluation's result, ``top1``.
-        config: Recipe of the evaluation; None for the test of the pretraining's own config.
-        options: Changes of that config.
-        training: What the evaluation trains, one of ``TRAININGS``.
+    ``metric`` is the key of the number among the metrics of the evaluation's result, and ``config``
+    is None for the test of the pretraining's own config.
     """
 
     name: str
     metric: str
     config: str | None = None
-    options: Options = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     training: str = "none"
 
 
@@ -75,19 +69,14 @@ class Column:
 class Point:
     """A row of the table; the module's text shows the entries of a sweep file.
 
-    Attributes:
-        name: First cell of the row.
-        config: Recipe of the pretraining; None for that of the sweep.
-        options: Changes of it, after those of the sweep.
-        checkpoint: Evaluated in place of a pretraining: a path, or ``random``.
-        published: Numbers of the sweep's ``source``, by the name of the column.
-        note: Text beside the row.
-        columns: Names of the columns that it has; empty for all.
+    ``options`` change its config (None: that of the sweep) after those of the sweep, ``checkpoint``
+    is evaluated in place of a pretraining: a path, or ``random``. ``published`` are numbers of the
+    sweep's ``source`` by the name of the column; ``columns`` names those that it has (all).
     """
 
     name: str
     config: str | None = None
-    options: Options = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     checkpoint: str | None = None
     published: dict[str, float] = field(default_factory=dict)
     note: str = ""
@@ -111,7 +100,7 @@ class Sweep:
     title: str
     source: str
     config: str | None
-    options: Options
+    options: dict[str, Any]
     points: tuple[Point, ...]
     columns: tuple[Column, ...]
     seeds: tuple[int, ...] = (0,)
@@ -221,19 +210,12 @@ def check_seeds(seeds: Sequence[int], where: str) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """One pretraining or evaluation, and the commands that run it.
+    """One pretraining or evaluation, and the commands that run it."""
 
-    Attributes:
-        folder: Below the output folder; its name ends with a hash of the settings.
-        commands: Tool and arguments of each command, one after the other.
-        result: File that the last command writes: a checkpoint, or JSON with metrics.
-        before: The step whose checkpoint this one evaluates.
-    """
-
-    folder: str
-    commands: tuple[tuple[str, ...], ...]
-    result: str
-    before: Step | None = None
+    folder: str  # below the output folder; its name ends with a hash of the settings
+    commands: tuple[tuple[str, ...], ...]  # tool and arguments of each, one after the other
+    result: str  # file that the last command writes: a checkpoint, or JSON with metrics
+    before: Step | None = None  # whose checkpoint this one evaluates
 
 
 @dataclass(frozen=True)

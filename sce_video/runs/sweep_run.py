@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shlex
@@ -87,16 +86,14 @@ class SweepRunner:
             KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
                 checkpoint. A second signal kills them.
         """
-        worker, slots = threading.local(), itertools.count()
-        # Every thread has its share of cores and GPUs.
-        pool = ThreadPoolExecutor(
-            self.jobs, initializer=lambda: setattr(worker, "slot", next(slots))
-        )
+        pool = ThreadPoolExecutor(self.jobs, "slot")
+        futures: list[Future[list[Step]]] = []
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
-            return self._run_chain(chain, self.environment(worker.slot))
+            # Threads are called slot_0, slot_1, ...: each has its share of cores and GPUs.
+            slot = int(threading.current_thread().name.removeprefix("slot_"))
+            return self._run_chain(chain, self.environment(slot))
 
-        futures: list[Future[list[Step]]] = []
         numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         before = {
             number: signal.signal(number, self._interrupt)

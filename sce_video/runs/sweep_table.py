@@ -28,21 +28,13 @@ _OWN = "states no benchmark"
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one cell.
+    """The numbers of one cell."""
 
-    Attributes:
-        values: By seed, in percent (effective rank, feature std and loss as they are).
-        seeds: Number of seeds that were asked for.
-        published: The number to compare with, or None.
-        state: Why values are missing: ``not run``, ``failed: ...``; empty if none are.
-        deviations: What differs from the protocol of the published number.
-    """
-
-    values: tuple[float, ...]
-    seeds: int = 1
-    published: float | None = None
-    state: str = ""
-    deviations: tuple[str, ...] = ()
+    values: tuple[float, ...]  # by seed, in percent (effective rank, feature std, loss as they are)
+    seeds: int = 1  # that were asked for
+    published: float | None = None  # the number to compare with
+    state: str = ""  # why values are missing: ``not run``, ``failed: ...``; empty if none are
+    deviations: tuple[str, ...] = ()  # from the protocol of the published number
 
     @property
     def mean(self) -> float:
