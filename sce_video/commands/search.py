@@ -26,8 +26,8 @@ from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:
-    from sce_video.find.index import VideoIndex
     from sce_video.find.query import Match
+    from sce_video.find.store import VideoIndex
 
 #: Of :mod:`sce_video.find.search`, whose import takes seconds.
 MOST_REFINED = 5

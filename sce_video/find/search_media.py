@@ -13,7 +13,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -21,9 +20,8 @@ import numpy as np
 from pebble import ProcessExpired, ProcessPool
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.find.index import VideoIndex
 from sce_video.find.search import model_of_index, windows_near
-from sce_video.find.store import StoredRows
+from sce_video.find.store import VideoIndex
 from sce_video.inference.embed import embed
 from sce_video.inference.model import VideoModel
 from sce_video.inference.windows import WindowFeatures
@@ -101,7 +99,7 @@ def embed_file(
         FileNotFoundError: the checkpoint is missing.
         ValueError: it is another one, or the video cannot be decoded.
     """
-    index = VideoIndex(Path(folder), StoredRows(header))
+    index = VideoIndex(folder, header)
     model = _model(index, network)
     try:
         feature = embed(model, file, index.options)[0]
@@ -118,7 +116,7 @@ def embed_near(
 ) -> WindowFeatures:
     """Windows beside one of a video (file, start, end, step of
     :func:`~sce_video.find.search.windows_near`), otherwise as :func:`embed_file`."""
-    index = VideoIndex(Path(folder), StoredRows(header))
+    index = VideoIndex(folder, header)
     return windows_near(_model(index, network), index.options, *window)
 
 

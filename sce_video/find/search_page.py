@@ -36,7 +36,7 @@ from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find.index import read_index
 from sce_video.find.label_list import LabelList
-from sce_video.find.search import check_checkpoint
+from sce_video.find.search import checkpoint_of_index
 from sce_video.find.search_media import PLAYABLE, CallError, kill_fork_server
 from sce_video.find.search_state import (
     MAX_RESULTS,
@@ -380,11 +380,8 @@ def serve(options: ServeOptions) -> None:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
     if is_table(index.root):
         raise ValueError(f"{options.index} is of a table of videos: the page plays files")
-    checkpoint = options.network.checkpoint
-    if checkpoint is not None:
-        if not os.path.isfile(checkpoint):
-            raise FileNotFoundError(f"no checkpoint at {checkpoint}")
-        check_checkpoint(index, checkpoint)
+    if options.network.checkpoint is not None:
+        checkpoint_of_index(index, options.network.checkpoint)
     labels = LabelList(Path(options.labels or Path(index.folder, "labels.txt")))
     state = SearchState(index, options.network, labels)
     # Interrupted here: before the server has handlers of its own.

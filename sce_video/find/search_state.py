@@ -18,11 +18,11 @@ from pydantic import BaseModel, Field
 from sce_video.datasets.sources import Query
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
-from sce_video.find.index import VideoIndex
 from sce_video.find.label_list import LabelList
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import refine_moments, rows_of_query
 from sce_video.find.search_media import CallError, MediaWorkers
+from sce_video.find.store import VideoIndex
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
@@ -88,7 +88,7 @@ class SearchState:
         self.labels = labels
         self._network = network
         #: (N, 2) seconds, of an index of windows.
-        self._spans = index.stored.spans
+        self._spans = index.spans
         self.names = [printable_utf8(path) for path in index.paths]
         folders = [path.split(os.sep)[0] if os.sep in path else "" for path in index.paths]
         self.folders = sorted({printable_utf8(name) for name in folders} - {""})
@@ -222,7 +222,7 @@ class SearchState:
     def _embed(self, function: Any, *arguments: Any) -> Any:
         """What a function of ``media`` returns for the network of the index, in its worker."""
         network = (self._network.checkpoint, self._network.config, self._network.device)
-        own = (self.index.stored.header, str(self.index.folder), network)
+        own = (self.index.header, str(self.index.folder), network)
         return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
 
     def upload(self, upload: str) -> tuple[np.ndarray, bytes]:
