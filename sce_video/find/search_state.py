@@ -8,6 +8,7 @@ import shlex
 import stat
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,8 +105,9 @@ class SearchState:
         self._map_lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the worker processes."""
-        self._pictures.start()
+        """Start the worker processes, so that the first picture need not wait for imports."""
+        with suppress(Exception):  # the first call says what is wrong
+            self._pictures.open()
 
     def close(self) -> None:
         """End the worker processes."""
