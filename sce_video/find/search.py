@@ -21,8 +21,7 @@ from sce_video.find.store import VideoIndex
 from sce_video.inference.embed import embed
 from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
-from sce_video.inference.model_settings import ModelSettings
-from sce_video.inference.views import EmbedOptions, VideoNetwork
+from sce_video.inference.views import EmbedOptions, ModelSettings, VideoNetwork
 from sce_video.inference.windows import (
     WindowFeatures,
     embed_span,

@@ -21,12 +21,7 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.changes import child, named_path, numbered_path, parse_options
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
-from sce_video.inference.model_settings import (
-    TEST_CROPS,
-    crop_fits,
-    settings_from_config,
-    training_crop,
-)
+from sce_video.inference.views import TEST_CROPS, crop_fits, settings_from_config, training_crop
 from sce_video.registry import MODELS
 
 #: Largest values of the numbers that shape the weights of a backbone.
