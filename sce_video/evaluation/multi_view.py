@@ -56,8 +56,8 @@ def _cut_on_device(
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
     # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
-    frames = video["frames"].to(device, non_blocking=True)
-    positions = video["positions"].to(device, non_blocking=True)
+    names = "frames", "positions"
+    frames, positions = (video[name].to(device, non_blocking=True) for name in names)
     offsets, (height, width) = video["offsets"].tolist(), crop_sides(video)
     for start, stop in parts:
         chunk = []
@@ -98,9 +98,6 @@ def rows_of_views(
     return rows
 
 
-_PRECISIONS = ("float32", "bfloat16", "float16")
-
-
 def row_function(
     model: Any, max_views: int = 30, precision: str = "float32"
 ) -> tuple[str, RowFunction]:
@@ -110,8 +107,9 @@ def row_function(
     "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
     video per forward pass bound the device memory. Raises ValueError: an unknown precision.
     """
-    if precision not in _PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}: {precision!r}")
+    known = ("float32", "bfloat16", "float16")
+    if precision not in known:
+        raise ValueError(f"precision must be one of {', '.join(known)}: {precision!r}")
     dtype: torch.dtype = getattr(torch, precision)
     inner = unwrap_model(model)
     if hasattr(inner, "roi_head"):
@@ -226,19 +224,20 @@ def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
     order of clip k of a sample is that of the sample's seed and k, see :func:`frame_order`.
     """
     seeds = [int(seed) for seed in batch["seed"]]
+
+    def altered(frames: Tensor, seed: int, clip: int) -> Tensor:
+        return frames[torch.from_numpy(frame_order(alteration, len(frames), seed, clip))]
+
     if "videos" in batch:
         videos = []
         for video, seed in zip(batch["videos"], seeds, strict=True):
-            clips, frames = video["positions"].shape
-            shuffled = np.stack([frame_order(alteration, frames, seed, k) for k in range(clips)])
-            shown = video["positions"].gather(1, torch.from_numpy(shuffled))
-            videos.append({**video, "positions": shown})
+            shown = [altered(clip, seed, k) for k, clip in enumerate(video["positions"])]
+            videos.append({**video, "positions": torch.stack(shown)})
         return {**batch, "videos": videos}
-    views = []
-    for number, view in enumerate(batch["inputs"]):
-        orders = [frame_order(alteration, view.shape[1], seed, number) for seed in seeds]
-        pairs = zip(view, orders, strict=True)
-        views.append(torch.stack([clip[torch.from_numpy(order)] for clip, order in pairs]))
+    views = [
+        torch.stack([altered(clip, seed, k) for clip, seed in zip(view, seeds, strict=True)])
+        for k, view in enumerate(batch["inputs"])
+    ]
     return {**batch, "inputs": views}
 
 

@@ -76,7 +76,7 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     return row
 
 
-def verdict(row: Mapping[str, Any], other: str = "random") -> str:
+def decision(row: Mapping[str, Any], other: str = "random") -> str:
     """``better``, ``no better`` or ``undecided`` of a row, by the rule of this module."""
     measure = measure_of(row)
     if measure is None or f"low_{other}" not in row or row["videos"] < _MIN_VIDEOS:
@@ -115,13 +115,13 @@ def sentences(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"{row['videos']} videos beside {words}: {ranks}"
             continue
         found = {BETTER: "better than", NO_BETTER: "no better than"}
-        judged = f"{found.get(verdict(row, other), 'not decided against')} {words}"
+        decided = f"{found.get(decision(row, other), 'not decided against')} {words}"
         ends = ""
         if f"low_{other}" in row:
             low, high = (100 * row[f"{end}_{other}"] for end in ("low", "high"))
             ends = f", 95 % interval {low:.1f} to {high:.1f}"
         yield (
-            f"{judged}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
+            f"{decided}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
             f"{100 * row[f'{measure}_{other}']:.1f} % ({row['videos']} videos, difference "
             f"{100 * row[f'gain_{other}']:.1f} points{ends}), {ranks}"
         )

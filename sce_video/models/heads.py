@@ -178,11 +178,9 @@ class AttentiveProbe(nn.Module):
         """
         nn.init.trunc_normal_(self.query, std=0.02)
         for name, parameter in self.named_parameters():
-            if name.startswith("fc_cls"):
-                continue
-            if parameter.ndim == 2:
+            if parameter.ndim == 2 and not name.startswith("fc_cls"):
                 nn.init.trunc_normal_(parameter, std=0.02)
-            elif name.endswith("bias"):
+            elif name.endswith("bias") and not name.startswith("fc_cls"):
                 nn.init.zeros_(parameter)
         for i in range(len(self.blocks)):
             for name in ("self_attn.out_proj", "linear2"):
@@ -247,18 +245,16 @@ class AttentiveProbeHead(nn.Module):
     ) -> None:
         super().__init__()
         num_classes, in_channels = num_classes or 0, in_channels or 0
+        wrong = ""
         if num_classes < 2:
-            raise ValueError(
-                f"a classifier needs two classes or more, got num_classes={num_classes}"
-            )
-        if num_heads < 1 or in_channels < 1 or in_channels % num_heads:
-            raise ValueError(
-                f"num_heads must divide the {in_channels} channels of the backbone, got {num_heads}"
-            )
-        if depth < 1 or mlp_ratio < 0:
-            raise ValueError(
-                f"depth must be at least 1 and mlp_ratio 0, got {depth} and {mlp_ratio}"
-            )
+            wrong = f"a classifier needs two classes or more, got num_classes={num_classes}"
+        elif num_heads < 1 or in_channels < 1 or in_channels % num_heads:
+            channels = f"the {in_channels} channels of the backbone"
+            wrong = f"num_heads must divide {channels}, got {num_heads}"
+        elif depth < 1 or mlp_ratio < 0:
+            wrong = f"depth must be at least 1 and mlp_ratio 0, got {depth} and {mlp_ratio}"
+        if wrong:
+            raise ValueError(wrong)
         grid = _checked_grid(lrs, weight_decays)
         self.num_classes, self.in_channels, self.depth = num_classes, in_channels, depth
         # A buffer: a checkpoint says which grid it was trained with.
@@ -299,18 +295,15 @@ class AttentiveProbeHead(nn.Module):
                 "an attentive probe is trained on a frozen backbone, and this one takes gradients: "
                 "set model.backbone.frozen_stages=4"
             )
-        tokens = map_tokens(features)
-        if self.training or self.selected is None:
-            return torch.stack(self._logits(tokens, list(self.probes)), dim=1)
-        return self._logits(tokens, [self.probes[self.selected]])[0]
-
-    def _logits(self, tokens: Tensor, probes: list[Any]) -> list[Tensor]:
+        tokens, one = map_tokens(features), None if self.training else self.selected
+        probes: list[Any] = list(self.probes) if one is None else [self.probes[one]]
         if self.depth > 1:
             pooled = [attend(probe.blocks(tokens), probe.keys()) for probe in probes]
         else:  # of the same tokens: one product for all probes reads them once
             keys = torch.cat([probe.keys() for probe in probes])
             pooled = list(attend(tokens, keys).chunk(len(probes), dim=1))
-        return [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
+        logits = [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
+        return torch.stack(logits, dim=1) if one is None else logits[0]
 
     def loss(
         self, features: Tensor, data_samples: Sequence[Any], loss_aux: dict | None = None

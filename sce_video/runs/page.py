@@ -26,8 +26,8 @@ from sce_video.evaluation.random_weights import (
     LEAST_GAIN,
     NO_BETTER,
     compare_features,
+    decision,
     sentences,
-    verdict,
 )
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.embed import EmbedOptions, iterate_embeddings, rows_of_files
@@ -378,7 +378,7 @@ def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
     log_row(runner, "random", runner.iter, runner.epoch, row)
     for sentence in sentences(row):
         print_log(sentence, logger="current")
-    if verdict(row) == NO_BETTER:
+    if decision(row) == NO_BETTER:
         first = next(iter(sentences(row)))
         text = (
             f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "

@@ -99,7 +99,7 @@ def test_records_of_another_job_and_finished_files_are_refused(
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(extraction_loop, "write_streamed_features", fail)
+    monkeypatch.setattr(extraction_loop, "save_features", fail)
     with pytest.raises(OSError, match="disk full"):
         launch.test(configure(videos, checkpoint, out))
     monkeypatch.undo()

@@ -13,7 +13,7 @@ from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 
 from sce_video.evaluation import Rows, extract_features, load_features, save_features
 from sce_video.evaluation import features as npz_files
-from sce_video.evaluation.features import read_npz, write_npz, write_streamed_features
+from sce_video.evaluation.features import RowStream, read_npz, write_npz
 from sce_video.evaluation.rows import check_labelled
 from sce_video.find.store import FileRecord, FileStore
 
@@ -231,10 +231,13 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
     samples = Rows(torch.empty(1250, 0), torch.arange(1250), torch.arange(1250), paths)
     settings = {"model": {}, "num_clips": 1, "num_crops": 1}
     header = {"root": "/", "checkpoint": {"path": "", "sha256": ""}, "settings": settings}
+
+    def write_features(path, count=1250, size=4096):
+        rows = RowStream((1250, size), np.dtype(np.float32), map(feature, range(count)))
+        save_features(path, samples, stream=rows)
+
     writers = {
-        "features": lambda path: write_streamed_features(
-            path, samples, map(feature, range(1250)), 4096
-        ),
+        "features": write_features,
         "index": lambda path: FileStore(path).write(header, records),
     }
     for name, write in writers.items():
@@ -248,9 +251,9 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
         np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
     np.testing.assert_array_equal(arrays["mean"], np.full(4096, rows.mean(dtype=np.float64)))
     with pytest.raises(ValueError, match="1249 rows of an array of 1250"):
-        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(1249)), 4096)
+        write_features(tmp_path / "f.npz", count=1249)
     with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(1250, 4095\)"):
-        write_streamed_features(tmp_path / "f.npz", samples, map(feature, range(1250)), 4095)
+        write_features(tmp_path / "f.npz", size=4095)
 
 
 @pytest.fixture

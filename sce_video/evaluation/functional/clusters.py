@@ -119,13 +119,20 @@ def nearest_in_cells(
         descending order; -inf where there are fewer.
     """
     centres = k_means(gallery, max(1, len(gallery) // _ROWS_PER_CELL), seed=seed, steps=10)
-    members = _members(assign(gallery, centres)[0], len(centres))
+
+    def by_cell(rows: Tensor) -> tuple[Tensor, ...]:
+        """Numbers of the rows of each cell."""
+        cell = assign(rows, centres)[0]
+        counts = torch.bincount(cell, minlength=len(centres))
+        return cell.argsort(stable=True).split(counts.tolist())
+
+    members = by_cell(gallery)
     near = (centres @ centres.T).topk(min(probes, len(centres))).indices
     best = torch.full((len(queries), k), -torch.inf)
     # Half the memory of the answers is that of int64.
     kind = torch.int32 if len(gallery) < 2**31 else torch.int64
     where = torch.zeros((len(queries), k), dtype=kind)
-    for number, own in enumerate(_members(assign(queries, centres)[0], len(centres))):
+    for number, own in enumerate(by_cell(queries)):
         others = torch.cat([members[i] for i in near[number].tolist()])
         if len(own) == 0 or len(others) == 0:
             continue
@@ -138,11 +145,6 @@ def nearest_in_cells(
             best[some, : top.values.shape[1]] = top.values
             where[some, : top.values.shape[1]] = others[top.indices].to(kind)
     return best, where
-
-
-def _members(cell: Tensor, count: int) -> tuple[Tensor, ...]:
-    """The rows of each of ``count`` cells."""
-    return cell.argsort(stable=True).split(torch.bincount(cell, minlength=count).tolist())
 
 
 def k_centre_greedy(x: Tensor, count: int) -> list[int]:

@@ -13,6 +13,7 @@ named by ``custom_imports = dict(imports=["my_metrics"])`` and ``dict(type="Conf
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,26 +149,20 @@ def compute_metrics(
             metric.outcomes = {}
             new = metric.compute(rows, gallery)
         else:
-            new = _compute_other(metric, rows)
-        twice = sorted(set(new) & set(numbers))
-        if twice:
+            # A metric collects over batches: what an earlier set has left must not count.
+            metric.results.clear()
+            for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
+                of_1_2 = {"pred_score": value, "gt_label": label}
+                of_1_1 = {"pred_scores": {"item": value}, "gt_labels": {"item": label}}
+                metric.process({}, [of_1_2 | of_1_1])
+            prefix = f"{metric.prefix}/" if metric.prefix else ""
+            found = metric.compute_metrics(metric.results)
+            new = {f"{prefix}{name}": float(value) for name, value in found.items()}
+            metric.results.clear()
+        if twice := sorted(set(new) & set(numbers)):
             raise ValueError(f"two metrics of the evaluator give {', '.join(twice)}")
         numbers.update(new)
     return numbers
-
-
-def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
-    """The values of a metric that is no RowMetric; all rows are on this rank."""
-    # A metric collects over batches: what an earlier set has left must not count.
-    metric.results.clear()
-    for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
-        of_1_2 = {"pred_score": value, "gt_label": label}
-        of_1_1 = {"pred_scores": {"item": value}, "gt_labels": {"item": label}}
-        metric.process({}, [of_1_2 | of_1_1])
-    new = metric.compute_metrics(metric.results)
-    metric.results.clear()
-    prefix = f"{metric.prefix}/" if metric.prefix else ""
-    return {f"{prefix}{name}": float(value) for name, value in new.items()}
 
 
 @dataclass(frozen=True)
@@ -299,13 +294,10 @@ def for_each_group(
         return function(rows, gallery, num_classes)
     assert rows.groups is not None
     num_classes = int(rows.labels.max()) + 1
+    masks = [rows.groups == group for group in rows.groups.unique()]
+    parts = [function(rows.subset(mask), rows.subset(~mask), num_classes) for mask in masks]
     # Results come group by group and go back into the order of the rows.
-    parts, order = [], []
-    for group in rows.groups.unique():
-        inside = rows.groups == group
-        parts.append(function(rows.subset(inside), rows.subset(~inside), num_classes))
-        order.append(torch.nonzero(inside).flatten())
-    return torch.cat(parts)[torch.cat(order).argsort()]
+    return torch.cat(parts)[rows.groups.argsort(stable=True).argsort()]
 
 
 @contextmanager
@@ -346,10 +338,9 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         where = "not in the gallery"
     else:
         assert rows.groups is not None
-        groups: dict[int, set[int]] = {}
-        for label, group in zip(labels, rows.groups.tolist(), strict=True):
-            groups.setdefault(label, set()).add(group)
-        unseen = sorted(label for label, members in groups.items() if len(members) < 2)
+        pairs = set(zip(labels, rows.groups.tolist(), strict=True))
+        groups = Counter(label for label, _ in pairs)
+        unseen = sorted(label for label, count in groups.items() if count < 2)
         where = "in one group only"
     if unseen:
         example = rows.paths[labels.index(unseen[0])]

@@ -210,30 +210,24 @@ class VisionTransformer3d(FreezableBackbone):
 
     def position_embedding(self, grid: Sequence[int]) -> Tensor:
         """(1, C, T', H', W') for clips of ``grid`` tubelets (T', H', W')."""
-        learned = self.position == "learned"
-        time, space = (self._learned if learned else self._sines_and_cosines)(tuple(grid))
+        grid = tuple(grid)
+        if self.position == "learned":
+            time: Tensor = self.position_time  # (1, C, T')
+            space: Tensor = self.position_space  # (1, C, H', W')
+            if grid[:1] != self.grid_size[:1]:
+                time = F.interpolate(time, grid[0], mode="linear")
+            if grid[1:] != self.grid_size[1:]:
+                space = F.interpolate(space, grid[1:], mode="bicubic")
+        else:  # half of the channels in space are for the row, half for the column
+            C, device = self.out_channels, self.patch_embed.proj.weight.device
+            time, rows, columns = (
+                sine_cosine(scaled_positions(n, own, device), dims).T[None]
+                for n, own, dims in zip(grid, self.grid_size, (C, C // 2, C // 2), strict=True)
+            )
+            rows = rows[..., None].expand(-1, -1, -1, grid[2])
+            columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
+            space = torch.cat([rows, columns], dim=1)
         return time[..., None, None] + space[:, :, None]
-
-    def _learned(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Positions in time (1, C, T') and space (1, C, H', W')."""
-        time: Tensor = self.position_time
-        space: Tensor = self.position_space
-        if grid[:1] != self.grid_size[:1]:
-            time = F.interpolate(time, grid[0], mode="linear")
-        if grid[1:] != self.grid_size[1:]:
-            space = F.interpolate(space, grid[1:], mode="bicubic")
-        return time, space
-
-    def _sines_and_cosines(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """The same; half of the channels in space are for the row, half for the column."""
-        C, device = self.out_channels, self.patch_embed.proj.weight.device
-        time, rows, columns = (
-            sine_cosine(scaled_positions(n, own, device), dims).T[None]
-            for n, own, dims in zip(grid, self.grid_size, (C, C // 2, C // 2), strict=True)
-        )
-        rows = rows[..., None].expand(-1, -1, -1, grid[2])
-        columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
-        return time, torch.cat([rows, columns], dim=1)
 
 
 def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:

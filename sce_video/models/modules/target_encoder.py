@@ -18,7 +18,6 @@ class StepGenerator(nn.Module):
 
     The numbers are equal on all ranks and for all micro-batches of a step, a resumed run continues
     with the same ones, and no global random generator is used.
-
     """
 
     step: Tensor  # in the checkpoint: () int64, optimiser steps so far
@@ -109,10 +108,11 @@ class TargetEncoder(nn.Module):
     @torch.no_grad()
     def forward(self, view: Tensor) -> Tensor:
         """Embeddings (N, D) of a view (N, 3, T, H, W), not normalised and without gradient."""
-        return self._encode(view) if self.shuffle is None else self.shuffle(self._encode, view)
 
-    def _encode(self, view: Tensor) -> Tensor:
-        return self.projector(represent(self.backbone, view))
+        def encode(part: Tensor) -> Tensor:
+            return self.projector(represent(self.backbone, part))
+
+        return encode(view) if self.shuffle is None else self.shuffle(encode, view)
 
     @torch.no_grad()
     def copy_from(self, backbone: nn.Module, projector: nn.Module) -> None:

@@ -91,12 +91,6 @@ def test_holm_equals_its_definition():
     assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([0.02]) == [0.02] and holm([]) == []
 
 
-@pytest.mark.parametrize(("a", "b"), [([], []), ([1, 0], [1])])
-def test_invalid_input(a, b):
-    with pytest.raises(ValueError, match="of one length"):
-        paired_differences(a, b)
-
-
 def test_ends_are_those_of_scipy():
     random = np.random.default_rng(0)
     values = np.stack([random.random(150) < 0.7, random.normal(0.4, 0.2, 150)], axis=1)
