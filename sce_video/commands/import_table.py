@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.data_tools.tables.fill import import_videos
     from sce_video.data_tools.tables.writer import ImportOptions, describe_import
-    from sce_video.data_tools.verify import read_videos
+    from sce_video.data_tools.verify import listed_videos
 
     options = chosen(ImportOptions, args)
-    videos, root, _ = read_videos(args.source, args.data_root)
+    videos, root, _ = listed_videos(args.source, args.data_root)
     progress = file_progress("import", "importing")
     try:
         result = import_videos(videos, root, args.table, options, on_progress=progress)

@@ -145,12 +145,12 @@ def _write_rows(args: argparse.Namespace, settings: Settings, options: RepackOpt
     """Write rows of a table, print what was done, and return the exit status."""
     from sce_video.data_tools.repack.run import repack_to_table
     from sce_video.data_tools.tables.writer import describe_import
-    from sce_video.data_tools.verify import read_videos
+    from sce_video.data_tools.verify import listed_videos
 
     if os.path.isdir(args.source):
         videos, root = scan_folder(args.source, args.extensions), args.source
     else:
-        videos, root, _ = read_videos(args.source, args.data_root)
+        videos, root, _ = listed_videos(args.source, args.data_root)
     progress = file_progress("repack", "repacking")
     result = repack_to_table(videos, root, args.to, settings, options, on_progress=progress)
     print_text(describe_import(result, args.to, "repacked"))
@@ -162,14 +162,14 @@ def _write_files(args: argparse.Namespace, settings: Settings, options: RepackOp
     from sce_video.data_tools.repack.plan import make_plan, plan_segments
     from sce_video.data_tools.repack.report import describe_repack
     from sce_video.data_tools.repack.run import repack
-    from sce_video.data_tools.verify import read_videos
+    from sce_video.data_tools.verify import listed_videos
 
     if os.path.isdir(args.source):
         plan = make_plan(args.source, args.destination, extensions=args.extensions)
     elif args.source.endswith(".csv"):
         plan = plan_segments(args.source, args.data_root)
     else:
-        videos, root, _ = read_videos(args.source, args.data_root)
+        videos, root, _ = listed_videos(args.source, args.data_root)
         plan = make_plan(args.source, args.destination, data_root=root, read_list=videos)
     progress = file_progress("repack", "repacking")
     report, written = repack(plan, args.destination, settings, options, on_progress=progress)

@@ -83,13 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         VerifyJob,
         describe_problems,
         find_problems,
+        listed_videos,
         open_records,
-        read_videos,
         verify_videos,
         write_table,
     )
 
-    videos, root, lines = read_videos(args.list, args.data_root)
+    videos, root, lines = listed_videos(args.list, args.data_root)
     source = Path(os.path.abspath(args.list))
     name = source.name if source.is_dir() else source.stem
     table = args.out or source.with_name(f"{name}.verify.tsv")

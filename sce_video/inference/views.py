@@ -33,7 +33,7 @@ _IMAGE_CLIP_DURATION = 1.0
 #: Where a config may hold test transforms: ``<part>_dataloader`` and ``<part>_pipeline``.
 _TEST_PARTS = ("test", "val", "evaluation", "gallery")
 #: Steps that crop in a test, and the key of the size.
-TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size", "ThreeCrops": "size"}
+TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size"}
 TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
 #: Test size of a training crop (columns Res_p and Res_e of the paper's tables); others are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
@@ -264,7 +264,7 @@ def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
         if name in (*_CLIPS, *_SEGMENTS)
     ]
     crops = [
-        {"PackVideo": transform.get("num_crops", 3), "ThreeCrops": 3}.get(name, 1)
+        transform.get("num_crops", 3) if name == "PackVideo" else 1
         for name, transform in transforms
         if name in TEST_CROPS
     ]

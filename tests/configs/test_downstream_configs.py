@@ -268,10 +268,10 @@ def test_ava_protocol(path):
     for pipeline in (train, test):
         clip = step(pipeline, "KeyFrameClip")
         assert (clip.num_frames, clip.frame_interval) == (frames, interval)
-    crop = step(train, "RandomCropWithBoxes")
-    assert tuple(crop.short_side) == (256, 320) and crop.size == 224
+    assert tuple(step(train, "ResizeShortSide").size) == (256, 320)
+    assert step(train, "RandomCropClips").size == 224
     assert step(train, "FlipWithBoxes").prob == 0.5
-    assert step(test, "ResizeWithBoxes").short_side == 256
+    assert step(test, "ResizeShortSide").size == 256
     for name, training in (("train_dataloader", True), ("test_dataloader", False)):
         dataset = cfg[name].dataset
         assert dataset.get("training", False) is training and dataset.min_score == 0.9
