@@ -16,8 +16,8 @@ from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.logging import print_log
 
-from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import file_sha256, find_checkpoints
+from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import checked_parts
@@ -44,6 +44,7 @@ from sce_video.registry import DATASETS
 from sce_video.runs.folder import read_run
 from sce_video.runs.launch import train
 from sce_video.utils.command import Progress, explain
+from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import PAGE, PAGE_FEATURES
 
@@ -360,7 +361,8 @@ def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
             "should fall below chance level, and at the views on the page, which should show what "
             "tells the videos apart; the documentation says more: logs and alarms, no_better"
         )
-        report_alarm(runner, Alarm("no_better", text, row["gain_random"], LEAST_GAIN), runner.iter)
+        alarm = NamedWarning(text, "no_better", row["gain_random"], LEAST_GAIN)
+        report_alarm(runner, alarm, runner.iter)
 
 
 def _write_or_warn(folder: str, options: PageOptions) -> None:

@@ -14,9 +14,9 @@ import torch
 from mmengine.config import Config
 
 from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
-from sce_video.engine.config.check import top_level_keys
+from sce_video.engine.config.changes import available_settings
+from sce_video.engine.config.check import known_keys, options_of_settings, top_level_keys
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.settings import available_settings, options_of_settings
 from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
@@ -221,7 +221,7 @@ def planned_pretraining(
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
     base = load_config(recipe)
-    names = available_settings(base)
+    names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
     first = _config(base, facts, out, chosen)
@@ -271,7 +271,7 @@ def _config(
     base: Config, facts: FolderFacts, out: str | Path, chosen: Mapping[str, Choice]
 ) -> Config:
     """The recipe with the chosen settings that it declares, on the videos."""
-    names = available_settings(base)
+    names = available_settings(base, known_keys)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     data = dataset_settings(facts.folder)
     options = options_of_settings(base, values)

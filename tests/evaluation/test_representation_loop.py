@@ -145,7 +145,7 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
         {"type": "UniformClips", "clip_duration": 0.2, "num_frames": 2, "num_clips": 2},
         {"type": "DecodeClips"},
         {"type": "ResizeShortSide", "size": 32},
-        {"type": "ThreeCrops", "size": 32},
+        {"type": "CenterCropClips", "size": 32},
         {"type": "PackClips"},
     ]
     dataset = {"type": "VideoDataset", "data_root": str(tmp_path), "pipeline": pipeline}
@@ -166,9 +166,9 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
     assert [path for path, _ in features.failures] == [str(tmp_path / "a" / "2.mp4")]
 
     described = describe_dataset(built.dataset, features.num_views)
-    assert (described["views"], described["clips"], described["crops"]) == (6, 2, 3)
+    assert (described["views"], described["clips"], described["crops"]) == (2, 2, 1)
     assert described["decoder_version"] == f"av {importlib.metadata.version('av')}"
-    assert {"type": "ThreeCrops", "size": 32} in described["pipeline"]
+    assert {"type": "CenterCropClips", "size": 32} in described["pipeline"]
     json.dumps(described)
 
 

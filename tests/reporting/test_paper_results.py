@@ -169,11 +169,11 @@ def test_sets_have_the_sizes_that_the_preparation_checks():
     assert sizes["ava", "val"] == (ava.PUBLISHED_VIDEOS["train"], None)
     assert TEST_SETS["ava", "val"].low == ava.PUBLISHED_VIDEOS["val"]
     for name, count in (("cifar10", 10), ("cifar100", 100)):
-        assert IMAGE_TRAINING_SETS[name].low == image_datasets.CIFAR_PUBLISHED["train"]
-        assert IMAGE_TEST_SETS[name].low == image_datasets.CIFAR_PUBLISHED["test"]
+        assert IMAGE_TRAINING_SETS[name].low == image_datasets.CIFAR10.counts["train"]
+        assert IMAGE_TEST_SETS[name].low == image_datasets.CIFAR10.counts["test"]
         assert IMAGE_TEST_SETS[name].classes == count == IMAGE_TRAINING_SETS[name].classes
     found = (IMAGE_TRAINING_SETS["stl10"], IMAGE_TEST_SETS["stl10"], PRETRAINING_SETS["stl10"])
-    parts = [image_datasets.STL10_PUBLISHED[part] for part in ("train", "test", "unlabeled")]
+    parts = [image_datasets.STL10.counts[part] for part in ("train", "test", "unlabeled")]
     assert [size.low for size in found] == parts == [5_000, 8_000, 100_000]
     assert IMAGE_TRAINING_SETS["imagenet"].low == imagenet.PUBLISHED_TRAIN
     assert IMAGE_TRAINING_SETS[IN100].low == imagenet.PUBLISHED_TRAIN_100
