@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import cv2
@@ -37,15 +37,9 @@ _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
-class Motion(NamedTuple):
-    """The disc in T frames, (T,) each in units of the frame's side.
-
-    ``x`` is its centre from 0 at the left edge to 1 at the right, ``y`` from 0 at the top edge.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    radius: np.ndarray
+#: Of a disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
+#: y from the top edge, and radius.
+Motion = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def generate_toy_actions(
@@ -165,12 +159,12 @@ def render_toy_action(
     """
     if what not in WHATS or how not in HOWS:
         raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
-    motion = _draw_motion(how, rng, np.arange(num_frames, dtype=np.float32) / fps)
+    seconds = np.arange(num_frames, dtype=np.float32) / fps
+    x, y, radius = (moved[:, None, None] for moved in _draw_motion(how, rng, seconds))
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
-    radius = motion.radius[:, None, None]
     # Relative to the disc's centre, in disc radii.
-    dx = (centres[None, None, :] - motion.x[:, None, None]) / radius  # (T, 1, W)
-    dy = (centres[None, :, None] - motion.y[:, None, None]) / radius  # (T, H, 1)
+    dx = (centres[None, None, :] - x) / radius  # (T, 1, W)
+    dy = (centres[None, :, None] - y) / radius  # (T, H, 1)
     distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
     mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # an edge one pixel wide
     contrast = rng.uniform(55, 75)
@@ -198,28 +192,26 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
     right, down = math.cos(angle), math.sin(angle)
     if how == "bounce":
         way = rng.uniform(0.6, 1.1) * seconds
-        return Motion(
-            _fold(x + right * way, 0.15, 0.85), _fold(y + down * way, 0.15, 0.85), radius * still
-        )
+        return _reflected(x + right * way), _reflected(y + down * way), radius * still
     if how == "circle":
         turns = int(rng.choice([-1, 1])) * rng.uniform(0.6, 1.2) * seconds
         reach = rng.uniform(0.18, 0.28)
         x, y = rng.uniform(0.42, 0.58, size=2).tolist()
         around = phase + 2 * math.pi * turns
-        return Motion(x + reach * np.cos(around), y + reach * np.sin(around), radius * still)
+        return x + reach * np.cos(around), y + reach * np.sin(around), radius * still
     # In place, except for a slow drift, so that the position does not identify a video.
     drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
     centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":
         swing = np.sin(phase + 2 * math.pi * rng.uniform(1.5, 2.5) * seconds)
         swing *= rng.uniform(0.07, 0.13)
-        return Motion(centre_x + right * swing, centre_y + down * swing, radius * still)
+        return centre_x + right * swing, centre_y + down * swing, radius * still
     swell = np.sin(phase + 2 * math.pi * rng.uniform(0.8, 1.6) * seconds)
-    return Motion(centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell))
+    return centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell)
 
 
-def _fold(position: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Reflect a straight path at two walls."""
+def _reflected(position: np.ndarray, low: float = 0.15, high: float = 0.85) -> np.ndarray:
+    """A straight path, reflected at two walls."""
     span = high - low
     return low + span - np.abs((position - low) % (2 * span) - span)
 
@@ -332,33 +324,6 @@ _MAX_SHADE = 16
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
 
 
-def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The images, (1797, 8, 8) uint8 in 0..255, and their labels, (1797,) int64.
-
-    Raises:
-        MissingPackageError: scikit-learn cannot be imported.
-        ValueError: The installed scikit-learn has other digits than the published ones.
-    """
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the digits are those of scikit-learn, which cannot be imported ({error}): "
-            "pip install -c requirements/constraints.txt -e '.[transfer]'"
-        ) from error
-    found: Any = datasets.load_digits()
-    shades, labels = np.asarray(found.images), np.asarray(found.target)
-    known, used = np.unique(labels), (shades.min(), shades.max())
-    expected = shades.shape == _DIGITS_SHAPE and labels.shape == _DIGITS_SHAPE[:1]
-    if not expected or set(known) != set(range(10)) or used[0] < 0 or used[1] > _MAX_SHADE:
-        raise ValueError(
-            f"scikit-learn's digits are {shades.shape} with labels {known} and shades from "
-            f"{used[0]} to {used[1]}, not {_DIGITS_SHAPE} with 0 to 9 and 0 to {_MAX_SHADE}: "
-            "install the version of requirements/constraints.txt"
-        )
-    return np.round(shades * (255 / _MAX_SHADE)).astype(np.uint8), labels.astype(np.int64)
-
-
 def write_digits(root: str | Path) -> dict[str, int]:
     """Write ``root/PART/LABEL/NUMBER.png``, grey, NUMBER being the position in the set.
 
@@ -371,13 +336,29 @@ def write_digits(root: str | Path) -> dict[str, int]:
 
     Raises:
         MissingPackageError: scikit-learn cannot be imported.
-        ValueError: See :func:`load_digits`; or ``root`` holds other PNG files than these.
+        ValueError: It has other digits than the published ones; or ``root`` other PNG files.
     """
-    root = Path(root)
-    images, labels = load_digits()
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the digits are those of scikit-learn, which cannot be imported ({error}): "
+            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+        ) from error
+    root, found = Path(root), datasets.load_digits()
+    shades, labels = np.asarray(found.images), np.asarray(found.target)
+    known, used = np.unique(labels), (shades.min(), shades.max())
+    expected = shades.shape == _DIGITS_SHAPE and labels.shape == _DIGITS_SHAPE[:1]
+    if not expected or set(known) != set(range(10)) or used[0] < 0 or used[1] > _MAX_SHADE:
+        raise ValueError(
+            f"scikit-learn's digits are {shades.shape} with labels {known} and shades from "
+            f"{used[0]} to {used[1]}, not {_DIGITS_SHAPE} with 0 to 9 and 0 to {_MAX_SHADE}: "
+            "install the version of requirements/constraints.txt"
+        )
+    images = np.round(shades * (255 / _MAX_SHADE)).astype(np.uint8)
     files: dict[Path, np.ndarray] = {}
     counts = dict.fromkeys(_DIGIT_PARTS, 0)
-    for label in np.unique(labels):
+    for label in known:
         positions = np.flatnonzero(labels == label)
         fifths = list(_DIGIT_PARTS.values())
         ends = np.cumsum(fifths) * len(positions) // sum(fifths)

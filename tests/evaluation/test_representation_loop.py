@@ -141,7 +141,7 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
         {"type": "UniformClips", "clip_duration": 0.2, "num_frames": 2, "num_clips": 2},
         {"type": "DecodeClips"},
         {"type": "ResizeShortSide", "size": 32},
-        {"type": "ThreeCrops", "size": 32},
+        {"type": "CenterCropClips", "size": 32},
         {"type": "PackClips"},
     ]
     dataset = {"type": "VideoDataset", "data_root": str(tmp_path), "pipeline": pipeline}

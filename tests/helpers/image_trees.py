@@ -17,11 +17,15 @@ TINY_WNIDS = ("n02124075", "n01443537", "n04067472")  # wnids.txt is not sorted
 IMAGENET_WNIDS = ("n01440764", "n01443537", "n01484850")
 
 
+def colour(label: int) -> np.ndarray:
+    """The colour of a class, (3,) from 40 to 215."""
+    return np.random.default_rng([label]).uniform(40, 215, 3)
+
+
 def draw(label: int, number: int, height: int, width: int) -> np.ndarray:
     """(H, W, 3) uint8: the colour of a class, with a pattern of its own for every image."""
     rng = np.random.default_rng([label, number])
-    colour = np.random.default_rng([label]).uniform(40, 215, 3)
-    coarse = colour + rng.normal(0, 25, (4, 4, 3))
+    coarse = colour(label) + rng.normal(0, 25, (4, 4, 3))
     image = Image.fromarray(np.clip(coarse, 0, 255).astype(np.uint8))
     return np.asarray(image.resize((width, height), Image.BICUBIC))
 

@@ -6,10 +6,9 @@ Each ``read_SET`` reads the official files below ``root``, or those in ``annotat
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
+    files_below,
     is_count,
-    list_videos,
     nearest,
     read_class_file,
     read_lines,
@@ -235,12 +234,7 @@ def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, 
     label_of = {name: label for label, name in enumerate(classes)}
 
     def rows() -> Iterator[tuple[str, str, int]]:
-        for number, item in enumerate(_load(path, list, '[{"id": ..., "template": ...}, ...]'), 1):
-            where = f"{path}, entry {number}"
-            if not isinstance(item, dict) or not {"id", "template"} <= item.keys():
-                shown = json.dumps(item)
-                shown = shown if len(shown) <= 80 else shown[:77] + "..."
-                raise ValueError(f"{where}: {shown} has no 'id' and 'template'")
+        for where, item in _items(path, "id", "template"):
             video, template = item["id"], item["template"]
             if not isinstance(video, str | int) or not is_count(str(video)):
                 raise ValueError(f"{where}: id {video!r:.40} is not a number")
@@ -248,10 +242,8 @@ def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, 
                 raise ValueError(f"{where} (id {video}): template {template!r} is not a string")
             name = re.sub(r"[\[\]]", "", template)
             if name not in label_of:
-                raise ValueError(
-                    f"{where} (id {video}): unknown template {template!r}; "
-                    f"{nearest(name, label_of)}"
-                )
+                what = f"unknown template {template!r}; {nearest(name, label_of)}"
+                raise ValueError(f"{where} (id {video}): {what}")
             yield where, f"{video}.webm", label_of[name]
 
     return unique_entries(rows(), lambda name: f"id {name.removesuffix('.webm')}")
@@ -262,6 +254,16 @@ def _load(path: Path, kind: type, form: str) -> Any:
     if not isinstance(data, kind) or not data:
         raise ValueError(f"{path} must hold {form}")
     return data
+
+
+def _items(path: Path, *keys: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where it is, counted from 1, and content of each entry of a list; all have the keys."""
+    form = ", ".join(f'"{key}": ...' for key in keys)
+    for number, item in enumerate(_load(path, list, f"[{{{form}}}, ...]"), 1):
+        where = f"{path}, entry {number}"
+        if not isinstance(item, dict) or not item.keys() >= set(keys):
+            raise ValueError(f"{where}: {item!r:.80} has no {' and '.join(map(repr, keys))}")
+        yield where, item
 
 
 DIVING48 = Downloads(
@@ -319,11 +321,8 @@ def _read_dives(path: Path, classes: int) -> tuple[Entry, ...]:
     """
 
     def rows() -> Iterator[tuple[str, str, int]]:
-        for number, item in enumerate(_load(path, list, '[{"vid_name": ..., "label": ...}, ...]')):
-            where = f"{path}, entry {number}"
-            if not isinstance(item, dict) or not isinstance(item.get("vid_name"), str):
-                raise ValueError(f"{where}: {item!r:.80} has no 'vid_name'")
-            name, label = item["vid_name"], item.get("label")
+        for where, item in _items(path, "vid_name", "label"):
+            name, label = str(item["vid_name"]), item["label"]
             if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < classes:
                 raise ValueError(
                     f"{where} ({name:.40}): label {label!r:.40} is none of the {classes} classes"
@@ -364,7 +363,7 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
     files show in the counts. Actions from A061 on belong to the later set of 120 actions.
     """
     folder = NTU60.folder(root, videos)
-    names = [Path(path).stem for path in list_videos(folder)]
+    names = [Path(path).stem for path in files_below(folder)]
     entries: dict[str, list[Entry]] = {name: [] for name in _NTU60_COUNTS}
     counts = {"of actions from A061 on": 0, "with another name": 0}
     for name in names:

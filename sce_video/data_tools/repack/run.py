@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -141,25 +141,27 @@ def check_sources(plan: RepackPlan, folder: Path) -> None:
     outputs = {location(os.path.join(folder, item.output)) for item in plan.items}
     for item in plan.items:
         source = os.path.join(plan.root, item.path)
-        taken = {location(source)}
-        if os.path.islink(source):
-            taken.add(os.path.realpath(source))
-        if taken & outputs:
+        linked = os.path.realpath(source) if os.path.islink(source) else source
+        if not outputs.isdisjoint((location(source), linked)):
             raise ValueError(
                 f"an output would overwrite {source!r}, which is a source: choose another output "
                 "folder"
             )
 
 
-def check_origins(
-    plan: RepackPlan, job: RepackJob, items: list[jobs.Item], store: jobs.RecordStore, force: bool
+def check_outputs(
+    items: list[jobs.Item],
+    todo: list[jobs.Item],
+    job: RepackJob,
+    store: jobs.RecordStore,
+    force: bool,
 ) -> None:
-    """Refuse outputs that exist and were made from other sources.
+    """Refuse to overwrite files that repack did not make, or made from other sources.
 
     Two lists may share a folder, but not the name of an output in it (which ``force`` does not
     change), and the sources may not be other files of the same path (unless ``force``).
     """
-    wanted = {item.output: item.key for item in plan.items}
+    wanted = {item.output: item.key for item in items}
     for output, made_from in store.outputs():
         path = wanted.get(output, made_from)
         if path != made_from:
@@ -179,20 +181,12 @@ def check_origins(
                 f"{record.facts['root']!r}, and the one in {job.root!r} is another file: choose "
                 "another output folder, or replace such files with --force"
             )
-
-
-def check_outputs(
-    todo: list[jobs.Item], job: RepackJob, store: jobs.RecordStore, force: bool
-) -> None:
-    """Refuse to overwrite files that repack did not make."""
     for item in todo:
-        assert item.output is not None
-        output = os.path.join(job.folder, item.output)
+        output = os.path.join(job.folder, item.output or "")
         if os.path.isdir(output):
             raise ValueError(f"{output} is a folder, but an output must have that name")
-        if force or not os.path.lexists(output):
-            continue
-        if not job.made_output(item, store.get(item.key)):
+        there = os.path.lexists(output) and not force
+        if there and not job.made_output(item, store.get(item.key)):
             raise ValueError(
                 f"{output} exists and repack did not make it: choose another output folder, "
                 "or replace such files with --force"
@@ -241,12 +235,11 @@ def repack(
     show = on_progress or (lambda done, total, failed: None)
     begin = time.monotonic()
     with jobs.RecordStore(folder / RECORDS, job.name) as store:
-        check_origins(plan, job, items, store, options.force)
         current = {item.key for item in items if jobs.is_current(job, item, store)}
         todo = [item for item in items if options.force or item.key not in current]
         kept = [item for item in items if not options.force and item.key in current]
         away = {item.key for item in kept if item.source is None}
-        check_outputs(todo, job, store, options.force)
+        check_outputs(items, todo, job, store, options.force)
         done = len(kept)
         show(done, len(items), False)
 
@@ -278,19 +271,24 @@ def repack(
 
 #: Facts about the encoding that a row keeps, beside the settings.
 _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
-_BATCH_FILES, _BATCH_BYTES = 64, 256 * 2**20  # which a killed process costs at most
-_BATCHES_PER_WORKER = 8
 
 
-@dataclass(frozen=True)
-class EncodedRow:
+class EncodedRow(RowMaker):
     """Makes the row of a video by encoding it, with other ``work`` in tests."""
 
-    settings: Settings
-    options: RepackOptions
-    work: Callable[[Job], dict[str, Any]] = repack_file
+    most_files, most_bytes = 64, 256 * 2**20  # which a killed process costs at most
+    batches_per_worker = 8
 
-    def __call__(self, source: RowSource) -> dict[str, Any]:
+    def __init__(
+        self,
+        settings: Settings,
+        options: RepackOptions,
+        work: Callable[[Job], dict[str, Any]] = repack_file,
+    ) -> None:
+        self.cpus = options.threads
+        self._settings, self._options, self._work = settings, options, work
+
+    def make(self, source: RowSource) -> dict[str, Any]:
         """The row: that of the repacked file, but for the columns on the source and ``settings``.
 
         Raises:
@@ -299,25 +297,25 @@ class EncodedRow:
         identity = row_identity(source)
         with _temporary_file() as path:
             try:
-                facts = self.work(Job(source.file, path, self.settings, self.options))
+                facts = self._work(Job(source.file, path, self._settings, self._options))
             except jobs.StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error
             except jobs.ItemError as error:
                 return failed_row(source, str(error))
-            pixels = self.options.max_pixels
+            pixels = self._options.max_pixels
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
             return {**identity, "failure": "changed while it was being read"}
-        made = {"repack": self.settings.as_dict(), **{name: facts[name] for name in _FACTS}}
+        made = {"repack": self._settings.as_dict(), **{name: facts[name] for name in _FACTS}}
         return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
 
-    def is_current(self, text: str) -> bool:
+    def is_current(self, settings: str) -> bool:
         """Whether a row with this text in ``settings`` is good enough."""
         try:
-            made = json.loads(text)
-            good = min(made["psnr"], made["psnr_luma"]) >= self.options.min_psnr
-            return bool(made["repack"] == self.settings.as_dict() and good)
+            made = json.loads(settings)
+            good = min(made["psnr"], made["psnr_luma"]) >= self._options.min_psnr
+            return bool(made["repack"] == self._settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # of a file that was imported, or of another program
 
@@ -367,15 +365,7 @@ def repack_to_table(
     names = name_outputs(sorted(set(paths)))
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
-    encode = EncodedRow(settings, options, work)
-    maker = RowMaker(
-        encode,
-        encode.is_current,
-        cpus=options.threads,
-        most_files=_BATCH_FILES,
-        most_bytes=_BATCH_BYTES,
-        batches_per_worker=_BATCHES_PER_WORKER,
-    )
+    maker = EncodedRow(settings, options, work)
     how = ImportOptions(
         workers=options.workers,
         timeout=options.timeout,

@@ -291,10 +291,6 @@ class VideoReader(ABC):
     timestamps: np.ndarray
     #: Seconds from the first frame's start to the last frame's end.
     duration: float
-    #: Frames the decoder has returned so far; 0 where the backend does not report it.
-    frames_decoded: int = 0
-    #: Frames converted to RGB so far.
-    frames_converted: int = 0
     num_threads: int = 1
     deadline: float | None = None
     limits: DecodeLimits = DecodeLimits()
@@ -376,9 +372,6 @@ class VideoReader(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _count_conversion(self) -> None:
-        self.frames_converted += 1
 
     def _check_indices(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, dtype=np.int64)

@@ -95,7 +95,6 @@ class FallbackReader(VideoReader):
             self.limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
             try:
                 frames = self._read(indices.tolist())
-                self.frames_converted += len(frames)
             except self.errors:  # PyAV raises FrameCountError if frames are missing
                 self._release()
                 self._fallback = AvReader(self.path, deadline=self.deadline, limits=self.limits)
@@ -103,8 +102,6 @@ class FallbackReader(VideoReader):
                     raise VideoDecodeError(self.path, "changed while it was being read") from None
         if self._fallback is not None:
             frames = self._fallback.read(indices)
-            self.frames_decoded = self._fallback.frames_decoded
-            self.frames_converted = self._fallback.frames_converted
         self._size = (int(frames.shape[1]), int(frames.shape[2]))
         return frames
 

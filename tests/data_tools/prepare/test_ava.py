@@ -50,8 +50,9 @@ def test_rows_of_one_box_are_merged(tmp_path):
         ("-5KQ66BBWC4", 903): {(box, 1): [1]},
         ("other", 1798): {((0, 0, 1, 1), -1): [1]},
     }
-    assert [frame.line for frame in found.frames.values()] == [1, 5, 6]
-    assert found.videos() == {"-5KQ66BBWC4": 1, "other": 6}
+    where = f"{tmp_path / 'a.csv'}, line "
+    assert [frame.where for frame in found.frames.values()] == [f"{where}{n}" for n in (1, 5, 6)]
+    assert found.videos() == {"-5KQ66BBWC4": f"{where}1", "other": f"{where}6"}
     assert not found.remarks
 
 
@@ -63,7 +64,7 @@ def test_key_frames_without_persons_and_odd_rows(tmp_path):
     assert list(found.frames) == [("film", second) for second in range(902, 908)]
     assert [len(frame.boxes) for frame in found.frames.values()] == [0, 0, 1, 0, 0, 1]
     assert found.frames["film", 907].boxes == {((0, 0, 1, 1), 0): [12]}
-    assert found.frames["film", 904].line == 4
+    assert found.frames["film", 904].where.endswith("line 4")
     assert sorted(found.remarks.values()) == [1, 1, 1]
 
 

@@ -12,6 +12,7 @@ from helpers.videos import decode_all, numbered_frames, read_numbers, write_vide
 from sce_video.commands.repack import main as repack
 from sce_video.data_tools.prepare.cut_clips import finegym_clips, read_epic_kitchens, read_finegym
 
+pytestmark = pytest.mark.usefixtures("in_process")
 EVENT = "0LtLS9wROrk_E_000002_000005"
 ELEMENTS = {f"{EVENT}_A_0000_0001": 6, f"{EVENT}_A_0001_0002": 74}
 VALIDATION = f"{EVENT}_A_0002_0003"

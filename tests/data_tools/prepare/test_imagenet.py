@@ -136,8 +136,8 @@ BAD = [
     ("flat", without("val/*"), "val holds no image: unpack ILSVRC2012_img_val.tar again"),
     ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),
     ("flat", without(f"{DEVKIT}/meta.mat"), "no meta.mat of the devkit"),
-    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "is not the devkit's meta.mat"),
-    ("flat", mat, "is not the devkit's meta.mat"),
+    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "meta.mat is no readable MATLAB"),
+    ("flat", mat, "meta.mat has no variable 'synsets'"),
     ("flat", text(TRUTH, "1\n2\n9\n"), "ground_truth.txt, line 3: '9' is no id of a class"),
     ("flat", text(TRUTH, "4\n"), "line 1: '4' is no id of a class"),  # an inner synset
 ]
@@ -219,10 +219,10 @@ LIST = "val/val_annotations.txt"
         (without(LIST), "no list of validation images"),
         (without("wnids.txt"), "no list of classes(.|\n)*tiny-imagenet-200.zip"),
         (edit("wnids.txt", "n02124075", "cat"), r"wnids.txt, line \d: 'cat' is no WordNet id"),
-        (edit("wnids.txt", "n02124075", "n01443537"), "n01443537 is listed twice"),
+        (edit("wnids.txt", "n02124075", "n01443537"), "'n01443537' is listed twice"),
         (edit(LIST, "n02124075", "n0212407"), "has the unknown class 'n0212407'; .*'n02124075'"),
         (edit(LIST, "\t44", " 44"), "line 1: .* must be 'NAME WNID X0 Y0 X1 Y1'"),
-        (edit(LIST, "val_1", "val_0"), "line 2: 'val_0.JPEG' is listed twice"),
+        (edit(LIST, "val_1", "val_0"), "line 2: 'val/images/val_0.JPEG' is listed"),
         (edit(LIST, "val_0", "../val_0"), "line 1: .* must be"),
     ],
 )

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from sce_video.data_tools.prepare.official import (
+    Downloads,
     Entry,
+    OfficialLists,
     Split,
     class_balanced,
-    list_videos,
-    locate_by_name,
+    files_below,
     read_lines,
     relative_to_root,
 )
@@ -36,16 +37,17 @@ def test_listing_follows_links_and_leaves_hidden_files_out(tmp_path):
     _touch(tmp_path, "b/x.avi", "a/y.AVI", "z.mp4", "a/notes.txt", ".hidden/x.avi", "a/._y.avi")
     (tmp_path / "link").symlink_to(tmp_path / "b")
     (tmp_path / "b/loop").symlink_to(tmp_path)
-    assert list_videos(tmp_path) == ["a/y.AVI", "b/x.avi", "z.mp4"]
+    assert files_below(tmp_path) == ["a/y.AVI", "b/x.avi", "z.mp4"]
     (tmp_path / "root").mkdir()
     (tmp_path / "root/classes").symlink_to(tmp_path / "b")
-    assert "classes/x.avi" in list_videos(tmp_path / "root")
+    assert "classes/x.avi" in files_below(tmp_path / "root")
 
 
 def test_exact_names_take_precedence(tmp_path):
     _touch(tmp_path, "v/A/x.avi", "v/a/x.avi", "v/B/Y.avi")
     names = ["A/x.avi", "a/x.avi", "b/y.avi", "A/X.avi", "c/z.avi"]
-    located = locate_by_name(tmp_path, tmp_path / "v", names)
+    splits = (Split("x.txt", tuple(Entry(name, 0) for name in names)),)
+    located = Downloads("", files=("v",)).locate(tmp_path, OfficialLists("x", splits, ()))
     assert [(p.path, p.missing, p.remark is not None) for p in located.values()] == [
         ("v/A/x.avi", None, False),
         ("v/a/x.avi", None, False),

@@ -58,12 +58,6 @@ def test_the_newest_row_of_each_path_is_found():
     assert [known.get(path) for path in ("300", "", "0")] == [None] * 3
 
 
-def test_no_rows():
-    for batches in ((), [batch_of([])]):
-        known = KnownRows(batches)
-        assert (len(known), known.older, known.get("a")) == (0, [], None)
-
-
 def test_a_row_takes_some_50_bytes():
     batch = batch_of([row_of(i, f"class {i % 3}/{i:040}.mp4") for i in range(20_000)])
     tracemalloc.start()

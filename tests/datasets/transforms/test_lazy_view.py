@@ -73,7 +73,6 @@ def test_a_lazy_view_equals_eager_steps(name, difference):
         [dict(type="RandomResizedCropClips", size=24)],
         [dict(type="ResizeShortSide", size=(24, 48)), dict(type="RandomCropClips", size=20)],
         [dict(type="ResizeShortSide", size=24), dict(type="CenterCropClips", size=24)],
-        [dict(type="ResizeShortSide", size=40), dict(type="ThreeCrops", size=32)],
     ],
     ids=lambda pipeline: pipeline[-1]["type"],
 )
