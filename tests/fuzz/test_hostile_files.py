@@ -43,7 +43,7 @@ from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
-from sce_video.inference.model_settings import ModelSettings, settings_from_config
+from sce_video.inference.views import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting import comparability
