@@ -14,8 +14,7 @@ from sce_video.jobs import StorageError
 def by_name(job):
     """Crash, hang or report a full disk as the source's name says; otherwise repack the file.
 
-    The name of every source is appended to ``calls.log`` beside the sources, and the number of the
-    file written for it to ``inodes.log``.
+    The name of every source is appended to ``calls.log`` beside the sources.
     """
     path = Path(job.source)
     with open(path.parent / "calls.log", "a") as log:
@@ -28,7 +27,4 @@ def by_name(job):
         time.sleep(60)
     if path.stem == "full":
         raise StorageError("cannot write: the disk is full")
-    facts = repack_file(job)
-    with open(path.parent / "inodes.log", "a") as log:
-        log.write(f"{path.name} {os.stat(job.temporary).st_ino}\n")
-    return facts
+    return repack_file(job)

@@ -249,17 +249,6 @@ def test_a_time_stamp_without_frames(run, root, original):
     assert len(lines_of(root, "val")) == 10
 
 
-def test_a_video_that_ends_too_soon(run, root):
-    path = root / f"videos/{VAL[0]}.mp4"
-    path.unlink()
-    write_video(path, official_trees.draw_ava_movie(NUMBERS[VAL[0]], 7, (48, 64)), fps=30)
-    status, _, err = run()
-    assert status == 2 and f"second 907 of video {VAL[0]!r} has no frames" in err
-    assert "the file holds seconds 900 to 907 of the film. This concerns 1 key frames" in err
-    status, out, _ = run("--skip-frameless")
-    assert status == 0 and cells(out, "ava_val, key frames") == ["10", "9", "1"]
-
-
 def test_full_films(run, root, tmp_path):
     """One frame per second, so that a short file lasts as long as a film."""
     film = write_video(tmp_path / "film.mp4", np.zeros((1100, 16, 16, 3), np.uint8), fps=1)

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import av
 import pytest
-from helpers.repack_fakes import by_name
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.commands import repack as tool
-from sce_video.data_tools.repack.plan import RepackOptions, Settings, make_plan
-from sce_video.data_tools.repack.run import repack
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.jobs import RecordStore
 from sce_video.jobs.runner import UnfinishedOutputs
@@ -150,27 +147,6 @@ def odd(tmp_path):
     return tmp_path / "odd"
 
 
-def run(root, out, on_progress=None, **options):
-    settings = Settings(preset="ultrafast", crf=25)
-    options = RepackOptions(min_psnr=20, **options)
-    plan = make_plan(str(root), str(out))
-    return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)[0]
-
-
-def test_an_output_is_renamed_not_copied(odd, tmp_path):
-    """A copy could be cut off, and would change the old output under its readers."""
-    run(odd, tmp_path / "out", workers=1)
-    old = (tmp_path / "out/a.mp4").read_bytes()
-    os.link(tmp_path / "out/a.mp4", tmp_path / "link")
-    (odd / "inodes.log").unlink()
-    write_video(odd / "a.mp4", numbered_frames(6), codec="mpeg4")
-    run(odd, tmp_path / "out", workers=1, force=True)
-    written = dict(line.split() for line in (odd / "inodes.log").read_text().splitlines())
-    assert (tmp_path / "out/a.mp4").read_bytes() != old == (tmp_path / "link").read_bytes()
-    for name, inode in written.items():
-        assert (tmp_path / "out" / name).stat().st_ino == int(inode)
-
-
 def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(data, tmp_path):
     out = tmp_path / "out"
     with (
@@ -284,21 +260,6 @@ def test_files_whose_sources_are_away_stay_done(data, tmp_path, repacked):
     (tmp_path / "away").rename(data / "Two")
     status, said = repacked(listed, out, "--keyint", "2")
     assert status == 0 and "2 of 5 files to do" in said
-
-
-def test_a_source_that_vanishes_while_all_are_repacked_again(odd, tmp_path):
-    assert run(odd, tmp_path / "out")["done"] == 2
-    first = times(tmp_path / "out")
-
-    def disk_goes(done, *_):
-        if done == 1:
-            odd.rename(tmp_path / "away")
-            odd.mkdir()  # for the log
-
-    report = run(odd, tmp_path / "out", disk_goes, force=True)
-    assert (report["failed"], report["done"], report["away"]) == (0, 2, 1)
-    now = times(tmp_path / "out")
-    assert now["a.mp4"] != first["a.mp4"] and now["z.mp4"] == first["z.mp4"]
 
 
 def test_an_output_never_overwrites_a_source(tmp_path, repacked):

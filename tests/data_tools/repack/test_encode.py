@@ -193,19 +193,6 @@ def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
     assert CRF_RANGE[0] < found[42.0] < found[39.0] < CRF_RANGE[1]
 
 
-def test_a_crf_chosen_too_high_is_lowered(tmp_path, monkeypatch):
-    path = write_video(tmp_path / "in.mp4", noise(20), options={"crf": "2"})
-    monkeypatch.setattr(work, "choose_crf", lambda *_: 30.0)
-    facts, _ = repacked(path, tmp_path, psnr=38.0)
-    assert facts["crf"] < 30 and min(facts["psnr"], facts["psnr_luma"]) >= 38
-
-
-def test_an_output_below_min_psnr_is_refused_and_removed(tmp_path):
-    path = write_video(tmp_path / "in.mp4", noise(5), options={"crf": "2"})
-    kind, reason = refused(path, tmp_path, min_psnr=60, crf=30)
-    assert kind == "quality" and "60" in reason
-
-
 def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "HELD_BYTES", 100_000)
     monkeypatch.setattr(source, "SAMPLE_BYTES", 64 * 80 * 3 // 2 * 8)
