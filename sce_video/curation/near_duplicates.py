@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -168,8 +169,7 @@ def duplicates_by_frames(
         on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
             whether it failed.
     """
-    stored = ThumbnailFile(folder)
-    try:
+    with closing(ThumbnailFile(folder)) as stored:
         unread = read_thumbnails(stored, files, workers, on_video)
         readable = np.zeros(len(files), dtype=bool)
         readable[list(stored.places)] = True
@@ -187,8 +187,6 @@ def duplicates_by_frames(
             return length, -found.height * found.width, files[row]
 
         groups = _groups(edges, worth)
-    finally:
-        stored.close()
     return Duplicates(groups, len(compared), unread)
 
 

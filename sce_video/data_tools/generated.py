@@ -80,15 +80,14 @@ def generate_toy_actions(
     root = Path(root)
     if set(num_videos) - set(PARTS) or not num_videos:
         raise ValueError(f"num_videos must name parts of {PARTS}, got {dict(num_videos)}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
     if size < 16 or size % 2:
         raise ValueError(f"size must be even and at least 16 (h264), got {size}")
     counts = {f"num_videos[{part!r}]": count for part, count in num_videos.items()}
-    counts |= {"num_frames": num_frames, "fps": fps, "workers": workers}
+    counts |= {"num_frames": num_frames, "fps": fps, "workers": workers, "seed": seed}
     for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        least = 0 if name == "seed" else 1
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
     parameters: dict[str, Any] = {
         "version": _VERSION,
         "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},

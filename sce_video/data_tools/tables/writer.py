@@ -132,33 +132,30 @@ class TableWriter:
         except _LANCE_ERRORS as error:
             reason = str(error).lower()
             if "not found" not in reason or "nosuchbucket" in reason:
-                raise TableError(cannot("open", self.table, error)) from error
+                raise TableError(cannot("open", table, error)) from error
         try:
             files = list(self._files().list("data"))  # of rows, which a new table would hide
             if not files:
-                return self._make()
+                return import_lance().write_dataset(
+                    schema().empty_table(),
+                    table,
+                    mode="create",
+                    data_storage_version=_STORAGE_VERSION,
+                    enable_stable_row_ids=True,
+                    storage_options=client_options(table),
+                )
             problem = (
-                f"{self.table!r} holds files of rows ({files[0]}), but no manifest that says which "
+                f"{table!r} holds files of rows ({files[0]}), but no manifest that says which "
                 "are part of the table: restore its folder _versions, or choose another path"
             )
         except _LANCE_ERRORS as error:
-            problem = cannot("make", self.table, error)
+            problem = cannot("make", table, error)
         with contextlib.suppress(*_LANCE_ERRORS):
             return self._open()  # another process has made it meanwhile
         raise TableError(problem)
 
     def _open(self) -> Any:
         return open_dataset(import_lance(), dataset_arguments(self.table))
-
-    def _make(self) -> Any:
-        return import_lance().write_dataset(
-            schema().empty_table(),
-            self.table,
-            mode="create",
-            data_storage_version=_STORAGE_VERSION,
-            enable_stable_row_ids=True,
-            storage_options=client_options(self.table),
-        )
 
     def _files(self) -> Any:
         import_lance()

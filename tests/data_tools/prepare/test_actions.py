@@ -13,7 +13,6 @@ from sce_video.data_tools.prepare.actions import (
     SSV2,
     UCF101,
     read_class_index,
-    read_class_split,
     read_diving48,
     read_hmdb51,
     read_ntu60,
@@ -185,8 +184,10 @@ def test_hmdb51(hmdb51):
         ("a.avi 1\na.avi 2\n", "line 2: 'a.avi' is listed twice"),
     ],
 )
-def test_bad_splits_of_hmdb51(tmp_path, text, message):
-    assert message in refused(read_class_split, tmp_path / "wave_test_split1.txt", text)
+def test_bad_splits_of_hmdb51(hmdb51, text, message):
+    write(hmdb51 / "testTrainMulti_7030_splits/wave_test_split1.txt", text)
+    with pytest.raises(ValueError, match="wave_test_split1.txt, " + message):
+        read_hmdb51(hmdb51)
 
 
 # -- Something-Something V2 -------------------------------------------------------------------
