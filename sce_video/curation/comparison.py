@@ -111,9 +111,6 @@ def compare_pairs(
         workers: Processes; 0 for this one.
         on_step: Called with ``comparing`` or ``refining``, the number of all groups of pairs, and
             False after each group.
-
-    Raises:
-        RuntimeError: a comparison failed.
     """
     promising = _promising(stored, pairs, workers, on_step)
     places, step = stored.places, _REFINED_AT_ONCE

@@ -150,6 +150,10 @@ def curate(
     limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone
     keep = [row for row in range(len(videos)) if row not in dropped]
+    if options.subset > len(keep):
+        what = f"a subset of {options.subset} videos was asked for, {len(keep)} remain"
+        raise ValueError(what)
+    chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
     fewer = f"{clusters} clusters, not {options.clusters}: there are no more videos"
@@ -161,7 +165,7 @@ def curate(
         limit=limit,
         outliers=outliers,
         keep=keep,
-        subset=_subset(x, keep, options.subset),
+        subset=[keep[i] for i in chosen],
         cluster=cluster,
         centrality=centrality,
         notes=[] if clusters == options.clusters else [fewer],
@@ -225,9 +229,3 @@ def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
     limit = float(middle + _OUTLIER_DEVIATIONS * deviation)
     order = own.argsort(descending=True, stable=True).tolist()
     return limit, [rows[i] for i in order if float(own[i]) > limit + 1e-6]
-
-
-def _subset(x: Tensor, keep: list[int], count: int) -> list[int]:
-    if count > len(keep):
-        raise ValueError(f"a subset of {count} videos was asked for, {len(keep)} remain")
-    return [keep[i] for i in k_centre_greedy(x[keep], count)] if count else []

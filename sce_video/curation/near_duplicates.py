@@ -81,6 +81,7 @@ def _votes(
     keys, numbers = [], []
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
+        # In blocks: the keys of all frames would take as much memory as the answers.
         good = similar[begin:end] >= _LEAST
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])

@@ -209,10 +209,9 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
     return centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell)
 
 
-def _reflected(position: np.ndarray, low: float = 0.15, high: float = 0.85) -> np.ndarray:
-    """A straight path, reflected at two walls."""
-    span = high - low
-    return low + span - np.abs((position - low) % (2 * span) - span)
+def _reflected(position: np.ndarray) -> np.ndarray:
+    """A straight path, reflected at two walls: 0.15 and 0.85."""
+    return 0.85 - np.abs((position - 0.15) % 1.4 - 0.7)
 
 
 def _draw_pattern(

@@ -150,13 +150,6 @@ def test_frames_and_proposals_give_the_same_lists(run, root, original):
     assert run()[1].count("unchanged") == 3
 
 
-def test_detections_of_any_score(run, root):
-    assert run("--min-score", "0.5")[0] == 0
-    for entry in lines_of(root, "val"):
-        assert len(entry["detections"]) == 4
-        assert entry["detections"][-1] == [0.0, 0.0, 0.999, 0.3, 0.5]
-
-
 def test_seconds_with_detections_only(run, root):
     """Second 905 of the last movie of val, and not the excluded one."""
     _, out, _ = run()

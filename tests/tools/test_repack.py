@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import av
@@ -231,19 +229,6 @@ def test_two_roots_with_equal_paths_do_not_mix(tmp_path, repacked):
     assert numbers(out / "c/1.mp4") == list(range(9))
 
 
-def test_names_of_maximum_length(tmp_path, repacked):
-    (tmp_path / "long").mkdir()
-    names = ["a" * 251, "b" * 252]
-    for name, ending in zip(names, (".mp4", ".ts"), strict=True):
-        short = write_video(tmp_path / f"in{ending}", numbered_frames(4), codec="mpeg4")
-        short.rename(tmp_path / "long" / f"{name}{ending}")
-    out = tmp_path / "out"
-    assert repacked(tmp_path / "long", out)[0] == 1
-    assert outputs(out) == [f"{names[0]}.mp4"] and hidden(out) == []
-    failures = json.loads((out / "repack.json").read_text())["failures"]
-    assert [(f["path"][0], f["kind"]) for f in failures] == [("b", "name")]
-
-
 def test_files_whose_sources_are_away_stay_done(data, tmp_path, repacked):
     out, listed = tmp_path / "out", data / "list.txt"
     assert repacked(listed, out)[0] == 0
@@ -278,27 +263,6 @@ def test_an_output_never_overwrites_a_source(tmp_path, repacked):
     (root / "list.txt").write_text("b.mp4 0\n")
     assert "which is a source" in repacked(root / "list.txt", tmp_path / "out", "--force")[1]
     assert (root / "x/a.mp4").read_bytes() == content and outputs(tmp_path / "out") == ["b.mp4"]
-
-
-def test_a_path_that_is_not_utf8_is_printed(odd, tmp_path, monkeypatch):
-    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
-    monkeypatch.setattr(sys, "stdout", stdout)
-    assert tool.main([str(odd), os.fsdecode(os.fsencode(tmp_path) + b"/out\xff"), *FAST]) == 0
-    stdout.flush()
-    text = stdout.buffer.getvalue()
-    assert b"out?" in text and b"repack.json" in text
-
-
-def test_wrong_usage(data, tmp_path, repacked):
-    for words, message in (
-        ("--min-psnr -1", "min_psnr must lie in [0, 100] dB, got -1"),
-        ("--threads 0", "threads must be at least 1, got 0"),
-        ("--short-side none --enlarge", "enlarge"),
-        ("--tune psnr,fastdecode,ssim", "'psnr' and 'ssim' exclude each other"),
-    ):
-        status, said = repacked(data, tmp_path / "out", *words.split())
-        assert status == 2 and said.startswith("repack.py: error: ") and message in said
-        assert "Traceback" not in said and not (tmp_path / "out").exists()
 
 
 def test_wrong_paths(data, tmp_path, repacked):

@@ -149,6 +149,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
                 f"{min(actions)} to {max(actions)}"
             )
         person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
+        # Left out only now: a wrong action must be named in any row.
         if corners is None:
             continue
         own = frame.boxes.setdefault((corners, person), [])
@@ -238,6 +239,7 @@ class Detections:
             if score < min_score:
                 self.low += 1
             elif corners is not None:
+                # A box has a row for each action, and files may overlap.
                 own = self.boxes.setdefault(key, {})
                 own[corners] = max(score, own.get(corners, 0.0))
 

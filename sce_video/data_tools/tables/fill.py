@@ -193,6 +193,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, before)
 
 
+_COMMIT_SECONDS = 30.0  # rows are committed at least this often
 _SUPPOSED_PROCESSES = 256  # of a cluster, for the size of a batch
 _LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
@@ -344,7 +345,7 @@ class _Run:
                 self._replaced.append(known.row_id)
             self._done += 1
             self._on_progress(self._done, result.files, source.path in failed)
-        if time.monotonic() - self._committed >= self._options.commit_seconds:
+        if time.monotonic() - self._committed >= _COMMIT_SECONDS:
             self._commit()
 
     def _commit(self) -> None:

@@ -69,6 +69,7 @@ def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
     def batches() -> Iterator[Any]:
         """One record batch for each row."""
         try:
+            # One by one: a stream may take 2 GiB.
             for row in rows:
                 arrays = [
                     lance.blob_array([row.get(STREAM)])
@@ -267,7 +268,6 @@ class ImportOptions:
         retry_failed: Also try files again whose row holds a failure.
         force: Write the rows of all files again.
         ray: Address of a Ray cluster to run on; None for this machine.
-        commit_seconds: Rows are committed at least this often, seconds.
     """
 
     workers: int | None = 1
@@ -275,7 +275,6 @@ class ImportOptions:
     retry_failed: bool = False
     force: bool = False
     ray: str | None = None
-    commit_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools.prepare.ava import AvaOptions, probe_video
+from sce_video.data_tools.prepare.ava import probe_video
 from sce_video.data_tools.prepare.ava_files import (
     Detections,
     check_box,
     merge_actions,
     read_action_list,
     read_annotations,
-    read_excluded,
 )
 from sce_video.datasets.ava import Action
 
@@ -101,16 +100,6 @@ def test_boxes_are_clipped_within_the_tolerance_only():
     )  # nothing of it is inside the frame
     assert check_box([0.2, 0.1, 0.4, 0.1], "here", remarks) is None
     assert remarks["boxes without width or height, left out"] == 2
-
-
-def test_excluded_key_frames(tmp_path):
-    path = write(tmp_path / "e.csv", "film,0903\n-a,1700\n")
-    assert read_excluded(path) == {("film", 903), ("-a", 1700)}
-    assert read_excluded(write(path, "")) == set()
-    for row in ("film", "film,x", ",0903", "film,0903,1"):
-        write(path, f"film,0903\n{row}\n")
-        with pytest.raises(ValueError, match=r"e\.csv, line 2: .* is not VIDEO,TIMESTAMP"):
-            read_excluded(path)
 
 
 # -- actions ----------------------------------------------------------------------------------
@@ -260,15 +249,6 @@ def test_the_duration_of_a_video(tmp_path):
     damaged.write_bytes((tmp_path / "v.mp4").read_bytes()[:100])
     assert "cannot be opened or decoded" in probe_video(str(damaged))
     assert "cannot be opened" in probe_video(str(tmp_path / "none.mp4"))
-
-
-def test_invalid_options(tmp_path):
-    with pytest.raises(ValueError, match="min_score must be from 0 to 1"):
-        AvaOptions(root=tmp_path, min_score=1.5)
-    with pytest.raises(ValueError, match="not both"):
-        AvaOptions(root=tmp_path, videos=tmp_path, frames=tmp_path)
-    with pytest.raises(ValueError, match="not both"):
-        AvaOptions(root=tmp_path, detections=(tmp_path,), without_detections=True)
 
 
 def doubled(depth):
