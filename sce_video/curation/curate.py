@@ -144,7 +144,22 @@ def curate(
     if float(x.std(dim=0).max()) < 1e-6:
         raise ValueError(f"{videos.source}: all features are equal, they tell no videos apart")
     similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
-    found = _duplicates(videos, options, similar, where, os.fspath(folder), on_video)
+    near, rows = similar[:, : options.neighbours], where[:, : options.neighbours]
+    if options.duplicates == NONE:
+        found = Duplicates([], 0)
+    elif options.duplicates == FEATURES:
+        found = duplicates_by_features(videos.paths, near, rows, options.threshold)
+    else:
+        pairs = candidate_pairs(near, rows)
+        how = options.neighbours, options.threshold, os.fspath(folder), options.workers, on_video
+        found = duplicates_by_frames(videos.files, pairs, *how)
+        if len(pairs) and not found.candidates:
+            row, reason = found.unread[0]
+            raise ValueError(
+                f"no two of the videos of {videos.source} can be read, the first is "
+                f"{videos.files[row]}: {reason}. Run where the videos are, or compare features "
+                "alone (--duplicates features)"
+            )
     gone = {video.row for group in found.groups for video in group.removed}
     distances = outlier_distances(similar, where, gone)
     limit, outliers = find_outliers(distances, gone)
@@ -170,32 +185,6 @@ def curate(
         centrality=centrality,
         notes=[] if clusters == options.clusters else [fewer],
     )
-
-
-def _duplicates(
-    videos: ExportedVideos,
-    options: CurateOptions,
-    similar: Tensor,
-    where: Tensor,
-    folder: str,
-    on_video: Callable[[str, int, bool], None] | None,
-) -> Duplicates:
-    similar, where = similar[:, : options.neighbours], where[:, : options.neighbours]
-    if options.duplicates == NONE:
-        return Duplicates([], 0)
-    if options.duplicates == FEATURES:
-        return duplicates_by_features(videos.paths, similar, where, options.threshold)
-    pairs = candidate_pairs(similar, where)
-    how = options.neighbours, options.threshold, folder, options.workers, on_video
-    found = duplicates_by_frames(videos.files, pairs, *how)
-    if len(pairs) and not found.candidates:
-        row, reason = found.unread[0]
-        raise ValueError(
-            f"no two of the videos of {videos.source} can be read, the first is "
-            f"{videos.files[row]}: {reason}. Run where the videos are, or compare features alone "
-            "(--duplicates features)"
-        )
-    return found
 
 
 def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:

@@ -287,33 +287,24 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
         if not words or name in classes:
             raise ValueError(f"{where}: {name!r} is empty or listed twice")
         classes.append(name)
+
+    # The frames of an entry count in the long video that the clip was cut from: not used.
+    def rows(path: Path) -> Iterator[tuple[str, str, int]]:
+        for where, item in _items(path, "vid_name", "label"):
+            name, label, count = str(item["vid_name"]), item["label"], len(classes)
+            if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < count:
+                what = f"label {label!r:.40} is none of the {count} classes"
+                raise ValueError(f"{where} ({name:.40}): {what}")
+            yield where, name, label
+
     splits = [
-        Split(f"{part}.txt", _read_dives(path, len(classes)), published)
+        Split(f"{part}.txt", unique_entries(rows(path)), published)
         for path, (part, published) in zip(lists, _DIVING48_COUNTS.items(), strict=True)
     ]
     check_disjoint(str(annotations or root), *splits)
     class_map = ClassMap("classes.txt", tuple(classes), _DIVING48_CLASSES)
     total = sum(_DIVING48_COUNTS.values())
     return OfficialLists("diving48", tuple(splits), (class_map,), total)
-
-
-def _read_dives(path: Path, classes: int) -> tuple[Entry, ...]:
-    """The videos of a list, ``[{"vid_name": "8qRmKunCjtY_00016", "label": 0, ...}, ...]``.
-
-    ``start_frame`` and ``end_frame`` count from the start of the long video that the clip was cut
-    from, so they are not used.
-    """
-
-    def rows() -> Iterator[tuple[str, str, int]]:
-        for where, item in _items(path, "vid_name", "label"):
-            name, label = str(item["vid_name"]), item["label"]
-            if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < classes:
-                raise ValueError(
-                    f"{where} ({name:.40}): label {label!r:.40} is none of the {classes} classes"
-                )
-            yield where, name, label
-
-    return unique_entries(rows(), lambda name: f"{name!r:.40}")
 
 
 NTU60 = Downloads(

@@ -106,8 +106,7 @@ def read_action_list(path: Path) -> dict[int, str]:
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
     """All actions by id; without the full list, actions that are not scored are named by id."""
-    if every is None:
-        every = {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
+    every = every or {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
     missing = sorted(set(scored) - set(every))
     if missing:
         raise ValueError(

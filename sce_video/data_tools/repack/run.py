@@ -106,15 +106,11 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
     existing = [path for path in paths if os.path.lexists(path)]
     if force or not existing:
         return
-    what = "repack did not make it"
-    try:
+    what, report = "repack did not make it", None
+    with contextlib.suppress(OSError, ValueError):
         report = read_json(paths[0])
-    except (OSError, ValueError):
-        report = None
-    if (
-        isinstance(report, dict)
-        and {"source", "source_path", "entries", "settings"} <= report.keys()
-    ):
+    keys = {"source", "source_path", "entries", "settings"}
+    if isinstance(report, dict) and keys <= report.keys():
         same_path = report["source_path"] == os.path.realpath(plan.source)
         if same_path or report["entries"] == plan.digest:
             return

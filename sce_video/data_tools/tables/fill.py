@@ -167,8 +167,12 @@ class RowsJob(jobs.BatchJob):
 
         def rows() -> Iterator[Row]:
             for source in item.argument:
-                with _time_limit(self._timeout + _GRACE):
+                # SIGALRM ends this process, whatever C code hangs.
+                before, _ = signal.setitimer(signal.ITIMER_REAL, self._timeout + _GRACE)
+                try:
                     row = self._maker.make(source)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, before)
                 if row["failure"]:
                     facts["failures"].append([source.path, row["failure"]])
                 else:
@@ -181,16 +185,6 @@ class RowsJob(jobs.BatchJob):
         except (TableError, MissingPackageError) as error:
             raise jobs.StorageError(str(error)) from error
         return {"fragments": fragments, **facts}
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """End this process by SIGALRM after some time, whatever C code hangs."""
-    before, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, before)
 
 
 _COMMIT_SECONDS = 30.0  # rows are committed at least this often
