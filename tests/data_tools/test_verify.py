@@ -318,15 +318,6 @@ def test_timeouts_stand_up_to_their_limit_and_large_frames_to_theirs():
     assert not VerifyJob("/", 9.0, 64).holds(item, record)
 
 
-@pytest.mark.parametrize("content", [b"a.mp4 0\n", bytes(4096)])
-def test_a_file_that_holds_no_records_is_left_alone(folder, content):
-    (folder / "records.sqlite").write_bytes(content)
-    for restart in (False, True):
-        with pytest.raises(ValueError, match=r"records\.sqlite is no store of records.*--out"):
-            verify(folder, ["a.mp4"], restart=restart)
-    assert (folder / "records.sqlite").read_bytes() == content
-
-
 # -- tables and summaries ---------------------------------------------------------------------
 
 
