@@ -23,7 +23,6 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.evaluation.functional.ava import write_result_csv
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.pages.curves import draw_run
 from sce_video.pages.frames import save_figure, write_clip, write_image
 from sce_video.pages.gallery import GalleryEntry, write_gallery
 from sce_video.reporting.report_pages import TITLE, write_report
@@ -81,7 +80,6 @@ WRITERS = {
     "query.html": lambda p, n: write_gallery(p, GalleryEntry(f"q{n}", "q"), []),
     "figure.png": lambda p, n: save_figure(figure(n), p),
     "figure.svg": lambda p, n: save_figure(figure(n), p),
-    "run.png": lambda p, n: draw_run(LOGGED, [], p, title=f"{n}"),
     "boxes.png": lambda p, n: write_image(p, images(n)[0]),
     "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
     "bad_files.jsonl": bad_files,

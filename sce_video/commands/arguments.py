@@ -26,6 +26,8 @@ from sce_video.utils.storage import is_url, walk_files
 
 #: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
+#: What a command takes as a trained network.
+RUN = "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL"
 T = TypeVar("T")
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 

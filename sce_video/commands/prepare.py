@@ -46,6 +46,9 @@ def _clips(module: ModuleType, name: str, args: Arguments) -> bool | None:
     """Of a set whose lists name its videos, or clips cut from them; None after ``--segments``."""
     from sce_video.data_tools.prepare.official import class_balanced
 
+    if name == "ntu60":  # its file names are its lists
+        official, located = module.read_ntu60(args.root, args.videos)
+        return _write_lists(official, located, args)
     downloads, read, *clips_of = module.SETS[name]
     official = read(args.root, args.annotations)
     if getattr(args, "segments", False):
@@ -74,14 +77,11 @@ def _kinetics(module: ModuleType, name: str, args: Arguments) -> bool:
     return _write_lists(official, module.locate_kinetics(args.root, official, args.videos), args)
 
 
-def _ntu60(module: ModuleType, name: str, args: Arguments) -> bool:
-    official, located = module.read_ntu60(args.root, args.videos)  # its file names are its lists
-    return _write_lists(official, located, args)
-
-
 def _images(module: ModuleType, name: str, args: Arguments) -> bool:
     from sce_video.data_tools.prepare.official import locate_images
 
+    if name in TRANSFER_NAMES:
+        return module.prepare_transfer_set(name, module.PrepareOptions(**_settings(args)))
     if name == "imagenet":
         official, folder = module.read_imagenet(args.root, args.imagenet100), args.root
     else:
@@ -99,10 +99,6 @@ def _ava(module: ModuleType, name: str, args: Arguments) -> bool:
         without_detections=args.no_detections,
     )
     return module.prepare_ava(options)
-
-
-def _transfer_set(module: ModuleType, name: str, args: Arguments) -> bool:
-    return module.prepare_transfer_set(name, module.PrepareOptions(**_settings(args)))
 
 
 class DataSet(NamedTuple):
@@ -142,7 +138,7 @@ DATA_SETS: dict[str, DataSet] = {
         "--videos --annotations --samples --segments",
     ),
     "ntu60": DataSet(
-        "NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt", "actions", "--videos", _ntu60
+        "NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt", "actions", "--videos"
     ),
     "epic_kitchens": DataSet(
         "EPIC-KITCHENS-100, clips cut by repack: {train,val}_{verb,noun,action}.txt",
@@ -240,7 +236,7 @@ def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
 
 def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
     about = f"{name} for transfer learning: lists/{{train,val,test}}.txt"
-    data_set = DATA_SETS.get(name) or DataSet(about, "transfer_sets", "", _transfer_set)
+    data_set = DATA_SETS.get(name) or DataSet(about, "transfer_sets", "", _images)
     module = importlib.import_module(f"sce_video.data_tools.prepare.{data_set.module}")
     if name in TRANSFER_NAMES:
         layout = module.TRANSFER_SETS[name].layout
@@ -263,32 +259,22 @@ def _write_toy_actions(argv: Sequence[str]) -> int:
     add("root ROOT", "folder to write to", Path)
     for part, count in (("train", 480), ("val", 120), ("test", 240)):
         add(f"--{part}", "videos of the part, 0 for none", int, default=count)
-    parser.add_argument("--seed", type=int, default=0)
+    add("--seed", None, int, default=0)
     add("--size", "height and width in pixels", int, default=64)
-    parser.add_argument("--num-frames", type=int, default=60)
-    parser.add_argument("--fps", type=int, default=15)
+    add("--num-frames", None, int, default=60)
+    add("--fps", None, int, default=15)
     add("--workers", "threads that render and encode", int, default=2)
-    add(
-        "--patterns",
-        "also write {train,val,test}_patterns.txt, lists with the pattern as the label, which "
-        "a single frame shows",
-        bool,
-    )
+    add("--patterns", "also write {train,val,test}_patterns.txt, with patterns as labels", bool)
     add("--overwrite", "replace videos made with other parameters", bool)
     args = parser.parse_args(argv)
     from sce_video.data_tools.generated import CLASSES, generate_toy_actions, write_pattern_lists
 
     parts = {"train": args.train, "val": args.val, "test": args.test}
+    names = ("size", "num_frames", "fps", "workers", "overwrite")
     start = time.monotonic()
     generate_toy_actions(
-        args.root,
-        {part: count for part, count in parts.items() if count != 0},
-        args.seed,
-        size=args.size,
-        num_frames=args.num_frames,
-        fps=args.fps,
-        workers=args.workers,
-        overwrite=args.overwrite,
+        *(args.root, {part: count for part, count in parts.items() if count != 0}, args.seed),
+        **{name: getattr(args, name) for name in names},
     )
     if args.patterns:
         write_pattern_lists(args.root)

@@ -76,14 +76,6 @@ def test_a_disk_that_fails_late(tmp_path, monkeypatch, failing):
     assert contents(tmp_path) == {"file.txt": b"old"}
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(
-        WriteError, match=r"cannot write .*file/a/b.txt: Not a directory: .*file/a$"
-    ):
-        write_text(tmp_path / "file" / "a" / "b.txt", "new")
-
-
 def test_appending_all_or_nothing(tmp_path):
     path = tmp_path / "log.jsonl"
     append_text(path, "first\n")

@@ -37,8 +37,7 @@ from sce_video.datasets.image_datasets import (
     ARRAY_SETS,
     CIFAR10,
     CIFAR100,
-    CIFAR_PUBLISHED,
-    CifarFiles,
+    PublishedSet,
 )
 from sce_video.datasets.labels import LabelTable
 from sce_video.utils.files import read_json, write_bytes
@@ -297,12 +296,12 @@ def _whole_number(path: Path, value: Any) -> int:
     raise ValueError(f"{path}: {value!r:.60} is not a whole number")
 
 
-def _read_cifar(files: _Files, cifar: CifarFiles) -> _Content:
+def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
     """The images of both splits are written below ``root/png``, unless they are there."""
-    for name in (cifar.meta, *(batch for split in cifar.batches.values() for batch in split)):
+    for name in (cifar.meta, *(batch for split in cifar.splits.values() for batch in split)):
         files.path(f"{cifar.folder}/{name}")
     name, root = cifar.name.lower(), files.root
-    splits = {split: ARRAY_SETS[name](str(root), split, False) for split in CIFAR_PUBLISHED}
+    splits = {split: ARRAY_SETS[name](str(root), split, False) for split in cifar.splits}
     parts = {}
     for split, images in splits.items():
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
@@ -363,12 +362,12 @@ TRANSFER_SETS = {
         """\
   cifar-10-batches-py/{data_batch_1,...,data_batch_5,test_batch,batches.meta}
                                               (cifar-10-python.tar.gz)""",
-        CIFAR_PUBLISHED, 10, lambda files: _read_cifar(files, CIFAR10),
+        CIFAR10.counts, 10, lambda files: _read_cifar(files, CIFAR10),
     ),
     "cifar100": TransferSet(
         """\
   cifar-100-python/{train,test,meta}          (cifar-100-python.tar.gz)""",
-        CIFAR_PUBLISHED, 100, lambda files: _read_cifar(files, CIFAR100),
+        CIFAR100.counts, 100, lambda files: _read_cifar(files, CIFAR100),
     ),
     "sun397": TransferSet(
         """\

@@ -12,7 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.datasets.clip_sampling import ClipIndices, differing_pair, neighbours_within
+from sce_video.datasets.clip_sampling import (
+    ClipIndices,
+    differing_pair,
+    frames_of_clips,
+    neighbours_within,
+)
 from sce_video.datasets.loading.batches import empty_batch
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import (
@@ -105,14 +110,14 @@ class DecodeClips:
         """
         reader = results.pop("reader")
         clips = results["clips"]
-        indices = _indices(clips)
+        indices = frames_of_clips(clips)
         frames = reader.decode(indices)
         repeats = [_repeats(frames, indices, clip) for clip in clips]
         wanted = sum(clip.partners is not None for clip in clips)
         repeating = sum(bool(repeated.any()) for repeated in repeats)
         if repeating:
             clips = _without_repeats(reader, clips, repeats, (frames, indices))
-            kept = _indices(clips)
+            kept = frames_of_clips(clips)
             if not np.isin(kept, indices).all():
                 indices, frames = kept, reader.decode(kept)
         coloured = wanted - sum(clip.partners is not None for clip in clips)
@@ -145,12 +150,6 @@ class DecodeSharedFrames:
         indices, positions = np.unique(wanted, return_inverse=True)
         views = [LazyView(reader.decode(indices), np.arange(len(indices)))]
         return results | {"views": views, "positions": positions.reshape(wanted.shape)}
-
-
-def _indices(clips: Sequence[ClipIndices]) -> np.ndarray:
-    """The frames that clips need, ascending."""
-    partners = [clip.partners for clip in clips if clip.partners is not None]
-    return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
 
 
 def _repeats(frames: DecodedFrames, indices: np.ndarray, clip: ClipIndices) -> np.ndarray:
@@ -283,8 +282,8 @@ class LoadImage:
         check_deadline(results["path"], deadline)
         first, resize = np.zeros(1, dtype=np.int64), RESIZES[self.resize]
         views = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
-        counts = {"num_local_views": self.num_local_views}
-        return results | {"limits": self.limits, "views": views, **counts}
+        results["num_local_views"] = self.num_local_views
+        return results | {"limits": self.limits, "views": views}
 
 
 @TRANSFORMS.register_module()

@@ -15,7 +15,7 @@ from sce_video.datasets import FrameCountError, VideoDecodeError, backend_import
 from sce_video.datasets.readers import AvReader, VideoReader, check_backend
 from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.readers.images import FrameFolderReader
-from sce_video.datasets.transforms import KeyFrameClip, OpenFrameFolder, OpenVideo
+from sce_video.datasets.transforms import OpenVideo
 from sce_video.engine.config.load import load_config, set_backend
 from sce_video.registry import READERS
 
@@ -267,15 +267,6 @@ def test_frames_times_and_colours_of_a_folder(tmp_path):
     reader = FrameFolderReader(str(tmp_path / "film"), fps=10)
     assert reader.timestamps.tolist() == pytest.approx([0.0, 0.1, 0.4])
     assert reader.duration == pytest.approx(0.5)
-
-
-def test_around_a_key_frame(tmp_path):
-    """Second 902 of an excerpt from 900 s is image 61 at 30 frames per second."""
-    path = write(tmp_path / "film", range(1, 121))
-    results = OpenFrameFolder()({"path": path, "timestamp": 902})
-    (clip,) = KeyFrameClip(4, 8)(results)["clips"]
-    shown = results["reader"].read(clip.frames)[:, 0, 0, 0].tolist()
-    assert shown == [61 - 16, 61 - 8, 61, 61 + 8]
 
 
 def test_errors_name_folder_and_file(tmp_path):
