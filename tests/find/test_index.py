@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from sce_video.find.index import build_index, read_index
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
-from sce_video.jobs import RunError
+from sce_video.jobs import RecordStore, RunError
 
 
 def numbers(report):
@@ -197,7 +198,8 @@ def test_an_empty_folder_does_not_change_the_index(model, root, tmp_path):
 
 
 def test_one_run_at_a_time(model, root, tmp_path, monkeypatch):
-    monkeypatch.setattr("sce_video.jobs.job._WAIT", 0.05)
+    impatient = partial(RecordStore, wait=0.05)
+    monkeypatch.setattr("sce_video.find.index.RecordStore", impatient)
 
     def nested(done, total, reason):
         if done == 1:
