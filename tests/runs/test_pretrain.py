@@ -101,7 +101,6 @@ def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monk
         sce_video.pretrian
 
 
-@pytest.mark.usefixtures("_without_page")
 def test_a_budget_makes_the_length(videos, tmp_path):
     plan = planned_pretraining(videos, tmp_path, hours=10, settings=TINY)
     budget = plan.config.default_hooks.budget
@@ -171,8 +170,7 @@ def test_a_stopped_seed_ends_all(tmp_path, monkeypatch):
         seeds.resumed_seeds(tmp_path, [0])
 
 
-@pytest.mark.usefixtures("_without_page")
-def test_errors(videos, tmp_path, capsys):
+def test_errors(videos, tmp_path):
     def refused(message, **changes):
         with pytest.raises(ValueError, match=message):
             planned_pretraining(videos, tmp_path, **changes)
@@ -181,7 +179,3 @@ def test_errors(videos, tmp_path, capsys):
     refused("precision must be one of", precision="int8")
     refused("'frmes' here, meant frames", settings={"frmes": 3})
     refused("hours or epochs, not both", hours=1, settings={"epochs": 3})
-    assert main(["pretrain", "--out", str(tmp_path)]) == 2
-    assert "give the folder of videos" in capsys.readouterr().err
-    assert main(["pretrain", str(tmp_path / "none"), "--out", str(tmp_path / "r")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
