@@ -132,7 +132,7 @@ def _write_column(args: argparse.Namespace) -> None:
 
     index = read_index(args.out, root=args.dir)
     features = index.features[np.arange(len(index))]
-    header = index.stored.header
+    header = index.header
     written = write_feature_column(index.root, args.column, index.paths, features, header)
     print(f"{index.root}: {written} features in the column feature_{args.column}")
 

@@ -26,8 +26,8 @@ from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:
-    from sce_video.find.index import VideoIndex
     from sce_video.find.query import Match
+    from sce_video.find.store import VideoIndex
 
 #: Of :mod:`sce_video.find.search`, whose import takes seconds.
 MOST_REFINED = 5
@@ -162,14 +162,13 @@ def _serve(args: argparse.Namespace) -> int:
             f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
             "index"
         )
-    from sce_video.find.search_page import ServeOptions, can_open_browser, serve
+    from sce_video.find.search_page import serve
     from sce_video.find.search_state import Network
     from sce_video.inference.model import checkpoint_of
 
     checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
     network = Network(checkpoint, args.config, args.device)
-    open_browser = can_open_browser() and not args.no_open
-    serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
+    serve(args.index, network, args.labels, args.port, not args.no_open)
     return 0
 
 

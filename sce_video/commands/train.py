@@ -123,9 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.runs.page import train_with_page
     from sce_video.utils.distributed import leave_process_group
 
-    warning = launch.warn_of_slow_amp(args.amp)
-    if warning:
-        print(f"train.py: {warning}", file=sys.stderr)
     options = vars(args)
     overwrite = options.pop("overwrite")
     cfg = None

@@ -8,6 +8,8 @@ start notes what has launched it, and a later one knows its predecessor.
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import math
 import os
 import platform
 import signal
@@ -15,8 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,8 @@ from mmengine.dist import get_world_size, is_main_process
 
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import WriteError, read_json_lines
-from sce_video.utils.run_files import HISTORY, append_row, keep_rows_until
+from sce_video.utils.files import WriteError, append_text, read_json_lines, write_text
+from sce_video.utils.run_files import HISTORY
 from sce_video.version import __version__
 
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
@@ -228,6 +230,17 @@ def warned_once(runner: Any, name: str) -> Iterator[None]:
         _unwritable.add(path)
 
 
+def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
+    """Append a row; NaN and infinity, which JSON does not have, become null.
+
+    Raises:
+        WriteError: nothing was appended.
+    """
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v
+              for k, v in row.items()}  # fmt: skip
+    append_text(path, json.dumps(finite, allow_nan=False) + "\n")
+
+
 def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
     """Append a row to a file of the work folder; rank 0 does, and a full disk is a warning."""
     if is_main_process():
@@ -235,17 +248,16 @@ def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
             append_row(Path(runner.work_dir, name), row)
 
 
-def continue_rows(runner: Any, name: str) -> Path:
+def continue_rows(runner: Any, name: str) -> None:
     """Begin a file of rows of a training; a resumed one loses the rows that are computed again.
 
-    Called on rank 0.
-
-    Raises:
-        WriteError: the file cannot be written.
+    Where a step had another number of iterations, the rows get the numbers that the same steps have
+    now. Damaged lines stay, since nobody knows what they were; a half-written last one is removed.
+    Rank 0 does this, and a full disk is a warning.
     """
     path = Path(runner.work_dir, name)
-    if runner.iter == 0:
-        path.unlink(missing_ok=True)
+    if not is_main_process() or not path.exists():
+        return
     starts = starts_of(runner.work_dir)
     if starts and starts[-1].get("log") == Path(runner.log_dir).name:
         starts = starts[:-1]  # this one; two starts of one second share the folder of their logs
@@ -253,5 +265,20 @@ def continue_rows(runner: Any, name: str) -> Path:
     now = runner.optim_wrapper._accumulative_counts
     before = starts[-1].get("accumulated") if starts else None
     before = before if type(before) is int and before > 0 else now
-    keep_rows_until(path, runner.iter, (before, now))
-    return path
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = []
+    for line in lines if runner.iter else ():
+        with suppress(ValueError, KeyError, TypeError):
+            row = json.loads(line)
+            number = row["iter"] if now == before else -(-row["iter"] * now // before)  # rounded up
+            if number > runner.iter:
+                continue
+            if number != row["iter"]:
+                line = json.dumps({**row, "iter": number}).encode() + b"\n"
+        if line.endswith(b"\n"):
+            kept.append(line)
+    with warned_once(runner, name):
+        if runner.iter == 0:
+            path.unlink()
+        elif kept != lines:
+            write_text(path, b"".join(kept).decode("utf-8", errors="surrogateescape"))

@@ -39,8 +39,7 @@ from sce_video.engine.checkpoint import (
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
 from sce_video.engine.config.check import DEFAULT_HOOKS
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
-from sce_video.engine.hooks.screen import keep_details_off_the_screen
-from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
+from sce_video.engine.logs import Visualizer, prepare_handlers
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -107,8 +106,7 @@ class VideoRunner(Runner):
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
         """Build mmengine's logger; environment, config and hook table go to its file only."""
         logger = super().build_logger(log_level, log_file)
-        keep_details_off_the_screen(logger)
-        warn_once_if_unwritable(logger)
+        prepare_handlers(logger)
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:

@@ -25,8 +25,7 @@ from sce_video.datasets.transforms import OpenVideo, cut_views
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.embed import VideoFiles
 from sce_video.inference.model import VideoModel
-from sce_video.inference.model_settings import ModelSettings
-from sce_video.inference.views import Transform, pack_array, view_steps
+from sce_video.inference.views import ModelSettings, Transform, pack_array, view_steps
 from sce_video.utils.files import local_copy
 
 

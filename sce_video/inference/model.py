@@ -15,7 +15,7 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, check_backbone_weights
 from sce_video.evaluation.multi_view import mean_representation
-from sce_video.inference.model_settings import ModelSettings, settings_from_config
+from sce_video.inference.views import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import absolute

@@ -248,10 +248,9 @@ def run_local(
 
 def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
     """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
-    problem = _set_up(job)
-    for item in items:
-        attempt = _attempt(item)
-        yield attempt, Outcome(None, "setup", problem) if problem else call(job.process, attempt)
+    _, problem = _set_up(job)
+    for item in map(_attempt, items):
+        yield item, Outcome(None, "setup", problem) if problem else call(job.process, item)
 
 
 def _attempt(item: Item) -> Item:
@@ -260,25 +259,21 @@ def _attempt(item: Item) -> Item:
     return replace(item, temporary=path)
 
 
+def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
+    """The job, and why it cannot be set up; empty if it is."""
+    try:
+        unpacked: BatchJob = pickle.loads(job.data) if isinstance(job, PackedJob) else job
+        unpacked.setup()
+    except RunError as error:
+        return None, str(error)
+    except Exception as error:  # also of a module that this machine does not have
+        return None, f"{type(error).__name__}: {error}"
+    return unpacked, ""
+
+
 def _start(job: BatchJob | PackedJob) -> None:
     global _job, _problem
-    try:
-        _job = pickle.loads(job.data) if isinstance(job, PackedJob) else job
-    except Exception as error:  # a module that this machine does not have
-        _problem = f"{type(error).__name__}: {error}"
-    else:
-        _problem = _set_up(_job)
-
-
-def _set_up(job: BatchJob) -> str:
-    """Why the job cannot be set up; empty if it is."""
-    try:
-        job.setup()
-    except RunError as error:
-        return str(error)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    _job, _problem = _set_up(job)
 
 
 def _process(item: Item) -> dict[str, Any] | Facts:

@@ -1,17 +1,12 @@
-"""What lies in the folder of a run: checkpoints, and files of JSON lines, a row each."""
+"""What lies in the folder of a run: names of its files, and its checkpoints."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Mapping
-from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from sce_video.utils.files import append_text, write_text
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
 #: Logged numbers: losses, schedules, collapse metrics, speed, evaluations (docs/logging.md).
@@ -114,47 +109,3 @@ def check_run_folder(folder: str | Path) -> None:
             f"{folder} is no folder of a training: it has neither a log (metrics.jsonl) nor a "
             "checkpoint; give the folder that --out or --work-dir named"
         )
-
-
-def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
-    """Append a row; NaN and infinity, which JSON does not have, become null.
-
-    Raises:
-        WriteError: nothing was appended.
-    """
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v
-              for k, v in row.items()}  # fmt: skip
-    append_text(path, json.dumps(finite, allow_nan=False) + "\n")
-
-
-def keep_rows_until(
-    path: str | Path, iteration: int, accumulated: tuple[int, int] = (1, 1)
-) -> None:
-    """Remove the rows after an iteration, which a resumed training computes again.
-
-    Damaged lines stay, since nobody knows what they were; a half-written last one is removed.
-
-    Args:
-        path: The file; it may be missing.
-        iteration: The last one that stays.
-        accumulated: Iterations of an optimiser step when the rows were written, and now. Where they
-            differ the rows get the numbers that the same steps have now.
-    """
-    path = Path(path)
-    if not path.exists():
-        return
-    lines = path.read_bytes().splitlines(keepends=True)
-    kept = []
-    before, now = accumulated
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError):
-            row = json.loads(line)
-            number = row["iter"] if now == before else -(-row["iter"] * now // before)  # rounded up
-            if number > iteration:
-                continue
-            if number != row["iter"]:
-                line = json.dumps({**row, "iter": number}).encode() + b"\n"
-        if line.endswith(b"\n"):
-            kept.append(line)
-    if kept != lines:
-        write_text(path, b"".join(kept).decode("utf-8", errors="surrogateescape"))

@@ -153,13 +153,11 @@ def test_the_options_of_the_page(monkeypatch, tmp_path):
     (tmp_path / "INDEX").mkdir()
     for name in ("INDEX/features.npz", "c.pth"):
         (tmp_path / name).touch()
-    monkeypatch.setattr("sce_video.find.search_page.serve", seen.append)
+    monkeypatch.setattr("sce_video.find.search_page.serve", lambda *given: seen.append(given))
     more = "--port 9000 --no-open --labels list.txt --checkpoint c.pth".split()
     for options in (["--serve", "INDEX"], ["--serve", "--index", "INDEX"]):
         assert main(["search", *options, *more]) == 0
-    assert seen[0] == seen[1]
-    assert (seen[0].index, seen[0].port, seen[0].open_browser) == ("INDEX", 9000, False)
-    assert (seen[0].labels, seen[0].network.checkpoint) == ("list.txt", "c.pth")
+    assert seen == [("INDEX", ("c.pth", None, None), "list.txt", 9000, False)] * 2
 
 
 def test_a_page_that_cannot_be_served(made, tmp_path, capsys):

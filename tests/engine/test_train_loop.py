@@ -22,12 +22,10 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import TooManyBadFilesError
 from sce_video.engine import train_loop
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.compile import SmallConv3d
 from sce_video.engine.train_loop import (
     ResumableTrainLoop,
     StopSignals,
     copied_ahead,
-    one_ahead,
     outliving_workers,
 )
 
@@ -265,25 +263,6 @@ def test_on_a_gpu_the_views_are_copied_completely():
         assert batch["seed"].device.type == "cpu"
 
 
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_the_next_item_is_fetched_before_an_item_is_yielded(count):
-    events = []
-
-    def items():
-        for i in range(count):
-            events.append(f"take {i}")
-            yield i
-
-    for i in one_ahead(items()):
-        events.append(f"use {i}")
-    uses = [events.index(f"use {i}") for i in range(count)]
-    assert uses == sorted(uses) and len(events) == 2 * count
-    for i in range(count - 1):
-        assert events.index(f"take {i + 1}") < uses[i]
-        if i + 2 < count:
-            assert uses[i] < events.index(f"take {i + 2}"), "no more than one ahead"
-
-
 # Accumulation, mixed precision, compilation and memory layout in whole trainings.
 
 
@@ -367,5 +346,5 @@ def test_bfloat16_changes_speed_not_results(videos, tmp_path, plain):
     # In 16 bits steps differ from the second on.
     assert losses(recorder)[0] == pytest.approx(losses(plain[1])[0], abs=0.3)
     assert all(map(math.isfinite, losses(recorder)))
-    guarded = any(isinstance(part, SmallConv3d) for part in runner.model.modules())
+    guarded = any(type(part).__name__ == "SmallConv3d" for part in runner.model.modules())
     assert guarded, "two frames, and kernels of three"

@@ -15,7 +15,7 @@ from helpers.tiny_encoder import save_tiny, tiny_backbone
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
 from sce_video.find import table_store as index_table
-from sce_video.find.index import VideoIndex, build_index, read_index
+from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index, searches_approximately
 from sce_video.find.search import query_feature, rows_of_file
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
@@ -55,10 +55,10 @@ def both(folder, records):
         ("table", TableStore(folder / "table" / TABLE)),
     ):
         (folder / name).mkdir(exist_ok=True)
-        known = store.read()[1] if store.exists() else {}
+        known = store.read()[1] if store.file.exists() else {}
         same = {p: known[p] if same_state(known.get(p), r) else r for p, r in records.items()}
         store.write(HEADER, same)
-        found.append(VideoIndex(folder / name, store.open()))
+        found.append(store.open())
     return found
 
 
@@ -125,7 +125,7 @@ def test_an_update_leaves_other_rows_where_they_are(tmp_path):
         row = table.row(name)
         assert table.path(row) == name
         np.testing.assert_array_equal(table.features[row], records[name].feature)
-        assert (table.stored.sizes[row], table.stored.mtimes[row]) == (
+        assert (table.sizes[row], table.mtimes[row]) == (
             records[name].size,
             records[name].mtime_ns,
         )
@@ -163,13 +163,13 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
 
     records["new.mp4"] = FileRecord(7, 7, query)
     _, table = both(tmp_path, dict(sorted(records.items())))
-    assert table.stored.indexed == 1503
+    assert table.indexed == 1503
     compared.clear()
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
     assert not compared
     TableStore(tmp_path / "table" / TABLE).make_vector_index(wanted=False)
     table = read_index(tmp_path / "table")
-    assert table.stored.indexed == 1504
+    assert table.indexed == 1504
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
 
 
@@ -226,7 +226,7 @@ def test_a_conversion_that_ends_before_the_file_is_removed(model, root, tmp_path
         with pytest.raises(ZeroDivisionError):
             build_index(model, root, folder, OPTIONS, table=True)
     assert (folder / "features.npz").exists()
-    assert isinstance(read_index(folder).stored, index_table.LanceRows)
+    assert isinstance(read_index(folder), index_table.TableIndex)
     assert numbers(build_index(model, root, folder, OPTIONS)) == (5, 0, 0, 6, 0)
     assert not (folder / "features.npz").exists()
 
@@ -253,7 +253,7 @@ def test_features_that_are_not_finite_are_refused(tmp_path):
     records["0007.mp4"] = FileRecord(1, 1, np.full(24, np.nan, np.float32))
     with pytest.raises(ValueError, match=r"the feature of 0007\.mp4 holds NaN.*diverged"):
         store.write(HEADER, records)
-    assert not store.exists()
+    assert not store.file.exists()
     del records["0007.mp4"]
     store.write(HEADER, records)
     rows = read_table(str(store.file)).call(

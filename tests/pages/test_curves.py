@@ -7,13 +7,13 @@ import math
 
 import pytest
 
+from sce_video.engine.restarts import append_row
 from sce_video.pages.curves import (
     read_alarms,
     read_history,
     read_online_evaluations,
     read_scalars,
 )
-from sce_video.utils.run_files import append_row
 
 
 def log(folder, stamp, rows):

@@ -10,10 +10,10 @@ from sce_video.runs.choices import (
     Machine,
     choose,
     choose_epochs,
-    choose_momentum,
     least_steps,
     notes,
     samples_of_epoch,
+    warmup_and_momentum,
 )
 from sce_video.runs.folder_facts import FolderFacts
 
@@ -72,20 +72,20 @@ def test_short_and_small_videos_get_clips_that_fit():
 
 
 def test_the_budget_makes_the_epochs():
-    assert choose_epochs(20, None, None).value == 100  # 2000 steps
-    assert choose_epochs(400, None, None).value == 20
-    assert choose_epochs(37, None, None, least_steps(CPU, 16)).value == 42
-    assert choose_epochs(20, 90.0, 2.0).value == 80
+    assert choose_epochs(20).value == 100  # 2000 steps
+    assert choose_epochs(400).value == 20
+    assert choose_epochs(37, least_steps(CPU, 16)).value == 42
+    assert choose_epochs(20, hours=2.0, epoch_seconds=90.0).value == 80
     with pytest.raises(ValueError, match="do not suffice for one epoch"):
-        choose_epochs(20, 7300.0, 2.0)
+        choose_epochs(20, hours=2.0, epoch_seconds=7300.0)
     with pytest.raises(ValueError, match="positive, got 0"):
-        choose_epochs(20, 7300.0, 0)
+        choose_epochs(20, hours=0)
 
 
-@pytest.mark.parametrize("steps", [1, 37, 999, 1000, 1001, 6250, 10**6])
+@pytest.mark.parametrize("steps", [1, 999, 1001, 6250, 10**6])
 def test_without_a_budget_a_training_ends_in_finite_time(steps):
     """100,000 videos in batches of 16 are 6250 steps: 20 epochs would be 125,000 steps."""
-    total = choose_epochs(steps, None, None).value * steps
+    total = choose_epochs(steps).value * steps
     assert total >= 2000 and total < max(20_000 + steps, 2000 + steps)
 
 
@@ -126,5 +126,5 @@ def test_notes_name_what_is_unusual():
 
 
 def test_few_steps_have_a_quick_target():
-    found = [choose_momentum(steps).value for steps in (600, 2000, 5001, 20_000, 100_000)]
+    found = [warmup_and_momentum(9, steps)[1].value for steps in (600, 2000, 5001, 20_000, 100_000)]
     assert found == [0.9, 0.9, 0.97, 0.97, 0.99]

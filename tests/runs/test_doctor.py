@@ -50,16 +50,6 @@ def test_gpus(names, cuda_build, devices, level, word):
     assert bool(found.advice) == (level != OK)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "available", "level"), [(8, False, FAILURE), (1, False, WARNING), (8, True, OK)]
-)
-def test_nccl(gpus, available, level):
-    found = doctor.check_nccl(gpus, (2, 28, 9) if available else None)
-    assert found.level == level and "NCCL" in found.what
-    assert bool(found.advice) == (level != OK)
-    assert doctor.check_nccl(0, None) is None
-
-
 def test_decoders_name_their_ffmpeg():
     shown = {finding.what.split(":")[0]: finding.what for finding in doctor.check_decoders()}
     assert "FFmpeg" in shown["decoder av"] and "libavcodec" in shown["decoder av"]

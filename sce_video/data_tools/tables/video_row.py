@@ -128,7 +128,7 @@ def _content(source: RowSource) -> dict[str, Any]:
         "codec": index.parameters.codec,
         "width": index.parameters.width,
         "height": index.parameters.height,
-        "pixel_format": frames.pixel_format,
+        "pixel_format": str(frames.first.format.name),
         "rotation": index.turns * 90,
         STREAM: stream,
         "size": len(stream),

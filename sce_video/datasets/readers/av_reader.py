@@ -51,9 +51,9 @@ class AvFrames(DecodedFrames):
         return len(self._frames)
 
     @property
-    def interlaced(self) -> bool:
-        """Whether the first frame is interlaced."""
-        return bool(self._frames[0].interlaced_frame)
+    def first(self) -> av.VideoFrame:
+        """The first frame, as it was decoded."""
+        return self._frames[0]
 
     @property
     def turns(self) -> int:
@@ -63,11 +63,6 @@ class AvFrames(DecodedFrames):
     def _turns_of(self, frame: av.VideoFrame) -> int:
         # By default those of the display matrix.
         return round(frame.rotation / 90) % 4 if self._turns is None else self._turns
-
-    @property
-    def pixel_format(self) -> str:
-        """FFmpeg's name of the pixel format of the first frame."""
-        return str(self._frames[0].format.name)
 
     def __getitem__(self, index: int) -> np.ndarray:
         frame = self._frames[index]

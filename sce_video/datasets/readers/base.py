@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import os
@@ -308,7 +307,10 @@ class VideoReader(ABC):
     @classmethod
     def importable(cls) -> bool:
         """Whether the reader's library can be imported on this machine."""
-        return not cls.library or _can_import(cls.library)
+        try:
+            return not cls.library or importlib.import_module(cls.library) is not None
+        except (ImportError, OSError, RuntimeError):
+            return False
 
     @property
     def height(self) -> int:
@@ -385,15 +387,6 @@ class VideoReader(ABC):
             wrong = f"frame indices {indices[0]}..{indices[-1]} are outside"
             raise ValueError(f"{wrong} the {count} frames of {self.path}")
         return indices
-
-
-@functools.cache
-def _can_import(library: str) -> bool:
-    try:
-        importlib.import_module(library)
-    except (ImportError, OSError, RuntimeError):
-        return False
-    return True
 
 
 def check_regular_file(path: str) -> None:

@@ -84,10 +84,6 @@ class FallbackReader(VideoReader):
     def _read(self, indices: list[int]) -> np.ndarray:
         """(n, H, W, 3) uint8, of frames counted from the start of the file."""
 
-    def _release(self) -> None:
-        """Close the file in the library."""
-        self._video = None
-
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._fallback is None:
             indices = self._check_indices(indices)
@@ -96,7 +92,7 @@ class FallbackReader(VideoReader):
             try:
                 frames = self._read(indices.tolist())
             except self.errors:  # PyAV raises FrameCountError if frames are missing
-                self._release()
+                self._video = None
                 self._fallback = AvReader(self.path, deadline=self.deadline, limits=self.limits)
                 if len(self._fallback.timestamps) != len(self.timestamps):
                     raise VideoDecodeError(self.path, "changed while it was being read") from None
@@ -109,7 +105,7 @@ class FallbackReader(VideoReader):
         return super().decode(indices) if self._fallback is None else self._fallback.decode(indices)
 
     def close(self) -> None:
-        self._release()
+        self._video = None
         if self._fallback is not None:
             self._fallback.close()
 
@@ -137,8 +133,8 @@ class DecordReader(FallbackReader):
         if not super().can_read(av_reader):
             return False
         try:
-            first = av_reader.decode(np.zeros(1, dtype=np.int64))
-            return av_reader.random_access_at_keys and not first.interlaced
+            frames = av_reader.decode(np.zeros(1, dtype=np.int64))
+            return av_reader.random_access_at_keys and not frames.first.interlaced_frame
         except (VideoDecodeError, FrameCountError, StopIteration):
             return False  # damaged: PyAV reports it
 

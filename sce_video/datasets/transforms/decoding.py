@@ -282,8 +282,8 @@ class LoadImage:
         check_deadline(results["path"], deadline)
         first, resize = np.zeros(1, dtype=np.int64), RESIZES[self.resize]
         views = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
-        counts = {"num_local_views": self.num_local_views}
-        return results | {"limits": self.limits, "views": views, **counts}
+        results["num_local_views"] = self.num_local_views
+        return results | {"limits": self.limits, "views": views}
 
 
 @TRANSFORMS.register_module()

@@ -45,12 +45,6 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     return np.stack([resize_linear(frame, size) for frame in window])
 
 
-def resized_short_side(height: int, width: int, side: int) -> tuple[int, int]:
-    """Height and width resized to a short side of ``side``; the long side is rounded down."""
-    short = min(height, width)
-    return height * side // short, width * side // short
-
-
 def _check_fits(frame_size: tuple[int, int], size: int) -> None:
     height, width = frame_size
     if height < size or width < size:
@@ -216,7 +210,8 @@ class ResizeShortSide:
             if self.inverse_uniform:
                 low, high = 1 / self.high, 1 / self.low
                 side = round(1 / (low + (high - low) * draw))
-            size = resized_short_side(height, width, side)
+            short = min(height, width)
+            size = height * side // short, width * side // short  # the long side is rounded down
             limits.check_frame(results.get("path", "frames"), *size)
             views.append(crop_and_resize(view, (0, 0, height, width), size))
         if "boxes" in results:  # of the one view

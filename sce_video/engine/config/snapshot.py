@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sce_video.utils.files import parse_json
+
 #: Key of the JSON text in the ``meta`` of a checkpoint.
 SNAPSHOT = "config"
 _MAX_CHARACTERS = 2**21
-_MAX_DEPTH = 64
 #: Top-level keys that make a training what it is; the others are paths, validation and test, where
 #: it runs and what it logs.
 TRAINING = (
@@ -94,12 +94,10 @@ def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, 
         )
     _check_size(text, str(checkpoint))  # before it is parsed
     try:
-        config = json.loads(text)
-        _check_depth(config)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"the config of {checkpoint} is not JSON data ({error}): give the config file"
-        ) from None
+        config = parse_json(text, "it")
+    except ValueError as error:
+        reason = f"{checkpoint} is not JSON data ({error.__cause__}): give the config file"
+        raise ValueError(f"the config of {reason}") from None
     if not isinstance(config, dict):
         raise ValueError(f"the config of {checkpoint} is a {type(config).__name__}, not an object")
     return config
@@ -126,16 +124,6 @@ def _check_size(text: Any, name: str) -> None:
         )
 
 
-def _check_depth(node: Any) -> None:
-    """Raise ValueError where a later walk through the data could exhaust the stack."""
-    level = [node]
-    for _ in range(_MAX_DEPTH):
-        containers = (n for n in level if isinstance(n, list | Mapping))
-        level = [v for n in containers for v in (n.values() if isinstance(n, Mapping) else n)]
-    if level:
-        raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
-
-
 # -- comparison ----------------------------------------------------------------------------------
 
 
@@ -148,10 +136,6 @@ def differences(
     max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not there has the default of its
     class.
     """
-    try:
-        _check_depth(ours)
-    except ValueError as error:
-        return [f"the config is none: {error}"]
     both = [dict(_flat(_compared(config, keys), (), keys)) for config in (ours, recipe)]
     found = []
     for path in dict.fromkeys((*both[0], *both[1])):

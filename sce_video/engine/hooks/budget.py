@@ -12,7 +12,7 @@ from mmengine.dist import broadcast, get_world_size
 from mmengine.hooks import Hook
 
 from sce_video.engine.restarts import append_or_warn
-from sce_video.engine.schedules import accumulative_counts, position
+from sce_video.engine.schedules import position
 from sce_video.registry import HOOKS
 from sce_video.utils.run_files import HISTORY
 
@@ -129,7 +129,8 @@ class BudgetHook(Hook):
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Compare the estimate with the budget; rank 0 decides."""
-        step, micro_batches = divmod(runner.iter + 1, accumulative_counts(runner))
+        accumulation = runner.optim_wrapper._accumulative_counts
+        step, micro_batches = divmod(runner.iter + 1, accumulation)
         distributed = get_world_size() > 1
         if micro_batches or (distributed and step % _STEPS_PER_AGREEMENT):
             return

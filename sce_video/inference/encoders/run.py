@@ -31,7 +31,7 @@ from sce_video.inference.encoders.source import (
     read_processor,
 )
 from sce_video.inference.encoders.text import stored_text
-from sce_video.inference.model_settings import TEST_CROPS, TRAIN_CROPS
+from sce_video.inference.views import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, write_text

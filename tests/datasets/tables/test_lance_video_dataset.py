@@ -288,11 +288,3 @@ def test_rows_are_those_of_a_loop(content_of_a_table, with_classes, seed):
     assert of_list.videos is listed
     with pytest.raises(ValueError, match="2 of the 3 videos .* not in the table .* 'no'"):
         row_list.list_rows("t.lance", None, VideoList.from_paths(["no", chosen[0], "q"], [0] * 3))
-
-
-def test_a_table_of_failures_holds_no_video(content_of_a_table):
-    content_of_a_table(
-        [("a", 0, None, "broken"), ("b", 0, None, "broken"), ("a", 0, None, "again")]
-    )
-    with pytest.raises(ValueError, match="holds no video that can be read"):
-        row_list.list_rows("t.lance")

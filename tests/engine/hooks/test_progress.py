@@ -246,10 +246,10 @@ def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
 # Values of several iterations that are read together: means over ranks, values of the host.
 
 
-def make_runner(name, interval=4):
+def make_runner(name):
     return SimpleNamespace(
         model=torch.nn.Linear(1, 1),
-        hooks=[LoggerHook(interval=interval)],
+        hooks=[LoggerHook(interval=4)],
         message_hub=MessageHub.get_instance(name),
         train_loop=SimpleNamespace(iters_per_epoch=10),
         iter=0,
