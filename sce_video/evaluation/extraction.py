@@ -158,8 +158,7 @@ class ExtractionJob(NetworkJob):
         of_views = len(pipeline) > 0 and isinstance(pipeline[-1], PackVideo)
         self.item_size = 1 if of_views else loader.batch_size or 1
         self.unit = "videos" if of_views else "batches"
-        self._dataset: Any = dataset
-        self._collate: Any = loader.collate_fn
+        self._dataset, self._collate = cast(Any, dataset), cast(Any, loader.collate_fn)
         # The on_error that holds here, which is not that of the config where it has none.
         of_data = {} if loop.cfg is None else dict(loop.cfg["dataset"])
         if "on_error" in of_data:
@@ -179,6 +178,13 @@ class ExtractionJob(NetworkJob):
     def key(indices: range) -> str:
         """Key of the item of these samples; keys are in the order of the data set."""
         return f"{indices.start:012}-{indices.stop:012}"
+
+    def parts(self, indices: range, store: RecordStore) -> list[range]:
+        """The item of these samples; of one that failed an item for each sample."""
+        record = store.get(self.key(indices))
+        if record is None or record.done:
+            return [indices]
+        return [range(index, index + 1) for index in indices]
 
     def item(self, indices: range) -> Item:
         """The item of these samples, with the state of their files; empty without a file."""
@@ -243,9 +249,8 @@ class FeatureExtractionLoop(BaseLoop):
     """Write the mean representation of every video of ``test_dataloader`` to a .npz file.
 
     It is a batch job (docs/jobs.md): processes decode and embed, and every feature is saved at once
-    to records in ``<out>.parts/``, from which an interrupted run resumes, also with another number
-    of processes or ranks. Each rank embeds a part; the first one writes the file and removes the
-    folder, which is on shared storage where there are several machines.
+    to records in ``<out>.parts/``, from which an interrupted run resumes. Each rank embeds a part;
+    the first one writes the file and removes the folder, which several machines share.
 
     Args:
         runner: Its model gives representations.
@@ -362,11 +367,9 @@ class FeatureExtractionLoop(BaseLoop):
         workers = self.workers.at_most(len(due))
         run_job(job, map(job.item, due), store, workers, report)
         # One bad file would cost all others of its batch.
-        batches = [(store.get(job.key(indices)), indices) for indices in due if len(indices) > 1]
-        failed = [indices for record, indices in batches if record is None or not record.done]
-        single = [range(index, index + 1) for indices in failed for index in indices]
-        if single:
-            run_job(job, map(job.item, single), store, workers)
+        failed = [one for indices in due for one in job.parts(indices, store) if one != indices]
+        if failed:
+            run_job(job, map(job.item, failed), store, workers)
         if is_main_process():
             progress.finish()
 
@@ -374,14 +377,8 @@ class FeatureExtractionLoop(BaseLoop):
         self, job: ExtractionJob, store: RecordStore
     ) -> Iterator[tuple[range, Record | None]]:
         """Indices and record of every item; of a batch that failed those of its samples."""
-        for indices in job.ranges():
-            record = store.get(job.key(indices))
-            if record is None or record.done or len(indices) == 1:
-                yield indices, record
-                continue
-            for index in indices:
-                one = range(index, index + 1)
-                yield one, store.get(job.key(one))
+        for one in (part for indices in job.ranges() for part in job.parts(indices, store)):
+            yield one, store.get(job.key(one))
 
     def _write(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
         """Write the file, with the features of one block in memory at a time."""

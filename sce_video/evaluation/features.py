@@ -110,8 +110,8 @@ def read_npz(
     """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
 
     A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages are read
-    when they are used, and writing to the array does not change the file. All others are read into
-    memory. ``what`` is the expected kind of file, for messages: "a feature file".
+    when they are used, and writing to the array does not change the file. ``what`` is the expected
+    kind of file, for messages: "a feature file".
 
     Raises:
         FileNotFoundError: no such file.
@@ -266,11 +266,8 @@ def extract_features(model: nn.Module, dataloader: DataLoader) -> Rows:
 
 def sample_columns(rows: Rows) -> dict[str, np.ndarray | RowStream]:
     """Labels, indices and paths of rows, as they are written; :func:`read_rows` reads them."""
-    return {
-        "labels": rows.labels.cpu().numpy().astype(np.int64),
-        "indices": rows.indices.cpu().numpy().astype(np.int64),
-        "paths": text_stream(rows.paths),
-    }
+    labels, indices = (t.cpu().numpy().astype(np.int64) for t in (rows.labels, rows.indices))
+    return {"labels": labels, "indices": indices, "paths": text_stream(rows.paths)}
 
 
 def read_rows(
@@ -279,16 +276,13 @@ def read_rows(
     """Rows of a matrix in an .npz file, the ``others`` that it has, and the provenance."""
     arrays, provenance = read_npz(path, what, (name, *required))
     # No copy: a large matrix stays in the file until its rows are used.
-    matrices = {
-        key: torch.from_numpy(as_matrix(path, arrays[key], key))
-        for key in (name, *others)
-        if key in arrays
-    }
+    names = [key for key in (name, *others) if key in arrays]
+    matrices = {key: torch.from_numpy(as_matrix(path, arrays[key], key)) for key in names}
     values = matrices.pop(name)
-    defaults = {"labels": np.full(len(values), -1), "indices": np.arange(len(values))}
+    arrays = {"labels": np.full(len(values), -1), "indices": np.arange(len(values)), **arrays}
     labels, indices = (
-        torch.from_numpy(as_integers(path, arrays.get(key, default), key, len(values)))
-        for key, default in defaults.items()
+        torch.from_numpy(as_integers(path, arrays[key], key, len(values)))
+        for key in ("labels", "indices")
     )
     paths = as_strings(path, arrays["paths"], "paths", len(values))
     num_views = provenance.get("num_views", 1)
@@ -330,9 +324,8 @@ def _matrices(features: Rows) -> dict[str, Tensor]:
 def load_features(path: str | Path) -> tuple[Rows, dict]:
     """Read what :func:`save_features` wrote: the features and their provenance.
 
-    ``features`` of another number type are converted to float32. Files of other programs may lack
-    ``labels`` (then -1), ``indices`` (then 0, 1, ...) and ``protocol`` (then empty); nothing is
-    unpickled. Large features written by :func:`save_features` are memory-mapped.
+    Files of other programs may hold another number type and lack ``labels`` (then -1), ``indices``
+    (then 0, 1, ...) and ``protocol`` (then empty). Large features of ours are memory-mapped.
 
     Raises:
         FileNotFoundError: no such file.

@@ -99,10 +99,9 @@ _WHY = {
 class MultiViewTestLoop(BaseLoop):
     r"""Evaluate a model on a labelled set by the metrics of ``test_evaluator``.
 
-    The model determines the row of a sample: the mean representation over its views, the mean
-    class probabilities over its views (model with a ``cls_head``), or the scores of its boxes
-    (model with a ``roi_head``); the pipeline of the data set determines the views. The samples are
-    split over the ranks; every video counts once. ::
+    The model determines the row of a sample: the mean over its views of the representations, or of
+    the class probabilities (model with a ``cls_head``), or the scores of its boxes (``roi_head``);
+    the pipeline of the data set determines the views. The samples are split over the ranks. ::
 
         test_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(...))
         test_evaluator = [dict(type="KNN", k=20), dict(type="LinearProbe"), dict(type="Retrieval")]
@@ -128,10 +127,9 @@ class MultiViewTestLoop(BaseLoop):
         selection_dataloader: The labelled set, neither trained on nor tested, on which one of the
             attentive probes of a grid is selected by its top-1 accuracy before the test.
 
-    Raises:
-        ValueError: no metric, or one that cannot be computed from this model; both or neither of
-            gallery and group pattern where a metric needs one; labels and classes that do not fit
-            together; a grid of probes without a selection set; an unknown precision.
+    Raises ValueError: no metric, or one that cannot be computed from this model; both or neither of
+    gallery and group pattern where a metric needs one; labels and classes that do not fit together;
+    a grid of probes without a selection set; an unknown precision.
     """
 
     _stage = "test"
@@ -346,12 +344,11 @@ class MultiViewTestLoop(BaseLoop):
 class MultiViewValLoop(MultiViewTestLoop):
     """Validate during training by the metrics of ``val_evaluator``.
 
-    The same code and arguments as :class:`MultiViewTestLoop`, usually with one view per video.
-    Files that cannot be decoded are reported in the log and left out of the metrics. Of a grid of
-    attentive probes the metrics are those of the probe that is best on these samples, beside
-    ``top1_<point>`` of each. Raises ValueError: as :class:`MultiViewTestLoop`; class folders other
-    than those of the training set; a metric that needs a gallery (``OnlineEvaluationHook`` computes
-    those).
+    As :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot be decoded are
+    reported in the log and left out of the metrics. Of a grid of attentive probes the metrics are
+    those of the probe that is best on these samples, beside ``top1_<point>`` of each. Raises
+    ValueError, besides: class folders other than those of the training set; a metric that needs a
+    gallery (``OnlineEvaluationHook`` computes those).
     """
 
     _stage = "val"

@@ -29,12 +29,10 @@ def view_chunks(
 ) -> Iterator[Tensor]:
     """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
-    On a CPU a chunk is at most 24 MiB, or one view. The frames are copied to the device once; of
-    the views only one chunk is in memory. A video has ``frames`` uint8 (F, H, W, 3), ``positions``
-    int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width), as
-    :class:`~sce_video.datasets.transforms.PackVideo` makes them.
-
-    Views are uint8 (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
+    On a CPU a chunk is at most 24 MiB, or one view. A video has ``frames`` uint8 (F, H, W, 3),
+    ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width),
+    as :class:`~sce_video.datasets.transforms.PackVideo` makes them. Views are uint8
+    (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")

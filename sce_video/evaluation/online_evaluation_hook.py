@@ -35,10 +35,9 @@ _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
 class OnlineEvaluationHook(Hook):
     r"""Metrics of the online encoder's features every few epochs: kNN accuracy, collapse metrics.
 
-    Embeds a labelled set, which need not be the training set, in eval mode, split over the ranks.
-    The metrics go to the log, to the visualizer's backends (TensorBoard) under ``evaluation/``, and
-    to a JSON-lines file. Training is not affected: random states, BN statistics and the mode of
-    every module are restored. ::
+    Embeds a labelled set in eval mode, split over the ranks. The metrics go to the log, to the
+    visualizer's backends (TensorBoard) under ``evaluation/``, and to a JSON-lines file. Training is
+    not affected: random states, BN statistics and the mode of every module stay. ::
 
         custom_hooks = [dict(
             type="OnlineEvaluationHook", interval=5,
@@ -140,9 +139,8 @@ class OnlineEvaluationHook(Hook):
                 if not torch.isfinite(rows.values).all():
                     return {"error": "the representation holds NaN or infinity"}
         if gallery is None:
-            groups = torch.arange(len(queries))
-            if self.group_pattern is not None:
-                groups = group_ids(queries.paths, self.group_pattern)[0]
+            pattern, groups = self.group_pattern, torch.arange(len(queries))
+            groups = groups if pattern is None else group_ids(queries.paths, pattern)[0]
             queries = replace(queries, groups=groups)
         return dict(compute_metrics(self.metrics, queries, gallery))
 

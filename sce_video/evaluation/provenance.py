@@ -118,12 +118,10 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
         described["classes"] = classes
     if "ann_file" in described:
         described["ann_sha256"] = file_sha256(dataset.ann_file)
-    transforms = getattr(dataset, "pipeline", ())
     described["pipeline"] = []
-    for step in transforms:
-        shown = {name: v for name, v in vars(step).items() if name[:1] != "_" and _is_plain(v)}
-        described["pipeline"].append({"type": type(step).__name__} | shown)
-    for transform in transforms:
+    for transform in getattr(dataset, "pipeline", ()):
+        own = {name: v for name, v in vars(transform).items() if name[:1] != "_" and _is_plain(v)}
+        described["pipeline"].append({"type": type(transform).__name__, **own})
         if hasattr(transform, "num_clips"):
             described["clips"] = transform.num_clips
             described["crops"] = num_views // transform.num_clips

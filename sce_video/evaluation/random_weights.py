@@ -92,10 +92,10 @@ def decision(row: Mapping[str, Any], other: str = "random") -> str:
 
 def is_comparison(row: Mapping[str, Any]) -> bool:
     """Whether a row of a log has all numbers of a comparison, none of them NaN."""
-    needed = {"videos", "rank"}
+    needed, measure = {"videos", "rank"}, measure_of(row)
     for other in OTHERS:
-        if f"rank_{other}" in row:
-            needed |= {f"gain_{other}", f"{measure_of(row)}_{other}"} if measure_of(row) else set()
+        if f"rank_{other}" in row and measure:
+            needed |= {f"gain_{other}", f"{measure}_{other}"}
     return all(math.isfinite(row.get(name, math.nan)) for name in needed)
 
 
@@ -106,7 +106,7 @@ def measure_of(row: Mapping[str, Any]) -> str | None:
 
 def sentences(row: Mapping[str, Any]) -> Iterator[str]:
     """The comparison in words, a sentence for each other network."""
-    measure = measure_of(row)
+    measure, found = measure_of(row), {BETTER: "better than", NO_BETTER: "no better than"}
     for other, words in OTHERS.items():
         if f"rank_{other}" not in row:
             continue
@@ -114,7 +114,6 @@ def sentences(row: Mapping[str, Any]) -> Iterator[str]:
         if measure is None:
             yield f"{row['videos']} videos beside {words}: {ranks}"
             continue
-        found = {BETTER: "better than", NO_BETTER: "no better than"}
         decided = f"{found.get(decision(row, other), 'not decided against')} {words}"
         ends = ""
         if f"low_{other}" in row:

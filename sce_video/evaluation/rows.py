@@ -239,10 +239,9 @@ def collect_rows(
 ) -> Rows:
     """The rows of a whole data set, in its order, computed in eval mode.
 
-    Each rank processes the samples that its sampler gives it; every rank returns the rows of the
-    whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
-    The model is bare or wrapped, and keeps its modes; the loader gives batches as made by
-    :func:`sce_video.collate_views`; ``progress`` is over the samples of all ranks.
+    Each rank processes the samples that its sampler gives it, and returns the rows of all; samples
+    that a padding sampler repeats are dropped. The model is bare or wrapped, and keeps its modes;
+    the loader gives batches of :func:`sce_video.collate_views`; ``progress`` is over all ranks.
 
     Raises:
         RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
@@ -299,7 +298,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
         first.setdefault(index, slot)
     indices = sorted(first)
     failures = list(dict.fromkeys(partial.failures))
-    missing = sorted(set(range(len(dataset))) - set(indices))
+    missing = set(range(len(dataset))) - set(indices)
     unreadable = {path for path, _ in failures}
     lost = len(missing) - len(unreadable)
     if hasattr(dataset, "path"):  # one unreadable file may hold several samples
@@ -347,11 +346,8 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     """
     if isinstance(cfg, DataLoader):
         return cfg
-    cfg = {
-        "sampler": {"type": "DefaultSampler", "shuffle": False, "round_up": False},
-        "collate_fn": {"type": "sce_video.collate_views"},
-        **cfg,
-    }
+    sampler = {"type": "DefaultSampler", "shuffle": False, "round_up": False}
+    cfg = {"sampler": sampler, "collate_fn": {"type": "sce_video.collate_views"}, **cfg}
     loader = VideoRunner.build_dataloader(cfg, seed=seed)
     dataset: Any = loader.dataset
     # "replace" is the default of a data set, for training.

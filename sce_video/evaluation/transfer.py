@@ -289,17 +289,14 @@ def many_shot(
 ) -> tuple[float, float, dict[float, float]]:
     """Fit on train for every C, choose on val, fit on both, score on test.
 
-    Every fit starts from the solution of the one before and takes at most ``max_iter`` iterations
-    of L-BFGS; on large sets that is not to convergence. Of equal validation scores the first C of
-    the grid counts. The bias is not penalised. Test data are used for the last score only.
-    The values of C are tried in the order of the grid; with one there is no choice.
+    Every fit, in the order of the grid, starts from the solution of the one before and takes at
+    most ``max_iter`` iterations of L-BFGS; on large sets that is not to convergence. Of equal
+    validation scores the first C counts; with one C there is no choice. The bias is not penalised.
 
     Returns:
         The metric on test (0 to 1), the chosen C, and the metric on val by C tried.
 
-    Raises:
-        ValueError: an unknown metric, an empty grid, parts that do not fit together.
-        MissingPackageError: scikit-learn cannot be imported.
+    Raises ValueError: an unknown metric, an empty grid, parts that do not fit together.
     """
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
@@ -394,8 +391,7 @@ def low_shot_svm(
 
     A draw are K images that show each class, for all classes: an image drawn for several classes is
     in it as often, and a class of fewer images gives all. The draws of every K begin with
-    ``random.Random(seed)``, so that a result does not depend on which other K are computed, and a
-    draw of K images is part of that of 2 K.
+    ``random.Random(seed)``, so a draw of K images is part of that of 2 K.
 
     Features (N, D) of train and val, in the order of the image names, and of test (M, D) are
     divided by their l2 norm plus 1e-5; positives are (N, C) and (M, C) bool, and "difficult" images

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from helpers import augmentation_oracle as oracle
 from helpers.augmentation_oracle import clips, per_frame
 from mmengine.config import ConfigDict
 
-from sce_video.engine.config.load import load_config
 from sce_video.models import augmentation
 from sce_video.models.augmentation import (
     ViewAugmentation,
@@ -23,7 +21,6 @@ from sce_video.models.augmentation import (
     gaussian_blur,
     named_view,
 )
-from sce_video.registry import MODELS
 
 
 def nothing(n: int) -> ViewParameters:
@@ -196,26 +193,3 @@ def test_build_view_takes_names_values_both_and_objects() -> None:
     assert without_blur.blur_sigma == (0.2, 1.0)
     assert build_view(without_blur) is without_blur
     assert build_view({}) == ViewAugmentation()
-
-
-# The view configs build the augmentations of their names.
-
-
-EXPECTED = {
-    "weak": (("weak", 0.5), ("weak", 0.5)),
-    "strong": (("strong", 0.5), ("strong", 0.5)),
-    "strong_alpha": (("strong-alpha", 0.5), ("strong-alpha", 0.5)),
-    "strong_beta": (("strong-beta", 0.5), ("strong-beta", 0.5)),
-    "strong_gamma": (("strong-gamma", 0.5), ("strong-gamma", 0.5)),
-    "strong_weak": (("strong", 0.5), ("weak", 0.5)),
-    "alpha_beta_s0.5": (("strong-alpha", 0.5), ("strong-beta", 0.5)),
-    "alpha_beta_s1.0": (("strong-alpha", 1.0), ("strong-beta", 1.0)),
-}
-
-
-def test_every_base_is_expected(repo: Path) -> None:
-    paths = sorted((repo / "configs/_base_/views").glob("*.py"))
-    assert [path.stem for path in paths] == sorted(EXPECTED)
-    for path in paths:
-        views = MODELS.build(load_config(path).data_preprocessor).views
-        assert views == [named_view(*view) for view in EXPECTED[path.stem]]

@@ -125,16 +125,16 @@ def fit_linear_probe(
 ) -> FittedProbe:
     """Fit the probe on training features alone; see :func:`fit_logistic` for the objective.
 
-    Every dimension is standardised by its mean and standard deviation over ``features``. The
-    weight decay with the highest accuracy on a stratified validation split of ``features`` is
-    selected (ties: the lower cross-entropy), then the probe is fitted again on all of them. Test
-    features are not used. Deterministic, in float64 on the CPU. If no class has two samples (of
-    different groups) there is no validation split, and the middle of the grid is used.
+    Every dimension is standardised by its mean and standard deviation over ``features``. The weight
+    decay of ``l2_grid`` with the highest accuracy on a validation split of ``features`` is selected
+    (ties: the lower cross-entropy), ``val_fraction`` of the samples, or of the ``groups`` (N,) as a
+    whole, by ``seed``; then the probe is fitted again on all of them. If no class has two samples
+    (of different groups) there is no split, and the middle of the grid is used. In float64 on the
+    CPU.
 
-    Features are (N, C), labels (N,) integers from 0 of two classes or more. ``val_fraction`` of the
-    samples, or of the ``groups`` (N,) as a whole, are held out by ``seed`` to select one of
-    ``l2_grid``; ``on_fit`` is called after each of the :func:`num_fits`.
-    Raises ValueError: features, labels or a grid that cannot be used, fewer than two classes.
+    Features are (N, C), labels (N,) integers from 0. ``on_fit`` is called after each of the
+    :func:`num_fits`. Raises ValueError: features, labels or a grid that cannot be used, fewer than
+    two classes.
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")

@@ -81,8 +81,7 @@ def nearest_neighbours(
 
     Queries (N, C) and gallery (M, C) are on one device and normalised here, after the ``means``
     (C,) of either have been subtracted, if given. With ``groups``, integers (N,) and (M,), rows of
-    the query's own group are excluded: unique ids exclude the query itself, ids of persons all
-    videos of its person.
+    the query's own group are excluded.
 
     Returns:
         Similarities (N, k') and gallery indices (N, k'), k' = min(k, M), in descending order. If a
@@ -168,9 +167,8 @@ def knn_scores(
 ) -> Tensor:
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
 
-    The weights of a query are normalised by a softmax, which does not overflow and keeps the order
-    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`: videos
-    of the query's own group do not vote.
+    The weights of a query are normalised by a softmax, which does not overflow. Features, groups
+    and ``block`` are those of :func:`nearest_neighbours`: its own group does not vote.
 
     ``gallery_labels`` are (M,) integers from 0, below ``num_classes``: by default the largest label
     plus one. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
@@ -179,9 +177,8 @@ def knn_scores(
         (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class
         without votes, which :func:`~sce_video.evaluation.top_k_accuracy` never counts as a hit.
 
-    Raises:
-        ValueError: ``temperature <= 0``, labels out of range, sizes that differ, or a query without
-            any neighbour.
+    Raises ValueError, besides: ``temperature <= 0``, labels out of range, or a query without any
+    neighbour.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive, got {temperature}")

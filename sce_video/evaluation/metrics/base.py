@@ -40,9 +40,8 @@ _LABEL_KEYS = ("gt_label", "gt_labels", "label")
 class RowMetric(BaseMetric):
     """A metric that computes named numbers from the rows of a data set.
 
-    Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks, each sample once.
-    In a plain test loop of mmengine, such as mmaction2's, it collects ``pred_score`` (or
-    ``feature``) and ``gt_label`` of the data samples.
+    Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks. In a plain test loop
+    of mmengine it collects ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
 
     Attributes:
         key: Name of its settings under ``protocols`` in results.json; empty if it has none.
@@ -111,9 +110,10 @@ class RowMetric(BaseMetric):
                 raise ValueError(
                     f"a data sample has none of {', '.join(_VALUE_KEYS)}, only {sorted(sample)}"
                 )
-            value, label = (v["item"] if isinstance(v, dict) else v for v in (value, label))
-            label = int(torch.as_tensor(label).reshape(-1)[0])
-            self.results.append((torch.as_tensor(value).detach().cpu().float(), label))
+            value, label = (
+                torch.as_tensor(v["item"] if isinstance(v, dict) else v) for v in (value, label)
+            )
+            self.results.append((value.detach().cpu().float(), int(label.reshape(-1)[0])))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """The metrics of all collected samples; called by mmengine's own test loop."""
@@ -123,16 +123,12 @@ class RowMetric(BaseMetric):
                 f"{type(self).__name__} compares with a gallery, which a plain test loop does not "
                 "have: test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
             )
-        count = len(results)
-        if count == 0:
+        if not results:
             raise ValueError(f"{type(self).__name__}: no data samples to evaluate")
-        rows = Rows(
-            values=torch.stack([value for value, _ in results]),
-            labels=torch.tensor([label for _, label in results]),
-            indices=torch.arange(count),
-            paths=[f"#{i}" for i in range(count)],
-        )
-        return self.compute(rows)
+        values, labels = zip(*results, strict=True)
+        indices = torch.arange(len(results))
+        paths = [f"#{i}" for i in range(len(results))]
+        return self.compute(Rows(torch.stack(values), torch.tensor(labels), indices, paths))
 
 
 def compute_metrics(
@@ -183,14 +179,15 @@ class Outcomes:
         """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
         # Clips of one video are no independent samples: whole videos are drawn.
         units = np.unique(self.paths, return_inverse=True)[1]
-        found: dict[str, list[float] | None] = {}
+        found: dict[str, list[float] | None] = dict.fromkeys(self.names)
         for classes in (None, self.labels):
             columns = np.nonzero(self.by_class == (classes is not None))[0]
-            if len(columns):
-                ends = bootstrap_intervals(self.values[:, columns], units, classes)
-                for slot, column in enumerate(columns):
-                    found[self.names[column]] = None if ends is None else ends[slot].tolist()
-        return {name: found[name] for name in self.names}
+            if not len(columns):
+                continue
+            ends = bootstrap_intervals(self.values[:, columns], units, classes)
+            if ends is not None:
+                found |= zip([self.names[i] for i in columns], ends.tolist(), strict=True)
+        return found
 
 
 def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
@@ -205,14 +202,10 @@ def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
             )
     if not columns:
         return None
-    by_class = {name for metric in kept for name in metric.class_means}
-    return Outcomes(
-        paths=rows.paths,
-        labels=rows.labels.numpy(),
-        names=list(columns),
-        values=np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1),
-        by_class=np.array([name in by_class for name in columns]),
-    )
+    means = {name for metric in kept for name in metric.class_means}
+    table = np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1)
+    by_class = np.array([name in means for name in columns])
+    return Outcomes(rows.paths, rows.labels.numpy(), list(columns), table, by_class)
 
 
 def outcomes_path(results: str | Path) -> str:

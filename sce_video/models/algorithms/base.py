@@ -222,9 +222,8 @@ class SelfSupervisedModel(BaseModel):
         if "loss" not in losses:
             raise ValueError(f"{method} a 'loss', got {sorted(losses)}")
         for name, value in losses.items():
-            if isinstance(value, HostValue) and name != "loss":
-                continue
-            if not isinstance(value, Tensor) or value.numel() != 1:
+            logged = isinstance(value, HostValue) and name != "loss"
+            if not logged and (not isinstance(value, Tensor) or value.numel() != 1):
                 shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"{method} scalar tensors, {name!r} is {shape}")
         loss = losses["loss"].mean()
@@ -246,10 +245,9 @@ class SelfSupervisedModel(BaseModel):
 class QuerySum:
     """The scalars of a step, summed over its queries: one backward pass for all, or one for each.
 
-    One backward pass keeps the activations of all queries until the engine calls it. With the
-    method's ``backward_per_query`` :meth:`add` takes the gradients of a query at once, which frees
-    its activations, and adds them up, in fp32 at least. The graph of the summed loss is then one
-    node, which hands these gradients, times its own, to the parameters. So hooks of
+    With the method's ``backward_per_query`` :meth:`add` takes the gradients of a query at once,
+    which frees its activations, and adds them up, in fp32 at least. The graph of the summed loss is
+    then one node, which hands these gradients, times its own, to the parameters: hooks of
     DistributedDataParallel, accumulated steps and clipping see the gradients of the whole step.
     The queries must not share a graph beyond the parameters.
     """

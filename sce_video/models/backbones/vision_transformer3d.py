@@ -99,14 +99,13 @@ class TransformerBlock(nn.Module):
 class VisionTransformer3d(FreezableBackbone):
     """Vision transformer (arXiv 2010.11929) on tubelets, without class token.
 
-    Every tubelet of ``tubelet_size`` frames and ``patch_size`` x ``patch_size`` pixels is a token;
-    all tokens attend to each other (arXiv 2103.15691, model 1). A clip whose number of frames the
-    tubelets do not divide is continued with its last frame, so an image is a clip of one frame.
-    The names of the parameters are timm's. Of depth 12 are tiny (192 dimensions, 3 heads; 5,633,856
-    parameters with tubelets of 2 frames and 16x16 pixels), small (384, 6; 21,884,544) and base
-    (768, 12; 86,236,416).
+    Every tubelet is a token; all tokens attend to each other (arXiv 2103.15691, model 1). A clip
+    whose number of frames the tubelets do not divide is continued with its last frame, so an image
+    is a clip of one frame. The names of the parameters are timm's. Of depth 12 are tiny (192
+    dimensions, 3 heads; 5,633,856 parameters with tubelets of 2 frames and 16x16 pixels), small
+    (384, 6; 21,884,544) and base (768, 12; 86,236,416).
 
-    The position embedding is the sum of one in time and one in space. It belongs to a clip of
+    The position embedding, the sum of one in time and one in space, belongs to a clip of
     ``grid_size`` tubelets; clips of other sizes or numbers of frames get its interpolation.
 
     Args:
@@ -145,13 +144,11 @@ class VisionTransformer3d(FreezableBackbone):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if embed_dims < 4 or embed_dims % 4 or embed_dims % num_heads:
-            raise ValueError(
-                f"embed_dims must be a multiple of 4 and of num_heads={num_heads}, got {embed_dims}"
-            )
+            wanted = f"a multiple of 4 and of num_heads={num_heads}"
+            raise ValueError(f"embed_dims must be {wanted}, got {embed_dims}")
         if len(grid_size) != 3 or min(grid_size) < 1:
-            raise ValueError(
-                f"grid_size must be three numbers (T', H', W') from 1, got {grid_size}"
-            )
+            wanted = "three numbers (T', H', W') from 1"
+            raise ValueError(f"grid_size must be {wanted}, got {grid_size}")
         if position not in POSITIONS:
             raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
         if not 0.0 <= drop_path_rate < 1.0:

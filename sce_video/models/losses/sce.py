@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,12 +93,10 @@ def sce_terms(
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
     if mu is not None and eta is not None:
-        share = lambda_ / (lambda_ + mu)
+        taus: dict[str, Any] = {"tau": tau, "tau_m": tau_m}
         with torch.no_grad():
-            parts = sce_terms(query, key, queue, lambda_=share, tau=tau, tau_m=tau_m)
-        free = sce_free_loss(
-            query, key, queue, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m
-        )
+            parts = sce_terms(query, key, queue, lambda_=lambda_ / (lambda_ + mu), **taus)
+        free = sce_free_loss(query, key, queue, lambda_=lambda_, mu=mu, eta=eta, **taus)
         return parts._replace(loss=free)
     check_shapes(query, key, queue)
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
@@ -126,17 +124,13 @@ def sce_terms(
 
         with torch.no_grad():
             entropy_s2 = log_normaliser - (s2 * relations).sum(dim=1)
-            entropy = (
-                -torch.xlogy(w2_positive, w2_positive)
-                - torch.xlogy(w2_negatives, w2_negatives)
-                + w2_negatives * entropy_s2
-            )
+            entropy = torch.special.entr(w2_positive) + torch.special.entr(w2_negatives)
             parts = SCETerms(
                 loss=loss,
                 infonce=log_mass - positive,
                 ressl=log_mass_negatives - expected,
                 ceil=log_mass - log_mass_negatives,
-                target_entropy=entropy,
+                target_entropy=entropy + w2_negatives * entropy_s2,
                 positive_similarity=positive * tau,
             )
             parts = SCETerms(*(part.mean().to(query.dtype) for part in parts))

@@ -62,10 +62,8 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
         tau: Temperature of the predictions, ``softmax(scores / tau)``.
     """
     if len(scores) < 2 or len(codes) != len(scores):
-        raise ValueError(
-            "scores and codes need an entry for each of two or more views, "
-            f"got {len(scores)} and {len(codes)}"
-        )
+        needed = "scores and codes need an entry for each of two or more views"
+        raise ValueError(f"{needed}, got {len(scores)} and {len(codes)}")
     if all(code is None for code in codes):
         raise ValueError("codes are all None: at least one view must be assigned")
     shapes = [tuple(x.shape) for x in [*scores, *codes] if x is not None]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import os
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
 from helpers.query_methods import build_method
 from helpers.recipes import FREE, RHO, SWAV_QUEUE, VIT, arguments, recipe, small_recipe
-from helpers.run_tool import free_port, run_ranks
+from helpers.run_tool import run_gloo
 from helpers.tiny_encoder import write_lossless
 from helpers.training import Recorder, make_videos, train
 from mmengine.config import ConfigDict
@@ -252,25 +251,17 @@ def direct_steps(config: ConfigDict, rank: int, world: int) -> dict:
             "trained": trained_state(algorithm), "state": own_state(algorithm)}  # fmt: skip
 
 
-def worker(rank: int, world: int, port: int, folder: Path, models: dict[str, ConfigDict]) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-    found = {name: direct_steps(config, rank, world) for name, config in models.items()}
-    torch.save(found, folder / f"{rank}.pt")
-    torch.distributed.barrier()
-    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
+def steps_of_all(models: dict[str, ConfigDict], rank: int, world: int) -> dict:
+    return {name: direct_steps(config, rank, world) for name, config in models.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_equal_one(tmp_path):
     models = {name: recipe(name).model for name in METHODS}  # finding them reads all recipes
-    run_ranks(worker, 2, free_port(), tmp_path, models)
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
-    for name in METHODS:
-        one, a, b = direct_steps(models[name], 0, 1), first[name], second[name]
+    first, second = run_gloo(partial(steps_of_all, models), tmp_path)
+    for name, one in steps_of_all(models, 0, 1).items():
+        a, b = first[name], second[name]
         torch.testing.assert_close(
             (a["losses"] + b["losses"]) / 2, one["losses"], rtol=1e-5, atol=1e-5, msg=name
         )

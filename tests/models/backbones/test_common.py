@@ -13,17 +13,6 @@ from sce_video.models.backbones.common import average_pool, map_tokens, represen
 from sce_video.registry import MODELS
 
 
-@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 3, 4, 6)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_mean_over_everything_after_the_channels(shape, dtype):
-    features = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    expected = features.double().flatten(2).mean(2)
-    pooled = average_pool(features)
-    assert pooled.dtype == dtype
-    tolerance = 1e-6 if dtype == torch.float32 else 1e-2
-    torch.testing.assert_close(pooled.double(), expected, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize(
     ("features", "got"), [(torch.zeros(2, 5), r"\(2, 5\)"), ((torch.zeros(1, 2, 3),), "tuple")]
 )
@@ -150,18 +139,16 @@ def test_bf16_autocast_and_bad_views(name):
         backbone(torch.rand(1, 3, 32, 32))
 
 
-@pytest.mark.parametrize("frozen", [0, 2, 4])
 @pytest.mark.parametrize("name", with_channels_last())
-def test_frozen_stages_do_not_change(name, frozen):
-    model = build(name, frozen_stages=frozen).train()
-    parts = [*model.stem_layers(), *model.stages()[:frozen]]
+def test_frozen_stages_do_not_change(name):
+    model = build(name, frozen_stages=2).train()
+    parts = [*model.stem_layers(), *model.stages()[:2]]
     kept = {id(value) for part in parts for value in part.state_dict(keep_vars=True).values()}
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    trained = [p for p in model.parameters() if p.requires_grad] or [nn.Parameter(torch.zeros(1))]
+    trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.1)
     out = model(torch.rand(2, 3, 4, 32, 32))
-    if out.requires_grad:
-        out.square().mean().backward()
+    out.square().mean().backward()
     optimizer.step()
     for key, value in model.state_dict(keep_vars=True).items():
         same = torch.equal(value, before[key])
