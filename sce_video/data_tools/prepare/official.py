@@ -184,11 +184,7 @@ def is_count(text: str) -> bool:
 
 
 def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: str) -> Path:
-    """The first of the paths that exists.
-
-    Raises:
-        FileNotFoundError: None exists; the message lists the paths and the expected layout.
-    """
+    """The first of the paths that exists; FileNotFoundError, with the layout, if none does."""
     for path in candidates:
         if path.exists():
             return path
