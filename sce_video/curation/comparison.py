@@ -111,40 +111,14 @@ def compare_pairs(
         workers: Processes; 0 for this one.
         on_step: Called with ``comparing`` or ``refining``, the number of all groups of pairs, and
             False after each group.
-
-    Raises:
-        RuntimeError: a comparison failed.
     """
-    promising = _promising(stored, pairs, workers, on_step)
     places, step = stored.places, _REFINED_AT_ONCE
-    blocks = [promising[i : i + step] for i in range(0, len(promising), step)]
-    items = (
-        (number, (threshold, [(places[o], places[i], starts) for o, i, starts in block]))
-        for number, block in enumerate(blocks)
-    )
-    for number, found, reason in _results(refine_all, items, workers):
-        if found is None:
-            raise RuntimeError(f"the comparison of frames failed: {reason}")
-        for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
-            if alignment.similarity >= threshold:
-                yield inner, outer, alignment
-        if on_step is not None:
-            on_step("refining", len(blocks), False)
-
-
-def _promising(
-    stored: ThumbnailFile,
-    pairs: np.ndarray,
-    workers: int,
-    on_step: Callable[[str, int, bool], None] | None,
-) -> list[tuple[int, int, list[Alignment]]]:
-    """Outer and inner video and alignments of each pair that is worth refinement."""
     partners: dict[int, list[int]] = {}
     for one, other in sorted(pairs.tolist()):
         partners.setdefault(one, []).append(other)
         partners.setdefault(other, []).append(one)
     items = (
-        (outer, (stored.places[outer], [stored.places[inner] for inner in inners]))
+        (outer, (places[outer], [places[inner] for inner in inners]))
         for outer, inners in partners.items()
     )
     # Most pairs are dissimilar in both directions: those are not kept. Of two equally good ones the
@@ -160,7 +134,20 @@ def _promising(
                 best[pair] = max(best.get(pair, this), this, key=lambda way: way[:2])
         if on_step is not None:
             on_step("comparing", len(partners), False)
-    return [(-outer, inner, starts) for _, (_, outer, inner, starts) in sorted(best.items())]
+    promising = [(-outer, inner, starts) for _, (_, outer, inner, starts) in sorted(best.items())]
+    blocks = [promising[i : i + step] for i in range(0, len(promising), step)]
+    groups = (
+        (number, (threshold, [(places[o], places[i], starts) for o, i, starts in block]))
+        for number, block in enumerate(blocks)
+    )
+    for number, found, reason in _results(refine_all, groups, workers):
+        if found is None:
+            raise RuntimeError(f"the comparison of frames failed: {reason}")
+        for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
+            if alignment.similarity >= threshold:
+                yield inner, outer, alignment
+        if on_step is not None:
+            on_step("refining", len(blocks), False)
 
 
 def _results(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,6 +81,7 @@ def _votes(
     keys, numbers = [], []
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
+        # In blocks: the keys of all frames would take as much memory as the answers.
         good = similar[begin:end] >= _LEAST
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])
@@ -168,8 +170,7 @@ def duplicates_by_frames(
         on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
             whether it failed.
     """
-    stored = ThumbnailFile(folder)
-    try:
+    with closing(ThumbnailFile(folder)) as stored:
         unread = read_thumbnails(stored, files, workers, on_video)
         readable = np.zeros(len(files), dtype=bool)
         readable[list(stored.places)] = True
@@ -187,8 +188,6 @@ def duplicates_by_frames(
             return length, -found.height * found.width, files[row]
 
         groups = _groups(edges, worth)
-    finally:
-        stored.close()
     return Duplicates(groups, len(compared), unread)
 
 

@@ -80,15 +80,14 @@ def generate_toy_actions(
     root = Path(root)
     if set(num_videos) - set(PARTS) or not num_videos:
         raise ValueError(f"num_videos must name parts of {PARTS}, got {dict(num_videos)}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
     if size < 16 or size % 2:
         raise ValueError(f"size must be even and at least 16 (h264), got {size}")
     counts = {f"num_videos[{part!r}]": count for part, count in num_videos.items()}
-    counts |= {"num_frames": num_frames, "fps": fps, "workers": workers}
+    counts |= {"num_frames": num_frames, "fps": fps, "workers": workers, "seed": seed}
     for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        least = 0 if name == "seed" else 1
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
     parameters: dict[str, Any] = {
         "version": _VERSION,
         "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},
@@ -167,13 +166,18 @@ def render_toy_action(
     dy = (centres[None, :, None] - y) / radius  # (T, H, 1)
     distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
     mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # an edge one pixel wide
-    contrast = rng.uniform(55, 75)
-    low, high = _MIDDLE - contrast, _MIDDLE + contrast  # darkest and lightest grey of the disc
+    strength = rng.uniform(55, 75)
+    low, high = _MIDDLE - strength, _MIDDLE + strength  # darkest and lightest grey of the disc
     pattern = _draw_pattern(what, rng, dx, dy, distance)
     disc = (low + high) / 2 + (high - low) / 2 * pattern
     grey = _draw_background(rng, size, num_frames)
     grey += mask * (disc - grey)
-    grey = _drift_light(rng, grey, fps)
+    # Contrast and brightness oscillate independently, so that light does not identify a video.
+    phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
+    swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * (np.arange(num_frames) / fps))
+    contrast, brightness = 1 + swings[0], 60 * swings[1]
+    grey = _MIDDLE + (grey - _MIDDLE) * contrast[:, None, None] + brightness[:, None, None]
+    grey = grey.astype(np.float32)
     grey += _NOISE * rng.standard_normal(grey.shape, dtype=np.float32)
 
     tint = 1 + rng.uniform(-_TINT, _TINT, size=(2, 3))
@@ -210,10 +214,9 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
     return centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell)
 
 
-def _reflected(position: np.ndarray, low: float = 0.15, high: float = 0.85) -> np.ndarray:
-    """A straight path, reflected at two walls."""
-    span = high - low
-    return low + span - np.abs((position - low) % (2 * span) - span)
+def _reflected(position: np.ndarray) -> np.ndarray:
+    """A straight path, reflected at two walls: 0.15 and 0.85."""
+    return 0.85 - np.abs((position - 0.15) % 1.4 - 0.7)
 
 
 def _draw_pattern(
@@ -235,30 +238,15 @@ def _draw_pattern(
 
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
     """Drifting grey clouds, (T, H, W) float32, of which a clip sees a part only."""
-    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(8, 14)
-    clouds = (_MIDDLE + clouds).astype(np.float32)
+    coarse, known = rng.normal(0, 1, size=(12, 12)), np.arange(12)
+    at = np.linspace(0, 11, 4 * size)  # enlarged bilinearly, by rows and then by columns
+    wide = np.stack([np.interp(at, known, row) for row in coarse])
+    clouds = np.stack([np.interp(at, known, column) for column in wide.T], axis=1)
+    clouds = (_MIDDLE + clouds * rng.uniform(8, 14)).astype(np.float32)
     around = rng.uniform(0, 2 * math.pi) + rng.choice([-1, 1]) * np.linspace(0, 9, num_frames)
     tops = ((1 + np.sin(around)) * 1.5 * size).astype(int)
     lefts = ((1 + np.cos(around)) * 1.5 * size).astype(int)
     return np.stack([clouds[i : i + size, j : j + size] for i, j in zip(tops, lefts, strict=True)])
-
-
-def _drift_light(rng: np.random.Generator, grey: np.ndarray, fps: int) -> np.ndarray:
-    """Oscillate contrast and brightness independently, so that light does not identify a video."""
-    seconds = np.arange(len(grey)) / fps
-    phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
-    swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * seconds)
-    contrast, brightness = 1 + swings[0], 60 * swings[1]
-    lit = _MIDDLE + (grey - _MIDDLE) * contrast[:, None, None] + brightness[:, None, None]
-    return lit.astype(np.float32)
-
-
-def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
-    """Bilinear enlargement of a square array to (size, size)."""
-    at = np.linspace(0, len(coarse) - 1, size)
-    known = np.arange(len(coarse))
-    rows = np.stack([np.interp(at, known, row) for row in coarse])
-    return np.stack([np.interp(at, known, column) for column in rows.T], axis=1)
 
 
 def _video_path(root: Path, part: str, number: int) -> Path:

@@ -127,6 +127,7 @@ def find_problems(
             other = f", which has label {before}; here it is {label}" if before != label else ""
             found.append(("duplicate", f"same file as {where}{other}"))
         else:
+            # Of an entry that repeats another one the file was examined already.
             known = facts(path)
             found += file_problems(path, known, limits)
         if num_classes is not None and not 0 <= label < num_classes:
@@ -500,7 +501,7 @@ def describe_problems(problems: Sequence[Problem], num_files: int) -> str:
     return "\n".join(lines)
 
 
-def first_lines(texts: Sequence[str], shown: int = 5) -> list[str]:
-    """The first few of many texts, for the terminal, and how many more there are."""
-    lines = [f"    {printable_utf8(text)}" for text in texts[:shown]]
-    return [*lines, f"    ... and {len(texts) - shown} more"] if len(texts) > shown else lines
+def first_lines(texts: Sequence[str]) -> list[str]:
+    """The first five of many texts, for the terminal, and how many more there are."""
+    lines = [f"    {printable_utf8(text)}" for text in texts[:5]]
+    return [*lines, f"    ... and {len(texts) - 5} more"] if len(texts) > 5 else lines

@@ -122,22 +122,20 @@ def requeued_job(runner: Any) -> str | None:
         ]
         idle = len(list(takewhile(bool, here)))
         if idle >= MAX_STARTS_WITHOUT_STEP:
-            runner.logger.error(
-                f"job {job} is not requeued: its last {idle} starts have done no step after "
-                f"iteration {runner.iter}; a longer time limit, or an earlier signal, leaves time "
-                "for one"
+            problem = (
+                f"is not requeued: its last {idle} starts have done no step after iteration "
+                f"{runner.iter}; a longer time limit, or an earlier signal, leaves time for one"
             )
-            return None
-        reason = call_scontrol(job)
-        if reason is not None:
-            runner.logger.error(
-                f"job {job} could not be requeued: {reason}; the checkpoint is written: run "
-                f"`scontrol requeue {job}` where Slurm is installed, or submit the job again with "
-                "--resume"
+        elif reason := call_scontrol(job):
+            problem = (
+                f"could not be requeued: {reason}; the checkpoint is written: run `scontrol "
+                f"requeue {job}` where Slurm is installed, or submit the job again with --resume"
             )
-            return None
-        runner.logger.info(f"job {job} is requeued; its next start continues the training")
-        return job
+        else:
+            runner.logger.info(f"job {job} is requeued; its next start continues the training")
+            return job
+        runner.logger.error(f"job {job} {problem}")
+        return None
 
     # Rank 0 alone; the others wait, since the first that ends makes srun end all.
     return run_on_main_rank(requeue)
@@ -145,15 +143,9 @@ def requeued_job(runner: Any) -> str | None:
 
 def call_scontrol(job: str) -> str | None:
     """Call ``scontrol requeue``; the reason of a failure, else None."""
+    how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
     try:
-        done = subprocess.run(
-            ["scontrol", "requeue", job],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SCONTROL_SECONDS,
-            check=False,
-        )
+        done = subprocess.run(["scontrol", "requeue", job], timeout=_SCONTROL_SECONDS, **how)
     except FileNotFoundError:
         return f"there is no scontrol on {socket.gethostname()}"
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -166,9 +158,8 @@ def call_scontrol(job: str) -> str | None:
 def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
 
-    The block may change what it yields, ``status`` and ``message`` of the end. By default the
-    status is ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A
-    process that is killed leaves no end.
+    The block may change what it yields, ``status`` (``finished``) and ``message`` of the end. An
+    exception makes it ``failed``, KeyboardInterrupt ``interrupted``; a killed process leaves none.
     """
     model = unwrap_model(runner.model)
     versions = {
@@ -204,8 +195,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     try:
         yield end
     except BaseException as error:
-        is_interrupt = isinstance(error, KeyboardInterrupt)
-        end["status"] = "interrupted" if is_interrupt else "failed"
+        end["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise
     finally:

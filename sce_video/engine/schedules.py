@@ -198,9 +198,7 @@ class ScheduleHook(Hook):
     ) -> None:
         if base_batch_size is not None and base_batch_size < 1:
             raise ValueError(f"base_batch_size must be at least 1 or None, got {base_batch_size}")
-        self.lr = lr
-        self.model = dict(model or {})
-        self.base_batch_size = base_batch_size
+        self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self._base_lrs: list[float] = []
 
     def before_run(self, runner) -> None:

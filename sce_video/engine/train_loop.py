@@ -216,33 +216,33 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self.planned_epochs = int(max_epochs)
 
     @property
+    def _accumulation(self) -> int:
+        wrapper = self.runner.optim_wrapper
+        if isinstance(wrapper, dict):  # not built yet
+            return wrapper.get("accumulative_counts", 1)
+        return wrapper._accumulative_counts
+
+    @property
     def iters_per_epoch(self) -> int:
         """Iterations (micro-batches) per epoch."""
-        wrapper = self.runner.optim_wrapper
-        accumulation = (
-            wrapper.get("accumulative_counts", 1)  # not built yet
-            if isinstance(wrapper, dict)
-            else wrapper._accumulative_counts
-        )
-        return len(self.dataloader) // accumulation * accumulation
+        return len(self.dataloader) // self._accumulation * self._accumulation
 
     @property
     def max_iters(self) -> int:
         """Iterations of the whole training."""
         if self.replans:
-            return self.replans[-1][1] * self.runner.optim_wrapper._accumulative_counts
+            return self.replans[-1][1] * self._accumulation
         return self._max_epochs * self.iters_per_epoch
 
     @property
     def max_steps(self) -> int:
         """Optimiser steps of the whole training."""
-        return self.max_iters // self.runner.optim_wrapper._accumulative_counts
+        return self.max_iters // self._accumulation
 
     @property
     def planned_steps(self) -> int:
         """Optimiser steps that were planned at the start; the length of the schedules."""
-        steps_per_epoch = self.iters_per_epoch // self.runner.optim_wrapper._accumulative_counts
-        return steps_per_epoch * self.planned_epochs
+        return self.iters_per_epoch // self._accumulation * self.planned_epochs
 
     def replan(self, step: int, total: int) -> None:
         """End after ``total`` optimiser steps, also in the middle of an epoch.
@@ -332,12 +332,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
             with report_worker_crashes(self.dataloader):
                 device = next(unwrap_model(self.runner.model).parameters()).device
-                accumulation = self.runner.optim_wrapper._accumulative_counts
                 alone = get_world_size() == 1 or device.type == "cpu"
                 batches = copied_ahead(islice(self.dataloader, left), device)
                 for idx, data_batch in enumerate(batches, start=seen):
                     self.run_iter(idx, data_batch)
-                    steps, micro_batches = divmod(self._iter, accumulation)
+                    steps, micro_batches = divmod(self._iter, self._accumulation)
                     agree = alone or steps % _STEPS_PER_AGREEMENT == 0
                     if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
                         self._stop_if_asked()

@@ -48,13 +48,12 @@ def check_training(loop: Any) -> None:
     if head is not None:
         check_dataset_labels(dataset, head.num_classes)
     if any(type(module) is nn.BatchNorm1d for module in model.modules()):
-        rest = 0 if loader.drop_last else len(loader.sampler) % loader.batch_size
         if loader.batch_size == 1:
             raise ValueError(
                 "train_dataloader.batch_size=1: BN of the MLP heads normalises over the batch and "
                 "needs two samples per process at least"
             )
-        if rest == 1:
+        if not loader.drop_last and len(loader.sampler) % loader.batch_size == 1:
             raise ValueError(
                 f"the last batch of {len(loader.sampler)} samples in batches of "
                 f"{loader.batch_size} has one sample, over which BN cannot normalise: set "
@@ -117,30 +116,25 @@ def training_warnings(loop: Any) -> list[str]:
             f"the whole training has {steps} optimiser steps, too few to learn much: raise "
             "train_cfg.max_epochs or lower train_dataloader.batch_size"
         )
-    check = getattr(model, "check_training", None)
-    if check is not None:
-        warnings += check(samples, batch, getattr(loader.dataset, "num_views", None))
-    return warnings
+    check: Any = getattr(model, "check_training", lambda *_: [])
+    return warnings + check(samples, batch, getattr(loader.dataset, "num_views", None))
 
 
 def describe_training(loop: Any) -> list[str]:
     """What is trained on what, for the first lines of the log."""
-    loader = loop.dataloader
-    dataset = loader.dataset
-    found = describe_samples(dataset)
-    kind = found.get("kind", "sample")
+    found = describe_samples(loop.dataloader.dataset)
+    kind, processes = found.get("kind", "sample"), get_world_size()
     source = found.get("ann_file") or found.get("data_root")
     count = len(found.get("classes", ())) or found.get("num_classes")
     classes = f"of {count} classes" if count else "without labels"
-    processes = get_world_size()
     accumulation = loop.runner.optim_wrapper._accumulative_counts
-    batch = loader.batch_size * processes * accumulation
-    steps = loop.iters_per_epoch // accumulation
+    batch = loop.dataloader.batch_size * processes * accumulation
+    device = device_name(next(unwrap_model(loop.runner.model).parameters()).device)
     return [
-        f"{len(dataset)} {kind}s {classes}{f' in {source}' if source else ''}",
-        f"{device_name(next(unwrap_model(loop.runner.model).parameters()).device)}, "
-        f"{processes} process{'es' * (processes > 1)}; {loop.max_epochs} epochs of {steps} steps, "
-        f"{batch} {kind}s each; all details in {loop.runner.logger.log_file}",
+        f"{found['samples']} {kind}s {classes}{f' in {source}' if source else ''}",
+        f"{device}, {processes} process{'es' * (processes > 1)}; {loop.max_epochs} epochs of "
+        f"{loop.iters_per_epoch // accumulation} steps, {batch} {kind}s each; all details in "
+        f"{loop.runner.logger.log_file}",
     ]
 
 

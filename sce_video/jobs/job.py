@@ -29,20 +29,15 @@ class Record:
     """The result of one item.
 
     Attributes:
-        key: Of the item.
-        done: Whether it succeeded.
-        source: State of the source; None if there was none.
-        settings: Of the job.
-        facts: What the job returned; empty after a failure.
+        key, source, output, settings: Of the item and the job.
+        facts, data: What the job returned; empty and None after a failure.
         kind: Of the failure: ``error`` (an exception), ``timeout``, ``crash`` (the process ended),
             ``lost`` (its machine did), ``missing`` (no source), ``changed`` (the source changed
             meanwhile), ``name`` (the output's is too long), or the job's own; empty if done.
         reason: The failure in words.
-        output: Path of the output relative to the job's folder.
-        output_bytes: Its size.
+        output_bytes: Size of the output.
         time_limit: Seconds that the item was given.
         time: When it was recorded, seconds since 1970.
-        data: Bytes that the job returned beside the facts; None without any.
     """
 
     key: str
@@ -150,8 +145,7 @@ class BatchJob:
 
         Raises:
             ItemError: the item fails; so it does with any other exception, as kind ``error``.
-            RunError: no item can succeed, or (StorageError) nothing can be written; the run ends
-                and the item is not recorded.
+            RunError, StorageError: the run ends, and the item is not recorded.
         """
         raise NotImplementedError
 

@@ -42,9 +42,7 @@ class ClusterError(UserError, RuntimeError):
 def connection(ray: Any, address: str) -> Iterator[None]:
     """Connect to a Ray cluster for the block; a connection that exists is used, and stays.
 
-    Args:
-        ray: The imported module.
-        address: ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
+    The address is ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
 
     Raises:
         ClusterError: there is no cluster, or it was lost during the block.
@@ -166,10 +164,7 @@ def run_on_ray(
 
 
 class _Host:
-    """An actor, which keeps one process of :func:`run_local` for its items.
-
-    The payload is a reference to version, job and time limit, in a list.
-    """
+    """An actor, which keeps one process of :func:`run_local` for its items."""
 
     def __init__(self, payload: list[Any]) -> None:
         import ray

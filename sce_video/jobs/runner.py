@@ -73,10 +73,8 @@ def usable_cores() -> int:
 class Counts:
     """Numbers of items of a run.
 
-    Attributes:
-        done: Succeeded.
-        failed: Failed, those without a source included.
-        kept: Were not due; or were forced, but have no source now, so the earlier result stays.
+    ``failed`` are those without a source, too. ``kept`` were not due; or they were forced, but have
+    no source now, so the earlier result stays.
     """
 
     done: int = 0
@@ -126,11 +124,7 @@ def run_job(
 
 
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
-    """Whether the record of an item stands, so that it is not due.
-
-    It does if the settings are the same, the source is unchanged (or, of a finished item, gone),
-    the job's ``holds`` agrees, and the output of a finished item still has the recorded size.
-    """
+    """Whether the record of an item stands, so that it is not due: see :func:`run_job`."""
     record = store.get(item.key)
     # Settings are compared as the store gives them back: JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):

@@ -32,7 +32,7 @@ MODEL_PREFIX = "hf:"
 #: Files by which the folder of a training is known.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
-_CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
+CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 def is_run_folder(folder: str | Path) -> bool:
@@ -56,13 +56,13 @@ def is_pretrained_folder(path: str | Path) -> bool:
 def find_checkpoints(work_dir: str | Path) -> list[Path]:
     """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
     files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
-    found = [p for p in files if _CHECKPOINT_NAME.fullmatch(p.name)]
+    found = [p for p in files if CHECKPOINT_NAME.fullmatch(p.name)]
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
 
 
 def stored_checkpoints(url: str) -> list[StoredFile]:
     """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
-    matches = [(file, _CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
+    matches = [(file, CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
     # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
     found = [(file.time, int(match[2]), file) for file, match in matches if match]
     return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]

@@ -46,22 +46,6 @@ def test_equal_seeds_give_equal_files_for_any_number_of_workers(made: Path, tmp_
     assert not set(contents(other).values()) & set(files.values())
 
 
-def test_repeating_writes_nothing_and_an_interrupted_run_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
-    before = contents(tmp_path / "v")
-    lost = next(iter(before))
-    (tmp_path / "v" / lost).unlink()
-    written, write = [], toy_actions.write_bytes
-    monkeypatch.setattr(
-        toy_actions, "write_bytes", lambda path, *rest: (written.append(path), write(path, *rest))
-    )
-    for _ in range(2):
-        generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
-    assert written == [tmp_path / "v" / lost] and contents(tmp_path / "v") == before
-
-
 def test_other_parameters_are_refused_unless_told_to_overwrite(tmp_path: Path) -> None:
     root = tmp_path / "v"
     generate_toy_actions(root, {"val": 13}, seed=1, **SMALL)

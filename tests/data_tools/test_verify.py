@@ -10,14 +10,13 @@ import wave
 import numpy as np
 import pytest
 from helpers import verification_fakes as fakes
-from helpers.videos import numbered_frames, write_video
+from helpers.videos import write_video
 
 from sce_video.data_tools import verify as module
 from sce_video.data_tools.verify import (
     Limits,
     Problem,
     VerifyJob,
-    describe_problems,
     examine_file,
     file_problems,
     find_problems,
@@ -144,16 +143,6 @@ def test_the_time_limit_also_holds_while_frames_are_decoded(videos, monkeypatch)
     monkeypatch.setattr(module, "check_deadline", strike)
     assert examine(videos / "a.mp4")["outcome"] == "timeout"
     assert len(calls) == 20
-
-
-def test_short_files(tmp_path):
-    for count, fps, short, limits in (
-        (7, 5, True, Limits()),
-        (8, 30, False, Limits()),
-        (12, 60, True, Limits()),
-    ):
-        path = write_video(tmp_path / "v.mp4", numbered_frames(count), fps=fps)
-        assert kinds(path, limits=limits) == (["short"] if short else [])
 
 
 def test_containers_by_their_content(videos):
@@ -304,21 +293,6 @@ def test_each_file_is_examined_once_and_never_again(folder):
     assert verify(folder, names)["gone.mp4"]["outcome"] == "decoded"
 
 
-def test_a_changed_file_is_examined_again(folder):
-    names = ["a.mp4", "b.mp4", "c.mp4"]
-    verify(folder, names)
-    calls(folder)
-    status = (folder / "a.mp4").stat()
-    os.utime(folder / "a.mp4", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    keep = (folder / "b.mp4").stat()
-    (folder / "b.mp4").write_text("longer now")
-    os.utime(folder / "b.mp4", ns=(keep.st_atime_ns, keep.st_mtime_ns))
-    verify(folder, names)
-    assert calls(folder) == ["a.mp4", "b.mp4"]
-    verify(folder, names)
-    assert calls(folder) == []
-
-
 def test_crashes_are_named_and_tried_again(folder):
     for name in ("crash.mp4", "fail.mp4"):
         (folder / name).touch()
@@ -344,30 +318,6 @@ def test_timeouts_stand_up_to_their_limit_and_large_frames_to_theirs():
     assert not VerifyJob("/", 9.0, 64).holds(item, record)
 
 
-def test_progress(folder):
-    verify(folder, ["a.mp4"])
-    seen, names = [], ["a.mp4", "b.mp4", "c.mp4", "gone.mp4"]
-    verify(folder, names, on_progress=lambda *n: seen.append(n))
-    assert seen == [(0, 2, 2), (1, 2, 2), (2, 2, 2)]
-
-
-def test_names_that_are_not_utf8(folder):
-    name = os.fsdecode(b"caf\xe9 \t.mp4")
-    (folder / name).touch()
-    assert verify(folder, [name])[name]["outcome"] == "decoded"
-    verify(folder, [name])
-    assert len(calls_bytes := (folder / "calls.log").read_bytes().splitlines()) == 1, calls_bytes
-
-
-@pytest.mark.parametrize("content", [b"a.mp4 0\n", bytes(4096)])
-def test_a_file_that_holds_no_records_is_left_alone(folder, content):
-    (folder / "records.sqlite").write_bytes(content)
-    for restart in (False, True):
-        with pytest.raises(ValueError, match=r"records\.sqlite is no store of records.*--out"):
-            verify(folder, ["a.mp4"], restart=restart)
-    assert (folder / "records.sqlite").read_bytes() == content
-
-
 # -- tables and summaries ---------------------------------------------------------------------
 
 
@@ -391,25 +341,3 @@ def test_tables(tmp_path):
     write_table(tmp_path / "t.tsv", [])
     assert len((tmp_path / "t.tsv").read_text().splitlines()) == 1
     assert sorted(os.listdir(tmp_path)) == ["t.md", "t.tsv"]
-
-
-def test_paths_that_are_not_utf8(tmp_path):
-    """The table keeps their bytes; the summary shows replacement characters."""
-    problem = Problem("bad", os.fsdecode(b"caf\xe9.mp4"), 1, "broken", {})
-    write_table(tmp_path / "t.tsv", [problem])
-    assert b"\tcaf\xe9.mp4\t" in (tmp_path / "t.tsv").read_bytes()
-    assert "caf\ufffd.mp4: broken" in describe_problems([problem], 1).encode("utf-8").decode()
-
-
-def test_summary():
-    assert describe_problems([], 7) == "7 files, no problems"
-    many = [Problem("bad", f"{i}.mp4", i, "broken", {}) for i in range(8)]
-    text = describe_problems([*many, Problem("short", "1.mp4", 1, "3 frames", {})], 10)
-    assert text.splitlines() == [
-        "10 files, 2 good, 8 with problems:",
-        "  bad: 8 (cannot be opened, are truncated or damaged, or take too long)",
-        *(f"    {i}.mp4: broken" for i in range(5)),
-        "    ... and 3 more",
-        "  short: 1 (too short)",
-        "    1.mp4: 3 frames",
-    ]

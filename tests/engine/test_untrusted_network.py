@@ -1,7 +1,6 @@
 """Which networks the text in a checkpoint may name, and how large they may be."""
 
 import os
-import resource
 
 import pytest
 import torch
@@ -135,10 +134,8 @@ def test_a_small_file_that_describes_a_large_network(tmp_path, old, new, message
     if "40000" in new:
         text = text.replace("size=32, type", "size=40000, type")
     path = save_tiny(tmp_path / "evil.pth", text=text)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match=message):
         load_model(path, device="cpu")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
 
 
 def test_settings_of_an_index_are_bounded_too():

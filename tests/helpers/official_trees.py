@@ -10,8 +10,8 @@ import csv
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -178,25 +178,15 @@ _AVA_TINTS = {"stripes": (1.0, 0.55, 0.55), "checks": (0.55, 1.0, 0.55), "rings"
 _AVA_PERSONS = 3
 
 
-@dataclass(frozen=True)
-class AvaPerson:
-    """Someone in a movie of :func:`make_ava`: a coloured square in which a toy action happens.
+class AvaPerson(NamedTuple):
+    """Someone in a movie of :func:`make_ava`: a coloured square in which a toy action happens."""
 
-    Attributes:
-        what: Pattern, and with it the colour.
-        how: Motion.
-        left: Left edge at every frame, pixels (T,).
-        top: Top edge, (T,).
-        side: Pixels.
-        size: Height and width of the frame.
-    """
-
-    what: str
-    how: str
-    left: np.ndarray
+    what: str  # pattern, and with it the colour
+    how: str  # motion
+    left: np.ndarray  # edges at every frame, pixels (T,)
     top: np.ndarray
-    side: int
-    size: tuple[int, int]
+    side: int  # pixels
+    size: tuple[int, int]  # height and width of the frame
 
     @property
     def actions(self) -> tuple[int, ...]:
@@ -264,20 +254,12 @@ def make_ava(
 ) -> Path:
     """annotations/, videos/ and perhaps frames/ in ``root``, as the public tools write them.
 
-    A movie shows seconds 900 to 900 + ``seconds`` of a film, as the 15-minute cuts do; seconds 902
-    on, but for the last two, are annotated. Three persons a frame: how one moves gives one action,
-    what it is one or two more. Of every split the first movie's second 903 is an excluded one and
-    the third person of its second 904 is not in the csv file; no file speaks of second 905 of the
-    last movie but the person detections. A detection with a score of 0.5 is off the persons, one
-    of 0.95 nearly on each.
-
-    Args:
-        root: Folder of the data set.
-        movies: Ids by split; movie i of all is number i.
-        seconds: Length of a movie, 6 or more.
-        size: Height and width, even numbers.
-        frames: Write frames/ID/ID_000001.jpg, 30 a second.
-        detections: Forms of person detections: ``csv`` (SlowFast) and ``pkl`` (mmaction2).
+    A movie shows ``seconds`` of a film from second 900, as the 15-minute cuts do; those from 902,
+    but for the last two, are annotated; movie i of all is number i. Three persons a frame: how one
+    moves gives one action, what it is one or two more. Of every split the first movie's second 903
+    is excluded, and the third person of its second 904 is not in the csv file; of second 905 of the
+    last movie there are detections only. A detection with a score of 0.5 is off the persons, one of
+    0.95 nearly on each; they are written as ``csv`` (SlowFast) or ``pkl`` (mmaction2).
     """
     numbers = iter(range(10**6))
     options = {"preset": "ultrafast", "crf": "18", "g": "30"}

@@ -62,17 +62,6 @@ def block_signals_and_hang(folder):
     time.sleep(60)
 
 
-def work_on(folder):
-    """A short item; the pid is noted in the folder."""
-    (Path(folder) / str(os.getpid())).touch()
-    time.sleep(0.2)
-
-
-def own_pid(_):
-    """The process that an item was processed in."""
-    return os.getpid()
-
-
 def exit_with_status_3(_):
     """End the process."""
     os._exit(3)

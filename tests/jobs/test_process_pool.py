@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 
 import pebble
 import pytest
@@ -110,13 +108,6 @@ def test_items_are_taken_from_the_iterator_as_workers_become_free():
     assert not worker_processes() and not any(map(is_running, pids))
 
 
-def test_the_alarm_of_an_item_ends_with_it(monkeypatch):
-    """So an idle worker may wait longer than an item may take."""
-    alarms = []
-    monkeypatch.setattr(signal, "setitimer", lambda kind, seconds: alarms.append(seconds))
-    assert process_pool._call(fakes.square, 3, 60.0).value == 9 and alarms == [60.0, 0]
-
-
 def test_an_idle_worker_that_is_killed_costs_no_item():
     """Its death is noticed by the pool alone, as it holds no item."""
     taken, results = [], {}
@@ -142,37 +133,6 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch, capfd):
     with pytest.raises(RuntimeError, match="end before they process an item"):
         run([1])
     assert not worker_processes()
-
-
-class PoolOfOneItem:
-    """Completes an item, then its worker ends before it takes the next one."""
-
-    active = True
-
-    def __init__(self):
-        self.items = 0
-
-    def schedule(self, function, args, timeout):
-        self.items += 1
-        future = Future()
-        if self.items > 1:
-            future.set_exception(BrokenProcessPool("All workers expired"))
-        else:
-            future.set_result(process_pool.call(*args[:2]))
-        return future
-
-    def stop(self):
-        pass
-
-    join = stop
-
-
-def test_workers_that_end_now_and_then_do_not_end_a_long_run():
-    """Breaks are counted one after the other; here each is followed by a completed item."""
-    items = ((number, number) for number in range(3 * process_pool._MOST_BREAKS))
-    results = dict(process_pool._run(PoolOfOneItem, fakes.square, items, 1, 20.0))
-    expected = {number: number**2 for number in range(3 * process_pool._MOST_BREAKS)}
-    assert {key: outcome.value for key, outcome in results.items()} == expected
 
 
 def test_an_exception_in_the_caller_ends_hanging_workers():

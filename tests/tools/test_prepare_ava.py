@@ -150,13 +150,6 @@ def test_frames_and_proposals_give_the_same_lists(run, root, original):
     assert run()[1].count("unchanged") == 3
 
 
-def test_detections_of_any_score(run, root):
-    assert run("--min-score", "0.5")[0] == 0
-    for entry in lines_of(root, "val"):
-        assert len(entry["detections"]) == 4
-        assert entry["detections"][-1] == [0.0, 0.0, 0.999, 0.3, 0.5]
-
-
 def test_seconds_with_detections_only(run, root):
     """Second 905 of the last movie of val, and not the excluded one."""
     _, out, _ = run()
@@ -247,17 +240,6 @@ def test_a_time_stamp_without_frames(run, root, original):
     assert (video, 906) not in {(e["video"], e["timestamp"]) for e in lines_of(root, "val")}
     assert run("--no-check", "--force", *frames)[0] == 0
     assert len(lines_of(root, "val")) == 10
-
-
-def test_a_video_that_ends_too_soon(run, root):
-    path = root / f"videos/{VAL[0]}.mp4"
-    path.unlink()
-    write_video(path, official_trees.draw_ava_movie(NUMBERS[VAL[0]], 7, (48, 64)), fps=30)
-    status, _, err = run()
-    assert status == 2 and f"second 907 of video {VAL[0]!r} has no frames" in err
-    assert "the file holds seconds 900 to 907 of the film. This concerns 1 key frames" in err
-    status, out, _ = run("--skip-frameless")
-    assert status == 0 and cells(out, "ava_val, key frames") == ["10", "9", "1"]
 
 
 def test_full_films(run, root, tmp_path):

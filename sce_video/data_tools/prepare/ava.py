@@ -240,7 +240,21 @@ def prepare_ava(options: AvaOptions) -> bool:
     ]
     for split in splits:
         _fill(split, detections, images, options)
-        rows += _rows(split, images, options)
+        listed, title = split.annotations.videos(), f"ava_{split.name}"
+        missing = sum(video in images.missing for video in listed)
+        bad = sum(video in images.unreadable for video in listed)
+        wanted = PUBLISHED_VIDEOS[split.name]
+        agrees = len(listed) == wanted and missing == 0 and bad == 0
+        counts = (
+            len(listed),
+            len(listed) - missing,
+            missing,
+            bad if options.check else "not checked",
+        )
+        rows.append(Row(f"{title}, videos", *counts, wanted, agrees))
+        for name in ("key frames", "boxes", "labels", "detections"):
+            total, found = split.counts[name], split.counts[f"{name} found"]
+            rows.append(Row(f"{title}, {name}", total, found, total - found))
     show_counts(rows, [*_notes(splits, detections, images, options)])
     contents: dict[str, str | None] = {}
     for split in splits:
@@ -369,20 +383,6 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
         f"-t 901), frames be extracted at {FRAME_RATE} per second; --skip-frameless leaves these "
         "key frames out"
     )
-
-
-def _rows(split: _Split, images: Images, options: AvaOptions) -> Iterator[Row]:
-    """Rows of the table of counts."""
-    videos, title = split.annotations.videos(), f"ava_{split.name}"
-    missing = sum(video in images.missing for video in videos)
-    bad = sum(video in images.unreadable for video in videos)
-    published = PUBLISHED_VIDEOS[split.name]
-    agrees = len(videos) == published and missing == 0 and bad == 0
-    counts = len(videos), len(videos) - missing, missing, bad if options.check else "not checked"
-    yield Row(f"{title}, videos", *counts, published, agrees)
-    for name in ("key frames", "boxes", "labels", "detections"):
-        listed, found = split.counts[name], split.counts[f"{name} found"]
-        yield Row(f"{title}, {name}", listed, found, listed - found)
 
 
 def _notes(

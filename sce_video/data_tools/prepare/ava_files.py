@@ -106,8 +106,7 @@ def read_action_list(path: Path) -> dict[int, str]:
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
     """All actions by id; without the full list, actions that are not scored are named by id."""
-    if every is None:
-        every = {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
+    every = every or {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
     missing = sorted(set(scored) - set(every))
     if missing:
         raise ValueError(
@@ -149,6 +148,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
                 f"{min(actions)} to {max(actions)}"
             )
         person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
+        # Left out only now: a wrong action must be named in any row.
         if corners is None:
             continue
         own = frame.boxes.setdefault((corners, person), [])
@@ -238,6 +238,7 @@ class Detections:
             if score < min_score:
                 self.low += 1
             elif corners is not None:
+                # A box has a row for each action, and files may overlap.
                 own = self.boxes.setdefault(key, {})
                 own[corners] = max(score, own.get(corners, 0.0))
 

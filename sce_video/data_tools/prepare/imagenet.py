@@ -107,7 +107,7 @@ def _read_val(
     truth = "ground truth of the validation images, which are not in class folders"
     for wanted, what in ((path, truth), (path.with_name("meta.mat"), "meta.mat of the devkit")):
         first_existing([wanted], root, IMAGENET.layout, what)
-    if not _list_images(val):
+    if not files_below(val, IMAGE_EXTENSIONS):
         raise ValueError(f"{val} holds no image: unpack {_VAL_ARCHIVE} again")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     entries = []
@@ -141,10 +141,6 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
     return found
 
 
-def _list_images(folder: Path) -> list[str]:
-    return files_below(folder, IMAGE_EXTENSIONS)
-
-
 def _class_folders(folder: Path) -> list[str]:
     """Names of the sub-folders that are WordNet ids (``n01440764``), sorted."""
     with os.scandir(folder) as entries:
@@ -168,7 +164,7 @@ def _entries_of_folders(root: Path, part: str, wnids: Sequence[str]) -> tuple[En
     """The images of ``root/part/WNID/`` for each class, sorted."""
     entries: list[Entry] = []
     for label, wnid in enumerate(wnids):
-        names = _list_images(root / part / wnid)
+        names = files_below(root / part / wnid, IMAGE_EXTENSIONS)
         if not names:
             raise ValueError(f"{root / part / wnid} holds no image: unpack its archive again")
         entries += [Entry(f"{part}/{wnid}/{name}", label) for name in names]

@@ -57,16 +57,10 @@ def count_rows(
     unreadable: Container[str],
     checked: bool = True,
 ) -> list[Row]:
-    """Rows for the classes, for all videos and for each split.
+    """Rows for the classes, for all videos and for each split; ``checked``: files were opened.
 
     A split agrees with the published number if its list has that many videos, and as many as can
     still be downloaded are on disk and readable.
-
-    Args:
-        official: The official lists.
-        missing: Names of missing videos.
-        unreadable: Names of unreadable videos.
-        checked: Whether the files were opened.
     """
 
     def row(title: str, names: list[str], published: int | None, wanted: int | None) -> Row:
@@ -209,10 +203,6 @@ class PrepareOptions:
 
         Returns:
             By path, in the order of ``paths``: what the check returned, or a reason.
-
-        Raises:
-            BusyStoreError, StoreError, StorageError: The records cannot be used or written.
-            UserError: The processes cannot start, or the cluster is lost.
         """
         if not paths:
             return {}
@@ -309,16 +299,16 @@ def annotation_line(path: str, label: int) -> str:
 
 
 def failure_notes(
-    what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions, shown: int = 5
+    what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions
 ) -> Iterator[str]:
     """Lines for the terminal on files that are missing or unreadable: how many, and the first."""
     if reasons:
         kept = "kept in the lists (--keep-missing)"
         treatment = kept if options.keep_missing else "left out of the lists"
         yield f"{what}: {len(reasons):,} {kind}, {treatment}"
-    yield from (f"  {name}: {reason}" for name, reason in islice(reasons.items(), shown))
-    if len(reasons) > shown:
-        yield f"  and {len(reasons) - shown:,} more"
+    yield from (f"  {name}: {reason}" for name, reason in islice(reasons.items(), 5))
+    if len(reasons) > 5:
+        yield f"  and {len(reasons) - 5:,} more"
 
 
 def failure_report(reasons: Mapping[str, str]) -> str | None:

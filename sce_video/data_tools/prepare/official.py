@@ -20,7 +20,7 @@ import numpy as np
 
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.storage import find_files
+from sce_video.utils.storage import walk_files
 
 
 @dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million
@@ -184,11 +184,7 @@ def is_count(text: str) -> bool:
 
 
 def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: str) -> Path:
-    """The first of the paths that exists.
-
-    Raises:
-        FileNotFoundError: None exists; the message lists the paths and the expected layout.
-    """
+    """The first of the paths that exists; FileNotFoundError, with the layout, if none does."""
     for path in candidates:
         if path.exists():
             return path
@@ -241,7 +237,7 @@ def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> l
 
     Hidden files and folders are left out; links to folders are followed.
     """
-    return sorted(path.replace(os.sep, "/") for path in find_files(folder, extensions))
+    return sorted(path.replace(os.sep, "/") for path in walk_files(folder, extensions))
 
 
 def relative_to_root(path: Path, root: Path) -> str:

@@ -276,6 +276,7 @@ def _read_flowers(files: _Files) -> _Content:
     The training set is ``trnid``, 10 images of each class.
     """
     setid, path = files.path("setid.mat"), files.path("imagelabels.mat")
+    # The files count classes and images from 1, lists from 0.
     labels = [_whole_number(path, value) - 1 for value in np.atleast_1d(read_mat(path, "labels"))]
     parts: dict[str, list[_Row]] = {"train": [], "val": [], "test": []}
     for rows, key in zip(parts.values(), ("trnid", "valid", "tstid"), strict=True):
@@ -306,6 +307,7 @@ def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
         parts[split] = list(zip(images.names(), paths, images.labels.tolist(), strict=True))
         for number, path in enumerate(paths):
+            # An interrupted run goes on where it was.
             if not (root / path).exists():
                 bgr = cv2.cvtColor(images.image(number), cv2.COLOR_RGB2BGR)
                 write_bytes(root / path, cv2.imencode(".png", bgr)[1].tobytes())

@@ -246,6 +246,7 @@ def _repack(job: Job) -> dict[str, Any]:
         missing = settings.psnr - worse
         if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
+        # It was chosen by samples; all frames together may need a lower one.
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
     least = job.options.min_psnr

@@ -37,7 +37,7 @@ from sce_video.utils.files import read_json
 
 
 class RepackJob(jobs.BatchJob):
-    """Re-encodes one file, with :func:`repack_file` or, in tests, other ``work``.
+    """Re-encodes one file, with :func:`repack_file`.
 
     A record also holds the ``root`` of its source, by which files of the same path are told apart.
     """
@@ -45,12 +45,7 @@ class RepackJob(jobs.BatchJob):
     name = "repack"
 
     def __init__(
-        self,
-        root: str | Path,
-        folder: str | Path,
-        settings: Settings,
-        options: RepackOptions,
-        work: Callable[[Job], dict[str, Any]] = repack_file,
+        self, root: str | Path, folder: str | Path, settings: Settings, options: RepackOptions
     ) -> None:
         self.folder = os.path.abspath(folder)  # other machines have other current folders
         self.settings = settings.as_dict()
@@ -59,7 +54,6 @@ class RepackJob(jobs.BatchJob):
         self._sources = os.path.abspath(root)
         self._encoding = settings
         self._options = options
-        self._work = work
 
     def items(self, files: Iterable[PlannedFile]) -> list[jobs.Item]:
         """Items of files, with the present states of their sources."""
@@ -73,7 +67,7 @@ class RepackJob(jobs.BatchJob):
         """Facts of :func:`repack_file`."""
         source = os.path.join(self._sources, item.argument.path)
         job = Job(source, item.temporary, self._encoding, self._options, item.argument.span)
-        return {**self._work(job), "root": self.root}
+        return {**repack_file(job), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
         """Size and modification time of the source."""
@@ -92,6 +86,7 @@ class RepackJob(jobs.BatchJob):
             return True
         assert item.output is not None
         try:
+            # The records may be lost, the comment is in the file itself.
             with open_container(os.path.join(self.folder, item.output)) as container:
                 return container.metadata.get("comment", "").startswith(COMMENT)
         except VideoDecodeError:
@@ -111,15 +106,11 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
     existing = [path for path in paths if os.path.lexists(path)]
     if force or not existing:
         return
-    what = "repack did not make it"
-    try:
+    what, report = "repack did not make it", None
+    with contextlib.suppress(OSError, ValueError):
         report = read_json(paths[0])
-    except (OSError, ValueError):
-        report = None
-    if (
-        isinstance(report, dict)
-        and {"source", "source_path", "entries", "settings"} <= report.keys()
-    ):
+    keys = {"source", "source_path", "entries", "settings"}
+    if isinstance(report, dict) and keys <= report.keys():
         same_path = report["source_path"] == os.path.realpath(plan.source)
         if same_path or report["entries"] == plan.digest:
             return
@@ -203,7 +194,6 @@ def repack(
     options: RepackOptions | None = None,
     *,
     on_progress: Progress | None = None,
-    work: Callable[[Job], dict[str, Any]] = repack_file,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Repack all files that are not done yet, and write the lists.
 
@@ -217,7 +207,6 @@ def repack(
         settings: Settings of the outputs.
         options: Options of the run.
         on_progress: Called with (files done, all files, whether the last one failed).
-        work: Function that a process calls; for tests.
 
     Returns:
         The report, from :func:`repack_report`, and the paths of what was written.
@@ -230,7 +219,7 @@ def repack(
     options, folder = options or RepackOptions(), Path(destination)
     check_results(plan, folder, options.force)
     check_sources(plan, folder)
-    job = RepackJob(plan.root, folder, settings, options, work)
+    job = RepackJob(plan.root, folder, settings, options)
     items = job.items(plan.items)
     show = on_progress or (lambda done, total, failed: None)
     begin = time.monotonic()
@@ -274,19 +263,14 @@ _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "sour
 
 
 class EncodedRow(RowMaker):
-    """Makes the row of a video by encoding it, with other ``work`` in tests."""
+    """Makes the row of a video by encoding it."""
 
     most_files, most_bytes = 64, 256 * 2**20  # which a killed process costs at most
     batches_per_worker = 8
 
-    def __init__(
-        self,
-        settings: Settings,
-        options: RepackOptions,
-        work: Callable[[Job], dict[str, Any]] = repack_file,
-    ) -> None:
+    def __init__(self, settings: Settings, options: RepackOptions) -> None:
         self.cpus = options.threads
-        self._settings, self._options, self._work = settings, options, work
+        self._settings, self._options = settings, options
 
     def make(self, source: RowSource) -> dict[str, Any]:
         """The row: that of the repacked file, but for the columns on the source and ``settings``.
@@ -297,13 +281,14 @@ class EncodedRow(RowMaker):
         identity = row_identity(source)
         with _temporary_file() as path:
             try:
-                facts = self._work(Job(source.file, path, self._settings, self._options))
+                facts = repack_file(Job(source.file, path, self._settings, self._options))
             except jobs.StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error
             except jobs.ItemError as error:
                 return failed_row(source, str(error))
             pixels = self._options.max_pixels
+            # What this process has just written is read without a limit of its own.
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
             return {**identity, "failure": "changed while it was being read"}
@@ -339,7 +324,6 @@ def repack_to_table(
     options: RepackOptions | None = None,
     *,
     on_progress: Progress | None = None,
-    work: Callable[[Job], dict[str, Any]] = repack_file,
 ) -> ImportResult:
     """Encode the videos that have no row yet, or one of another state of the file or settings.
 
@@ -353,7 +337,6 @@ def repack_to_table(
         settings: Settings of the streams.
         options: Options of the run.
         on_progress: Called with (files done, all files, whether the last one failed).
-        work: Function that encodes; for tests.
 
     Raises:
         UserError: See :func:`~sce_video.data_tools.tables.fill_table`.
@@ -365,7 +348,7 @@ def repack_to_table(
     names = name_outputs(sorted(set(paths)))
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
-    maker = EncodedRow(settings, options, work)
+    maker = EncodedRow(settings, options)
     how = ImportOptions(
         workers=options.workers,
         timeout=options.timeout,

@@ -332,6 +332,7 @@ def read_source(
     if preparation is None:
         raise VideoDecodeError(path, "no frame can be decoded")
     times, duration = _frame_times(pts, facts, table, end)
+    # More frames may decode than the packets promise.
     held = {number: frame for number, frame in held.items() if number < len(times)}
     schedule = make_schedule(times, duration, facts["rates"], float(facts["tick"]))
     found = {

@@ -167,8 +167,12 @@ class RowsJob(jobs.BatchJob):
 
         def rows() -> Iterator[Row]:
             for source in item.argument:
-                with _time_limit(self._timeout + _GRACE):
+                # SIGALRM ends this process, whatever C code hangs.
+                before, _ = signal.setitimer(signal.ITIMER_REAL, self._timeout + _GRACE)
+                try:
                     row = self._maker.make(source)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, before)
                 if row["failure"]:
                     facts["failures"].append([source.path, row["failure"]])
                 else:
@@ -183,16 +187,7 @@ class RowsJob(jobs.BatchJob):
         return {"fragments": fragments, **facts}
 
 
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """End this process by SIGALRM after some time, whatever C code hangs."""
-    before, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, before)
-
-
+_COMMIT_SECONDS = 30.0  # rows are committed at least this often
 _SUPPOSED_PROCESSES = 256  # of a cluster, for the size of a batch
 _LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
@@ -344,7 +339,7 @@ class _Run:
                 self._replaced.append(known.row_id)
             self._done += 1
             self._on_progress(self._done, result.files, source.path in failed)
-        if time.monotonic() - self._committed >= self._options.commit_seconds:
+        if time.monotonic() - self._committed >= _COMMIT_SECONDS:
             self._commit()
 
     def _commit(self) -> None:

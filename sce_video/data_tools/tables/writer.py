@@ -69,6 +69,7 @@ def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
     def batches() -> Iterator[Any]:
         """One record batch for each row."""
         try:
+            # One by one: a stream may take 2 GiB.
             for row in rows:
                 arrays = [
                     lance.blob_array([row.get(STREAM)])
@@ -132,33 +133,30 @@ class TableWriter:
         except _LANCE_ERRORS as error:
             reason = str(error).lower()
             if "not found" not in reason or "nosuchbucket" in reason:
-                raise TableError(cannot("open", self.table, error)) from error
+                raise TableError(cannot("open", table, error)) from error
         try:
             files = list(self._files().list("data"))  # of rows, which a new table would hide
             if not files:
-                return self._make()
+                return import_lance().write_dataset(
+                    schema().empty_table(),
+                    table,
+                    mode="create",
+                    data_storage_version=_STORAGE_VERSION,
+                    enable_stable_row_ids=True,
+                    storage_options=client_options(table),
+                )
             problem = (
-                f"{self.table!r} holds files of rows ({files[0]}), but no manifest that says which "
+                f"{table!r} holds files of rows ({files[0]}), but no manifest that says which "
                 "are part of the table: restore its folder _versions, or choose another path"
             )
         except _LANCE_ERRORS as error:
-            problem = cannot("make", self.table, error)
+            problem = cannot("make", table, error)
         with contextlib.suppress(*_LANCE_ERRORS):
             return self._open()  # another process has made it meanwhile
         raise TableError(problem)
 
     def _open(self) -> Any:
         return open_dataset(import_lance(), dataset_arguments(self.table))
-
-    def _make(self) -> Any:
-        return import_lance().write_dataset(
-            schema().empty_table(),
-            self.table,
-            mode="create",
-            data_storage_version=_STORAGE_VERSION,
-            enable_stable_row_ids=True,
-            storage_options=client_options(self.table),
-        )
 
     def _files(self) -> Any:
         import_lance()
@@ -270,7 +268,6 @@ class ImportOptions:
         retry_failed: Also try files again whose row holds a failure.
         force: Write the rows of all files again.
         ray: Address of a Ray cluster to run on; None for this machine.
-        commit_seconds: Rows are committed at least this often, seconds.
     """
 
     workers: int | None = 1
@@ -278,7 +275,6 @@ class ImportOptions:
     retry_failed: bool = False
     force: bool = False
     ray: str | None = None
-    commit_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:

@@ -168,16 +168,13 @@ def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
         elif isinstance(below, list | tuple) and any(map(_name, below)):
             merged = list(below)
             for step, change in value.items():
-                index, entry = _merge_into_step(merged, str(step), change, here)
-                merged[index] = entry
-            resolved[key] = tuple(merged) if isinstance(below, tuple) else merged
+                _merge_into_step(merged, str(step), change, here)
+            resolved[key] = type(below)(merged)
     return resolved
 
 
-def _merge_into_step(
-    steps: Sequence, step: str, change: Any, path: tuple[str, ...]
-) -> tuple[int, Any]:
-    """Index of a step, by its name or number, and the step with the changes of a child config."""
+def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...]) -> None:
+    """Make the changes of a child config in a step, given by its name or number."""
     where = ".".join(path)
     try:
         index = step_index(steps, step, where)
@@ -186,9 +183,10 @@ def _merge_into_step(
     if not isinstance(change, dict):
         raise StepError(f"{where}.{step} is a dict: give a dict of its changes, got {change!r}")
     if change.get("_delete_"):
-        return index, ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
-    change = _resolve_steps(change, steps[index], (*path, step))
-    return index, Config._merge_a_into_b(change, steps[index])
+        steps[index] = ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
+    else:
+        change = _resolve_steps(change, steps[index], (*path, step))
+        steps[index] = Config._merge_a_into_b(change, steps[index])
 
 
 def _find(steps: Sequence, name: str) -> list[int]:

@@ -171,7 +171,7 @@ def explain_unknown(
 ) -> str:
     """Which class does not take the key, and near keys, or the same key elsewhere."""
     node = node_at(cfg, path)
-    present = {str(key) for key in node} if isinstance(node, dict) else set()
+    present = set(map(str, node)) if isinstance(node, dict) else set()
     keys = (known.keys | present) - {part, "_scope_", "_delete_"}
     candidates = []
     for near in difflib.get_close_matches(part, sorted(keys), 3):
@@ -250,11 +250,10 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in arguments
     if hint in (None, type(None)):
         return value is None
-    if hint in (bool, str):
-        return isinstance(value, bool if hint is bool else str | Path)
-    if hint in (int, float):
-        kinds = int if hint is int else (int, float)
-        return isinstance(value, kinds) and not isinstance(value, bool)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    if hint in (bool, str, int, float):
+        return isinstance(value, {str: str | Path, float: int | float}.get(hint, hint))
     if origin in (tuple, list, Sequence):  # options give lists for tuples
         if not isinstance(value, list | tuple):
             return False

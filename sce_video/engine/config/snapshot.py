@@ -206,13 +206,11 @@ def _default(kind: str, argument: str) -> Any:
 
 
 def _equal(mine: Any, theirs: Any) -> bool:
-    numbers = all(isinstance(v, int | float) for v in (mine, theirs))
-    if numbers:
+    if isinstance(mine, int | float) and isinstance(theirs, int | float):
         with suppress(OverflowError):  # of a whole number beyond all floats
             return math.isclose(mine, theirs, rel_tol=1e-9)
-    pair = isinstance(mine, list) and isinstance(theirs, list)
-    if pair and len(mine) == len(theirs):
-        return all(_equal(*values) for values in zip(mine, theirs, strict=True))
+    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        return all(map(_equal, mine, theirs))
     return mine == theirs
 
 
@@ -234,14 +232,14 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
     try:
         for statement in _Literals().visit(ast.parse(text)).body:
             targets = statement.targets if isinstance(statement, ast.Assign) else ()
+            where = f"line {statement.lineno}: "
             if len(targets) != 1 or not isinstance(targets[0], ast.Name):
-                kind = type(statement).__name__
-                raise _NotDataError(f"line {statement.lineno}: {kind} instead of name = value")
+                raise _NotDataError(f"{where}{type(statement).__name__} instead of name = value")
             try:
                 found[targets[0].id] = ast.literal_eval(statement.value)
             except ValueError:
-                where = f"line {statement.lineno}: the value of {targets[0].id}"
-                raise _NotDataError(f"{where} is not a literal") from None
+                name_of = targets[0].id
+                raise _NotDataError(f"{where}the value of {name_of} is not a literal") from None
     except _NotDataError as error:
         raise ValueError(
             f"the config text of {name} is not plain data and is not executed ({error}): give "

@@ -29,19 +29,12 @@ _STEPS_PER_AGREEMENT = 10
 
 @dataclass
 class Budget:
-    """How many steps fit into a budget; all times are seconds since the command began.
+    """How many steps fit into a budget; all times are seconds since the command began."""
 
-    Attributes:
-        seconds: Of the whole command.
-        reserved: Of what comes after the training.
-        since: Time and step from which the present speed is measured.
-        checks: Number of :data:`CHECKS` that are done.
-    """
-
-    seconds: float
-    reserved: float = 0.0
-    since: tuple[float, int] | None = None
-    checks: int = 0
+    seconds: float  # of the whole command
+    reserved: float = 0.0  # of what comes after the training
+    since: tuple[float, int] | None = None  # time and step: the present speed is measured from them
+    checks: int = 0  # of CHECKS that are done
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
         """Steps of the training: ``total``, unless the estimate misses the budget.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,14 +50,11 @@ class BadFileHook(Hook):
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
-        path = Path(runner.work_dir, BAD_FILES)
-        if is_main_process() and runner.iter == 0:
+        path = Path(runner.work_dir, BAD_FILES) if is_main_process() else None
+        if path is not None and runner.iter == 0:
             path.unlink(missing_ok=True)  # of an earlier run in the same folder
-        self.report = BadFileReport(
-            path if is_main_process() else None,
-            num_files=len(runner.train_dataloader.dataset),
-            max_bad_share=self.max_bad_share,
-        )
+        files = len(runner.train_dataloader.dataset)
+        self.report = BadFileReport(path, num_files=files, max_bad_share=self.max_bad_share)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """End the training when this rank has met too many bad files."""
@@ -203,8 +200,8 @@ class LogReductionHook(Hook):
             f"{entry.iteration + 1}: lower the learning rate or train without float16; "
             f"{last}{files}"
         )
-        name, level = "loss_not_finite", "error"
-        alarm = NamedWarning(text, name, self._nonfinite, self.max_nonfinite, level)
+        numbers = self._nonfinite, self.max_nonfinite
+        alarm = NamedWarning(text, "loss_not_finite", *numbers, "error")
         self._waiting = []
         report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
         raise NonFiniteLossError(text)
@@ -351,9 +348,8 @@ class OptimizerStepHook(Hook):
 
     priority = "HIGH"
 
-    def __init__(self) -> None:
-        self._stepped = False
-        self._handles: list[RemovableHandle] = []
+    _stepped = False
+    _handles: Sequence[RemovableHandle] = ()
 
     def before_train(self, runner) -> None:
         self._model = unwrap_model(runner.model)
@@ -375,4 +371,3 @@ class OptimizerStepHook(Hook):
     def after_train(self, runner) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles = []

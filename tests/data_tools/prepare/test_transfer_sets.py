@@ -173,11 +173,6 @@ FAULTS = [
         "1 videos are in train and in test of sun397, for example b/bar/sun_axyz.jpg",
     ),
     (
-        "sun397",
-        append("Training_01.txt", "/b/bars/sun_axyz.jpg"),
-        "unknown class '/b/bars'; the nearest known name is '/b/bar'",
-    ),
-    (
         "cars",
         mat("devkit/cars_test_annos_withlabels.mat", {"annotations": NO_LABELS}),
         "have no 'class' and 'fname'; the test set needs the file with labels",
@@ -193,14 +188,8 @@ FAULTS = [
         "val1.txt, line 10: 'images/banded/banded_0004.jpg' is listed twice",
     ),
     ("pets", append("annotations/test.txt", "pug_1 1 2 1"), "class 1 is 'Abyssinian' before"),
-    ("pets", append("annotations/test.txt", "a_1 900000000000000000 2 1"), "no image of class "),
     ("caltech101", append("test.txt", "Faces/a.jpg"), "must be 'CLASS/image_NUMBER.jpg LABEL'"),
     ("voc2007", append(SOFA, "1 2"), "sofa_val.txt, line 25: '1 2' must be 'NUMBER -1', 0 or 1"),
-    (
-        "voc2007",
-        append(SOFA, "1 1"),
-        "sofa_val.txt and the list of aeroplane have different images",
-    ),
     (
         "cifar10",
         replaced("cifar-10-batches-py/test_batch", b"\x80\x02}q\x01("),

@@ -14,7 +14,7 @@ from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.data_tools.repack import encode as work
 from sce_video.data_tools.repack import source
-from sce_video.data_tools.repack.encode import CRF_RANGE, Job, Psnr, repack_file
+from sce_video.data_tools.repack.encode import CRF_RANGE, Job, repack_file
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.datasets import FrameCountError, open_reader
 from sce_video.jobs import ItemError, StorageError
@@ -193,19 +193,6 @@ def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
     assert CRF_RANGE[0] < found[42.0] < found[39.0] < CRF_RANGE[1]
 
 
-def test_a_crf_chosen_too_high_is_lowered(tmp_path, monkeypatch):
-    path = write_video(tmp_path / "in.mp4", noise(20), options={"crf": "2"})
-    monkeypatch.setattr(work, "choose_crf", lambda *_: 30.0)
-    facts, _ = repacked(path, tmp_path, psnr=38.0)
-    assert facts["crf"] < 30 and min(facts["psnr"], facts["psnr_luma"]) >= 38
-
-
-def test_an_output_below_min_psnr_is_refused_and_removed(tmp_path):
-    path = write_video(tmp_path / "in.mp4", noise(5), options={"crf": "2"})
-    kind, reason = refused(path, tmp_path, min_psnr=60, crf=30)
-    assert kind == "quality" and "60" in reason
-
-
 def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "HELD_BYTES", 100_000)
     monkeypatch.setattr(source, "SAMPLE_BYTES", 64 * 80 * 3 // 2 * 8)
@@ -307,14 +294,3 @@ def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos,
         assert min(frame_made.shape[:2]) <= 256
         scaled = cv2.resize(reference, frame_made.shape[1::-1], interpolation=cv2.INTER_AREA)
         assert psnr(frame_made, scaled) > 24, psnr(frame_made, scaled)
-
-
-def test_psnr_of_luma_and_planes_by_hand():
-    measure, frame = Psnr(), np.zeros((6, 4), np.uint8)
-    measure.add(frame, frame)
-    assert measure.decibels() == (100, 100)  # of equal frames, and finite
-    measure, other = Psnr(), frame.copy()
-    other[:4] = 200  # 200**2 does not fit in a byte
-    measure.add(frame, other)
-    planes = 10 * np.log10(255**2 / (200**2 * 16 / 24))
-    assert measure.decibels() == pytest.approx((20 * np.log10(255 / 200), planes))

@@ -7,7 +7,7 @@ import csv
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack.plan import Settings, name_outputs, plan_segments
+from sce_video.data_tools.repack.plan import RepackOptions, Settings, name_outputs, plan_segments
 from sce_video.data_tools.repack.run import repack
 from sce_video.data_tools.repack.source import read_source
 from sce_video.datasets import VideoDecodeError
@@ -40,6 +40,16 @@ def test_names_of_outputs():
 )
 def test_sizes(size, options, expected):
     assert Settings(**options).target_size(*size) == expected
+
+
+def test_wrong_settings():
+    for kind, options, message in (
+        (Settings, {"enlarge": True, "short_side": None}, "enlarge needs a short_side"),
+        (Settings, {"tune": "psnr,fastdecode,ssim"}, "'psnr' and 'ssim' exclude each other"),
+        (RepackOptions, {"threads": 0}, "threads must be at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kind(**options)
 
 
 RATE = 25

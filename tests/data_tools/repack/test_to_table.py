@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.repack_fakes import by_name
 from helpers.tables import contents
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands.import_table import main as import_main
 from sce_video.commands.repack import main
+from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.data_tools.repack.run import EncodedRow, repack_to_table
 from sce_video.datasets import scan_folder
@@ -45,12 +45,26 @@ def folder(tmp_path):
     return tmp_path / "data"
 
 
+def note_and_repack(job):
+    """Report a full disk for the source ``full``; note others in ``calls.log`` and repack them."""
+    path = Path(job.source)
+    with open(path.parent / "calls.log", "a") as log:
+        log.write(f"{path.name}\n")
+    if path.stem == "full":
+        raise StorageError("cannot write: the disk is full")
+    return repack_file(job)
+
+
+@pytest.fixture
+def by_name(in_process, monkeypatch):
+    """Files are encoded in this process, by their names."""
+    monkeypatch.setattr("sce_video.data_tools.repack.run.repack_file", note_and_repack)
+
+
 def run(folder, table, settings=FAST, **options):
     options = {"min_psnr": 20.0, "timeout": 60.0, **options}
-    return repack_to_table(
-        scan_folder(str(folder)), str(folder), str(table), settings, RepackOptions(**options),
-        work=by_name,
-    )  # fmt: skip
+    videos = scan_folder(str(folder))
+    return repack_to_table(videos, str(folder), str(table), settings, RepackOptions(**options))
 
 
 def encoded(folder):
@@ -80,7 +94,7 @@ def test_rows_are_those_of_repacked_files(original, tmp_path, in_process, capsys
     assert made["crf"] == 25 and 20 < made["psnr"] <= 100 and made["source_frames"] == 11
 
 
-def test_rows_that_are_up_to_date_are_not_encoded_again(folder, tmp_path, in_process, monkeypatch):
+def test_rows_that_are_up_to_date_are_not_encoded_again(folder, tmp_path, by_name, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     table = tmp_path / "v.lance"
@@ -113,7 +127,7 @@ def test_settings_and_psnr_decide_whether_a_row_is_good_enough():
         assert not is_good(FAST, 30.0, text)
 
 
-def test_failures_are_rows_and_are_tried_again(folder, tmp_path, in_process):
+def test_failures_are_rows_and_are_tried_again(folder, tmp_path, by_name):
     (folder / "x/bad.mp4").write_text("no video " * 90)
     table = tmp_path / "v.lance"
     for _ in range(2):
@@ -128,33 +142,24 @@ def test_failures_are_rows_and_are_tried_again(folder, tmp_path, in_process):
     assert contents(table)["x/bad.mp4"]["failure"] == ""
 
 
-def test_a_file_that_changes_while_it_is_encoded_fails_and_is_due(folder, tmp_path, in_process):
+def test_a_file_that_changes_while_it_is_encoded_fails_and_is_due(
+    folder, tmp_path, by_name, monkeypatch
+):
     def touching(job):
-        facts = by_name(job)
+        facts = note_and_repack(job)
         if job.source.endswith("2.mp4"):
             os.utime(job.source, ns=(1, 1))
         return facts
 
-    options = RepackOptions(min_psnr=20.0)
-    videos, table = scan_folder(str(folder)), str(tmp_path / "v.lance")
-    result = repack_to_table(videos, str(folder), table, FAST, options, work=touching)
+    with monkeypatch.context() as patched:
+        patched.setattr("sce_video.data_tools.repack.run.repack_file", touching)
+        result = run(folder, tmp_path / "v.lance")
     assert result.failures == [("x/2.mp4", "changed while it was being read")]
-    assert run(folder, table).imported == 1 and len(contents(table)) == 4
+    assert run(folder, tmp_path / "v.lance").imported == 1
+    assert len(contents(tmp_path / "v.lance")) == 4
 
 
-@pytest.mark.slow
-def test_a_crash_costs_one_video(folder, tmp_path, monkeypatch):
-    """In batches of several files: they are encoded one by one then."""
-    monkeypatch.setattr(EncodedRow, "batches_per_worker", 1)
-    os.rename(folder / "x/1.mp4", folder / "x/crash.mp4")
-    table = tmp_path / "v.lance"
-    result = run(folder, table, workers=1)
-    assert result.failures == [("x/crash.mp4", "the process was killed by SIGSEGV")]
-    failed = [path for path, row in contents(table).items() if row["failure"]]
-    assert failed == ["x/crash.mp4"] and len(contents(table)) == 4
-
-
-def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, in_process):
+def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, by_name):
     os.rename(folder / "x/2.mp4", folder / "x/full.mp4")  # the last by name
     table = tmp_path / "v.lance"
     with pytest.raises(StorageError, match="the disk is full"):
@@ -170,12 +175,10 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, in_p
     [
         ([], "give either DST, an output folder, or --to TABLE"),
         (["out", "--to", "t.lance"], "give either DST, an output folder, or --to TABLE"),
-        (["--to", "file"], "'.*/file' exists and is no table: choose another path"),
         (["--to", "data"], "'.*/data' is a folder with other files, for example 'x'"),
     ],
 )
 def test_wrong_outputs_are_refused(folder, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(folder.parent)
-    Path("file").touch()
     assert main([str(folder), *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)

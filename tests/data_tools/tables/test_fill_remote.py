@@ -15,9 +15,14 @@ lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video
 
 
 def run(folder, table, on_progress=None, **options):
-    options = ImportOptions(**{"commit_seconds": 0.0, **options})
     videos = scan_folder(str(folder))
+    options = ImportOptions(**options)
     return import_videos(videos, str(folder), table, options, on_progress=on_progress)
+
+
+@pytest.fixture(autouse=True)
+def _every_batch_is_committed(monkeypatch):
+    monkeypatch.setattr("sce_video.data_tools.tables.fill._COMMIT_SECONDS", 0.0)
 
 
 def rows(table):

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from helpers.disk_faults import file_size_limit
 from helpers.tables import contents, write_folder, write_repacked
 
 from sce_video.data_tools.tables.fill import RowMaker, fill_table, import_videos, row_sources
@@ -14,7 +13,6 @@ from sce_video.data_tools.tables.video_row import video_row
 from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.datasets.tables.table import TableError
-from sce_video.jobs import StorageError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -136,14 +134,3 @@ def test_damaged_tables_are_named(folder, tmp_path, in_process, where, damage, m
     for _ in range(2):
         with pytest.raises(TableError, match=message):
             run(folder, table)
-
-
-def test_a_file_that_may_not_grow_ends_the_run(folder, tmp_path, in_process):
-    """As the quota of a file system; what was committed before stays."""
-    table = tmp_path / "v.lance"
-    run(folder, table)
-    files = write_folder(tmp_path / "more")
-    write_repacked(files / "c/large.mp4", 40, size=(256, 320))
-    with file_size_limit(2**16), pytest.raises((StorageError, TableError), match="cannot write to"):
-        run(files, table)
-    assert len(contents(table)) == 6

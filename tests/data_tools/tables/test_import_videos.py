@@ -161,15 +161,6 @@ def test_no_other_folder_or_file_is_taken_for_a_table(folder, tmp_path, in_proce
         run(folder, folder)
 
 
-def test_names_that_are_no_text_are_imported(tmp_path, in_process):
-    name = os.fsdecode(b"caf\xe9 'x'.mp4")
-    write_repacked(tmp_path / "files/v.mp4")
-    os.rename(tmp_path / "files/v.mp4", tmp_path / "files" / name)
-    assert run(tmp_path / "files", tmp_path / "v.lance").failures == []
-    assert list_rows(str(tmp_path / "v.lance")).videos.path(0) == "caf\\xe9 'x'.mp4"
-    assert run(tmp_path / "files", tmp_path / "v.lance").known == 1
-
-
 def test_the_command_imports_a_list(folder, tmp_path, in_process, capsys):
     (folder / "train.txt").write_text("b/1.mp4 5\na/2.mp4 3\nnone.mp4 3\n")
     table = str(tmp_path / "v.lance")

@@ -8,7 +8,6 @@ import torch
 from helpers.training import Recorder, make_videos, small_config, train
 from helpers.videos import write_video
 
-from sce_video.engine import AlarmHook
 from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.pages.curves import read_alarms, read_history
 
@@ -112,11 +111,3 @@ def test_a_resumed_training_does_not_repeat_an_alarm(videos, tmp_path):
     cfg.resume = True
     train(cfg)
     assert read_alarms(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "wrong", [dict(collapse_steps=0), dict(data_wait_steps=0), dict(max_data_wait=2)]
-)
-def test_the_hook_refuses_wrong_numbers(wrong):
-    with pytest.raises(ValueError, match="must be"):
-        AlarmHook(**wrong)

@@ -17,7 +17,6 @@ from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.inference.classifier import predict
 from sce_video.inference.embed import EmbedOptions, embed, file_reader
 from sce_video.inference.model import load_model
-from sce_video.interop.export import networks as network_files
 from sce_video.interop.export.networks import ClipNetwork, export_network, largest_difference
 from sce_video.interop.pretrained import load_network
 from sce_video.registry import MODELS
@@ -146,20 +145,6 @@ def test_accuracy_of_the_classifier_is_unchanged(exported, folder_classifier, sp
     probability, name = run_example(exported, videos[0]).splitlines()[0].split()
     assert name == classifier.classes[int(wanted[0].argmax())]
     assert abs(float(probability) - wanted[0].max()) < 1e-3
-
-
-def test_a_frozen_batch_is_noticed_and_nothing_is_written(tmp_path, monkeypatch):
-    """The comparison that every export makes runs a batch of one and of several clips."""
-    model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
-
-    def frozen(module, shape):
-        clips = torch.zeros((3, *shape), dtype=torch.uint8)
-        return torch.export.export(module, (clips,))
-
-    monkeypatch.setattr(network_files, "traced", frozen)
-    with pytest.raises(Exception, match=r"[Gg]uard|shape|Expected input"):
-        export_network(model, "program", tmp_path / "model.pt2")
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.pth"]
 
 
 def test_another_network_is_noticed(tmp_path):
