@@ -15,7 +15,7 @@ from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone
 from sce_video.commands import export
 from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.inference.classifier import predict
-from sce_video.inference.embed import EmbedOptions, embed, file_reader
+from sce_video.inference.embed import EmbedOptions, VideoFiles, embed
 from sce_video.inference.model import load_model
 from sce_video.interop.export.networks import ClipNetwork, export_network, largest_difference
 from sce_video.interop.pretrained import load_network
@@ -137,7 +137,7 @@ def test_accuracy_of_the_classifier_is_unchanged(exported, folder_classifier, sp
     labels = [int(video.parent.name == "class1") for video in videos]
     options = EmbedOptions(num_clips=1, num_crops=1)
     wanted = predict(classifier, videos, options)
-    reader = file_reader(classifier, options)
+    reader = VideoFiles(classifier, options)
     clips = np.concatenate([cut_views(reader.read(str(video))).numpy() for video in videos])
     found = runner(exported)(clips)[1]
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
