@@ -163,7 +163,7 @@ _SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-class _More(TypedDict, total=False):
+class More(TypedDict, total=False):
     """Settings of ``add_argument`` that an option may have, besides help, type and metavar."""
 
     default: Any
@@ -185,7 +185,7 @@ class Options:
         self._container = container
 
     def __call__(
-        self, name: str, text: str | None, kind: Any = None, **settings: Unpack[_More]
+        self, name: str, text: str | None, kind: Any = None, **settings: Unpack[More]
     ) -> None:
         """Add an option or, without dashes, an argument."""
         name, _, metavar = name.partition(" ")

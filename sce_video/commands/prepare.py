@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
-from sce_video.commands.arguments import Parser, command_line
+from sce_video.commands.arguments import More, Parser, command_line
 from sce_video.utils.command import command
 
 Arguments = argparse.Namespace
@@ -107,7 +107,7 @@ class DataSet(NamedTuple):
     Attributes:
         about: Its name, and the lists that are written.
         module: Below ``data_tools.prepare``.
-        options: Of :data:`OPTIONS`, besides those of all sets.
+        options: Besides those of all sets.
         write: Whether the counts of the lists that it writes agree; None without counts.
     """
 
@@ -168,42 +168,6 @@ TRANSFER_NAMES = (
     "food101", "cifar10", "cifar100", "sun397", "cars", "aircraft", "voc2007", "dtd", "pets",
     "caltech101", "flowers",
 )  # fmt: skip
-#: Text and type of the options that only some sets have, by name and metavar.
-OPTIONS: dict[str, tuple[str, Any]] = {
-    "--videos DIR": ("folder of the videos", Path),
-    "--annotations DIR": ("folder of the official lists", Path),
-    "--samples N": (
-        "also write a list of about N videos of {sampled}, as many of every class", int,
-    ),
-    "--test": ("also prepare test.csv and test/", bool),
-    "--k200": ("also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)", bool),
-    "--k200-classes FILE": (
-        "use the classes of this file instead, one name per line (implies --k200)", Path,
-    ),
-    "--k200-ids": (
-        "only the videos of these classes whose YouTube ids are listed, one per line: "
-        "train_ytid_list.txt and val_ytid_list.txt of the authors of Mini-Kinetics-200", Path,
-    ),
-    "--segments": ("write segments.csv for repack, and no lists", bool),
-    "--imagenet100": ("write the lists of the 100 classes of ImageNet100, for train and val", bool),
-    "--frames DIR": ("folder of frame folders, instead of videos", Path),
-    "--detections FILE": (
-        "person detections of train and val: SlowFast's csv or mmaction2's pkl", Path,
-    ),
-    "--no-detections": ("use none: the lists cannot serve for testing", bool),
-    "--min-score SCORE": ("leave out detections with a lower score (default: %(default)s)", float),
-    "--unannotated": (
-        "also list seconds of val with detections but no ground truth, as SlowFast does", bool,
-    ),
-    "--skip-frameless": (
-        "leave out key frames outside of their video, instead of an error", bool,
-    ),
-}  # fmt: skip
-_MORE: dict[str, dict[str, Any]] = {
-    "--k200-ids": dict(nargs=2, metavar=("TRAIN", "VAL")),
-    "--detections FILE": dict(nargs="+", default=[]),
-    "--min-score SCORE": dict(default=0.9),
-}
 
 
 def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
@@ -226,11 +190,31 @@ def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
     add("--keep-missing", "keep missing and unreadable files in the lists", bool)
     add("--strict", "exit status 1 if a count differs from the published one", bool)
     add("--force", "replace existing lists that differ", bool)
-    own = data_set.options.split()
-    for option, (text, kind) in OPTIONS.items():
-        if option.partition(" ")[0] in own:
-            sampled = f"train{_SAMPLED.get(name)}.txt"
-            add(option, text.format(sampled=sampled), kind, **_MORE.get(option, {}))
+    options = data_set.options.split()
+
+    def own(option: str, text: str, kind: Any = bool, **settings: Unpack[More]) -> None:
+        if option.partition(" ")[0] in options:
+            add(option, text, kind, **settings)
+
+    own("--videos DIR", "folder of the videos", Path)
+    own("--annotations DIR", "folder of the official lists", Path)
+    samples = f"also write a list of about N videos of train{_SAMPLED.get(name)}.txt"
+    own("--samples N", f"{samples}, as many of every class", int)
+    own("--test", "also prepare test.csv and test/")
+    own("--k200", "also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)")
+    own("--k200-classes FILE", "the classes of this file instead, one per line; as --k200", Path)
+    ids = "only those of these YouTube ids, one per line: train_ytid_list.txt and "
+    ids += "val_ytid_list.txt of the authors of Mini-Kinetics-200"
+    own("--k200-ids", ids, Path, nargs=2, metavar=("TRAIN", "VAL"))
+    own("--segments", "write segments.csv for repack, and no lists")
+    own("--imagenet100", "write the lists of the 100 classes of ImageNet100, for train and val")
+    own("--frames DIR", "folder of frame folders, instead of videos", Path)
+    detections = "person detections of train and val: SlowFast's csv or mmaction2's pkl"
+    own("--detections FILE", detections, Path, nargs="+", default=[])
+    own("--no-detections", "use none: the lists cannot serve for testing")
+    own("--min-score SCORE", "of detections (default: %(default)s)", float, default=0.9)
+    own("--unannotated", "also list seconds of val without ground truth, as SlowFast does")
+    own("--skip-frameless", "leave out key frames outside of their video, instead of an error")
     return parser
 
 

@@ -59,7 +59,8 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
             sides.
     """
     weights = checkpoint_weights(checkpoint)
-    own = {k: v for k, v in unwrap_model(model).state_dict().items() if not k.endswith(_IGNORED)}
+    own = checkpoint_weights(model.state_dict())
+    own = {key: value for key, value in own.items() if not key.endswith(_IGNORED)}
     backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
     # Without a prefix the first part of a name says whether a weight belongs to the backbone.
     parts = (_PREFIX,) if backbone else tuple({f"{key.split('.')[0]}." for key in own})

@@ -55,11 +55,10 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
 def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """The weighted mean of the class probabilities of several networks, or several inputs.
 
-    Two or more sets hold the same videos, in any order: they are matched by path, and the result is
-    in the order of the first set. One-view scores are fused where all sets have them. The weights,
-    by default equal ones, are divided by their sum. Raises ValueError: fewer than two sets, invalid
-    weights, a video that one set lacks or has twice, labels or numbers of classes that differ,
-    scores that are no probabilities. The message names the first such video and its file.
+    The videos are matched by path; the result is in the order of the first set. One-view scores are
+    fused where all sets have them. The weights, by default equal ones, are divided by their sum.
+    Raises ValueError: fewer than two sets, invalid weights, a video that one set lacks or has
+    twice, labels or numbers of classes that differ, scores that are no probabilities.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")

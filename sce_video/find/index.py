@@ -40,7 +40,7 @@ from sce_video.find.store import (
     VideoIndex,
 )
 from sce_video.find.table_store import TableStore, open_feature_column
-from sce_video.inference.embed import EmbedOptions, count_clips, file_reader
+from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
 from sce_video.inference.model import VideoModel, build_model
 from sce_video.inference.views import embed_sample
 from sce_video.inference.windows import embed_windows
@@ -182,7 +182,7 @@ class EmbedJob(NetworkJob):
     def setup(self) -> None:
         """Build the network, and what reads files for it."""
         super().setup()
-        self._files = file_reader(self.network, self._options)
+        self._files = VideoFiles(self.network, self._options)
 
     def process(self, item: Item) -> Facts:
         """The feature as data; of windows their features behind their spans."""

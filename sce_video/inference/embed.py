@@ -199,18 +199,14 @@ def rows_of_files(
     """The row of every file that can be decoded; arguments as of :func:`embed_files`."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     names = [os.fspath(path) for path in given]
-    rows, indices, failures = [], [], []
-    for result in iterate_embeddings(network, names, options):
-        if result.feature is None:
-            failures.append((names[result.index], result.reason))
-        else:
-            rows.append(result.feature)
-            indices.append(result.index)
+    results = list(iterate_embeddings(network, names, options))
+    rows = {result.index: result.feature for result in results if result.feature is not None}
+    values = list(rows.values())
     return FileRows(
-        values=np.stack(rows) if rows else np.empty((0, network.row_size), dtype=np.float32),
-        paths=[names[i] for i in indices],
-        indices=np.array(indices, dtype=np.int64),
-        failures=failures,
+        values=np.stack(values) if values else np.empty((0, network.row_size), dtype=np.float32),
+        paths=[names[i] for i in rows],
+        indices=np.array(list(rows), dtype=np.int64),
+        failures=[(names[r.index], r.reason) for r in results if r.feature is None],
         num_views=count_clips(network, options) * options.num_crops,
     )
 
@@ -228,7 +224,7 @@ def iterate_embeddings(
     """
     if not paths:
         return
-    files = file_reader(model, options, paths)
+    files = VideoFiles(model, options, paths)
     samples: Iterable[dict[str, Any]] = (files[i] for i in range(len(paths)))
     if options.num_workers:
         # One sample at a time: rounding depends on the batch, so videos share none.
@@ -248,22 +244,16 @@ def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
     return 1 if model.settings.clip_duration is None else options.num_clips
 
 
-def file_reader(
-    model: VideoNetwork, options: EmbedOptions, paths: Sequence[str] = ()
-) -> VideoFiles:
-    """A data set of the packed views of files; its ``read`` gives those of any other, too."""
-    steps = view_steps(model.settings, options.num_clips, options.num_crops)
-    return VideoFiles(paths, [OpenVideo(), *steps], options.timeout)
-
-
 class VideoFiles(VideoDataset):
-    """A data set of given videos, in which any error of a video makes it a bad file."""
+    """The packed views of given videos, of which any error of a video makes a bad file."""
 
     def __init__(
-        self, paths: Sequence[str], pipeline: Sequence[Transform], timeout: float | None
+        self, network: VideoNetwork, options: EmbedOptions, paths: Sequence[str] = ()
     ) -> None:
         self._files = VideoList.from_paths(paths, [-1] * len(paths))
-        super().__init__(pipeline=pipeline, on_error="skip", timeout=timeout)
+        steps = view_steps(network.settings, options.num_clips, options.num_crops)
+        pipeline: list[Transform] = [OpenVideo(), *steps]
+        super().__init__(pipeline=pipeline, on_error="skip", timeout=options.timeout)
 
     def read(self, path: str) -> dict[str, Any]:
         """The sample of a file, which becomes the only one of the data set."""

@@ -23,7 +23,6 @@ from sce_video.reporting.comparability import (
     setting_of,
     unit_of,
 )
-from sce_video.reporting.own_results import TestSetResults, group_results
 from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.result_files import Collection, Result
 
@@ -97,10 +96,6 @@ class Report:
         claims = (other.result for other in self.others if other.result.benchmark)
         on_videos = any(unit_of(result.protocol) == "videos" for result in claims)
         return on_videos or not self.with_images or any(cell.measurements for cell in self.cells)
-
-    def own(self) -> tuple[TestSetResults, ...]:
-        """The other results by test set."""
-        return group_results(self.others)
 
     def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
         """Number of cells by status, of the tables on videos if none are given; a cell counts with

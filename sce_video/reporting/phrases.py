@@ -213,8 +213,8 @@ def describe_split(split: int | str | None) -> str:
     return f"split {split}" if isinstance(split, int) else f"{split} splits"
 
 
-def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
-    """Benchmark, network, pretraining and value of the numbers of one cell.
+def describe_papers(papers: Sequence[PaperResult]) -> dict[str, str]:
+    """``benchmark``, ``network``, ``source`` (pretraining) and ``paper`` (value) of a cell.
 
     ``papers`` share their setting: R@1, R@5 and R@10 of a retrieval, else a single number. The
     value is in percent as printed, ``74.4 / 85.6 / 90.0``.
@@ -232,7 +232,8 @@ def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
         source += f", {name_of(paper.pretraining)}"
     if paper.pretraining_epochs is not None:
         source += f", {paper.pretraining_epochs} epochs"
-    return benchmark, network, source, format_values((p.value for p in papers), papers)
+    value = format_values((p.value for p in papers), papers)
+    return {"benchmark": benchmark, "network": network, "source": source, "paper": value}
 
 
 def _clip(frames: Any, size: Any) -> str:

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sce_video.reporting.own_results import OwnResult, TestSetResults
+from sce_video.reporting.own_results import OwnResult, TestSetResults, group_results
 from sce_video.reporting.paper_cells import DEVIATING, MEASURED, NOT_RUN, Cell, Measurement, Report
 from sce_video.reporting.phrases import (
     describe_benchmark,
@@ -60,9 +60,7 @@ _Values = dict[str, Any]
 
 def _paper(cell: Cell) -> _Values:
     """What the paper says of a cell."""
-    paper = cell.papers[0]
-    names = ("benchmark", "network", "source", "paper")
-    texts = dict(zip(names, describe_papers(cell.papers), strict=True))
+    paper, texts = cell.papers[0], describe_papers(cell.papers)
     return {**texts, "note": paper.remark, "table": paper.table, "row": paper.row}
 
 
@@ -155,8 +153,8 @@ def render_html(report: Report) -> str:
     It lists all numbers of the paper; its counts are of the halves that :attr:`Report.with_videos`
     and :attr:`Report.with_images` tell to list.
     """
-    videos, images = report.with_videos, report.with_images
-    counts = report.status_counts(report.cells * videos + report.images * images)
+    shown = report.cells * report.with_videos + report.images * report.with_images
+    counts = report.status_counts(shown)
     # The page has everything, folded where a half of the paper has no result.
     (missing, ablations), missing_on_images = _missing(report), missing_images(report)
 
@@ -177,7 +175,7 @@ def render_html(report: Report) -> str:
         "notes": _notes(report),
         "legend": _LEGEND,
         "halves": [{**h, "sections": sections(h["rows"], by_row)} for h in _halves(report)],
-        "groups": [_group(group) for group in report.own()],
+        "groups": [_group(group) for group in group_results(report.others)],
         "missing": sections(missing, by_row),
         "ablations": sections(
             ablations, lambda row: f"{table_title(row['table'])} · {row['table']}"
@@ -185,13 +183,9 @@ def render_html(report: Report) -> str:
         "ablation_count": sum(value != "" for row in ablations for value in row["values"]),
         "ablation_sets": [name_of(name) for name in _ABLATION_SETS],
         "ablation_legend": _ABLATION_LEGEND,
-        "with_videos": videos,
-        "video_count": len(report.cells),
         "missing_images": missing_on_images,
         "missing_image_count": sum(row["count"] for row in missing_on_images),
-        "image_count": len(report.images),
-        "with_images": images,
-        "skipped": report.skipped,
+        "report": report,
     }
     return render_template("sce_video.reporting", "report.html", values)
 
@@ -281,7 +275,7 @@ def render_markdown(report: Report) -> str:
             lines += [f"### {_escaped(table_title(table))}", ""]
             lines += _table(head, map(_measured_row, rows))
     lines += ["## Own results", ""] if report.others else []
-    for group in report.own():
+    for group in group_results(report.others):
         names = (_escaped(name_of(name)) for name in group.metrics)
         details = [_escaped(group.details), ""] if group.details else []
         rows_of_group = [_own_row(own, group.metrics) for own in group.results]

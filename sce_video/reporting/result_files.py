@@ -14,7 +14,7 @@ from sce_video.published.paper_results import MEAN_OF_SPLITS
 from sce_video.published.sets import WITH_SPLITS
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
-from sce_video.utils.storage import find_files
+from sce_video.utils.storage import walk_files
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
@@ -174,7 +174,7 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
             yield _displayed(given), given
         elif not os.path.isdir(given):
             raise FileNotFoundError(f"there is no file or folder {given!r}")
-        for name in find_files(given, [".json"], _SKIPPED_FOLDERS, follow_links=False):
+        for name in sorted(walk_files(given, [".json"], _SKIPPED_FOLDERS, False)):
             path = os.path.join(given, name)
             if not _NOT_RESULTS.search(name.replace(os.sep, "/")) and os.path.isfile(path):
                 yield _displayed(path), path

@@ -76,17 +76,6 @@ def test_a_query_that_is_not_indexed(made, capsys, tmp_path):
     assert page.count("<img") == 16 and page.index(names[best[0]]) < page.index(names[best[1]])
 
 
-def test_an_indexed_video_does_not_find_itself(made, capsys):
-    video = made / "videos" / "sub" / "c.mp4"
-    assert main(query_arguments(made, video, "--no-html", "-k", "99")) == 0
-    rows = table(capsys.readouterr().out)
-    assert sorted(row[3] for row in rows) == ["a.mp4", "b.mp4", "sub/d.mp4"]
-    assert main(query_arguments(made, video, "--no-html", "--include-self")) == 0
-    rows = table(capsys.readouterr().out)
-    assert rows[0] == (1, 1.0, 0.0, "sub/c.mp4")
-    assert len(rows) == 4
-
-
 def test_the_default_gallery_is_a_new_file_in_the_index_folder(made, capsys):
     pages = [made / "index" / "queries" / f"query{end}.html" for end in ("", "-2")]
     texts = []

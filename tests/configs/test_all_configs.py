@@ -15,6 +15,7 @@ from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 
 REPO = Path(__file__).resolve().parents[2]
 ALL = sorted(p for p in (REPO / "configs").rglob("*.py") if "sweeps" not in p.parts)
+SWEEPS = sorted((REPO / "configs/sweeps").glob("*.py"))
 ALL_RECIPES = [p for p in ALL if "_base_" not in p.parts]
 RECIPES = [p for p in ALL_RECIPES if "downstream" not in p.parts]  # pretraining
 PAPER = [p for p in RECIPES if re.search(r"_k[24]00", p.name)]
@@ -68,12 +69,13 @@ def test_has_no_unknown_key_and_builds(path, no_random_weights):
         assert len(model.data_preprocessor.views) <= 1  # downstream training sees one view
 
 
-@pytest.mark.parametrize("path", ALL_RECIPES, ids=identifier)
+@pytest.mark.parametrize("path", [*ALL_RECIPES, *SWEEPS], ids=identifier)
 def test_header_has_paper_run_hardware_and_expected(path):
-    header = path.read_text().split("_base_ =")[0]
-    for word in ("# Paper:", "# Run:", "# Hardware:", "# Expected:"):
+    header = re.split("_base_ =|title =", path.read_text())[0]
+    words = ["# Paper:", "# Run:", "# Hardware:"] + ["# Expected:"] * (path not in SWEEPS)
+    for word in words:
         assert word in header, f"{path.name}: no {word!r} in the header"
-    for mentioned in re.findall(r"configs/\S+\.py", header):
+    for mentioned in re.findall(r"(?<![\w/])configs/\S+\.py", header):
         assert (REPO / mentioned).is_file(), f"{path.name} names {mentioned}"
 
 

@@ -21,7 +21,6 @@ from sce_video.find.search import query_feature, rows_of_file
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore, path_to_text, text_to_path
 from sce_video.inference.model import load_model
-from sce_video.utils.errors import MissingPackageError
 
 pytestmark = pytest.mark.skipif(
     find_spec("lance") is None, reason="needs Lance: pip install 'sce-video[lance]'"
@@ -305,13 +304,6 @@ def test_a_table_that_was_half_copied(model, root, tmp_path):
         file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(Exception, match=r"cannot read the table .*features\.lance"):
         query_index(read_index(folder), np.ones(32))
-
-
-def test_without_lance(tmp_path, monkeypatch):
-    TableStore(tmp_path / TABLE).write(HEADER, some_records(800))
-    monkeypatch.setitem(sys.modules, "lance", None)
-    with pytest.raises(MissingPackageError, match=r"needs Lance: pip install 'sce-video\[lance\]'"):
-        read_index(tmp_path)
 
 
 def test_names_that_are_no_utf8_come_back():

@@ -20,7 +20,8 @@ from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.views import ArrayReader
 from sce_video.inference.windows import pack_windows
 
-OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
+OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=1), Windows(2.0, 1.0), 25
+TWO = EmbedOptions(num_clips=2)
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +44,18 @@ def long_root(tmp_path, long_video):
     return tmp_path / "videos"
 
 
-def by_hand(model, frames, spans):
+def by_hand(model, frames, spans, options=OPTIONS):
     """Features of the frames of each span, as a video of their own."""
-    return np.stack(
-        [
-            embed(model, frames[round(s * FPS) : round(e * FPS)], OPTIONS, fps=FPS)[0]
-            for s, e in spans
-        ]
-    )
+    parts = [frames[round(start * FPS) : round(end * FPS)] for start, end in spans]
+    return np.concatenate([embed(model, part, options, fps=FPS) for part in parts])
 
 
 def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
-    (found,) = embed(model, long_video, OPTIONS, windows=WINDOWS)
+    (found,) = embed(model, long_video, TWO, windows=WINDOWS)
     assert found.starts.tolist() == pytest.approx([0, 1, 2, 3, 4, 4.4])
     assert found.ends.tolist() == pytest.approx([2, 3, 4, 5, 6, 6.4])
-    np.testing.assert_array_equal(found.features, by_hand(model, frames, found.spans))
-    (of_array,) = embed(model, frames, OPTIONS, fps=FPS, windows=WINDOWS)
+    np.testing.assert_array_equal(found.features, by_hand(model, frames, found.spans, TWO))
+    (of_array,) = embed(model, frames, TWO, fps=FPS, windows=WINDOWS)
     np.testing.assert_array_equal(of_array.features, found.features)
 
 
@@ -91,16 +88,11 @@ def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, lon
 
     (tmp_path / "videos").mkdir()
     shutil.copy(tmp_path / "cut.mp4", tmp_path / "videos" / "cut.mp4")
-    for table in (False, True):
-        if table:
-            pytest.importorskip("lance")
-        report = build_index(
-            model, tmp_path / "videos", tmp_path / "index", OPTIONS, windows=WINDOWS, table=table
-        )
-        assert (report.videos, report.windows, report.failures) == (1, len(found), [])
-        assert report.incomplete == [("cut.mp4", found.reason)]
-        index = read_index(tmp_path / "index")
-        assert len(index) == len(found) and index.failures == []
+    report = build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS, windows=WINDOWS)
+    assert (report.videos, report.windows, report.failures) == (1, len(found), [])
+    assert report.incomplete == [("cut.mp4", found.reason)]
+    index = read_index(tmp_path / "index")
+    assert len(index) == len(found) and index.failures == []
 
 
 @pytest.mark.parametrize("table", [False, True])

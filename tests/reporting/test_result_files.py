@@ -146,26 +146,19 @@ def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_pa
 
 def test_best_epochs_have_a_mean_of_their_own(tmp_path):
     """The last epochs are the result; those chosen on the test set are shown beside it."""
-    selected = {"checkpoint": {"path": "best.pth", "selected": {"ann_sha256": "a"}}, "epochs": 9}
+    selected = {"path": "best.pth", "selected": {"ann_sha256": "a"}}
+    changes = {"checkpoint": selected, "epochs": 9, "chosen_on_test": True}
     best = {}
     for split in (1, 2, 3):
-        split_file(tmp_path / "run", split, 0.9)
-        content = results(
-            {"top1": 0.95, "top5": 0.9}, "finetune", "ucf101", split=split,
-            changes={**selected, "chosen_on_test": True},
-        )  # fmt: skip
-        path = write(tmp_path / f"run/split{split}/best.json", content)
+        split_file(tmp_path, split, 0.9)
+        content = results({"top1": 0.95}, "finetune", "ucf101", split=split, changes=changes)
+        path = write(tmp_path / f"split{split}/best.json", content)
         best[str(split)] = {"metrics": content["metrics"], "results": str(path)}
-    path = splits_json(tmp_path / "run", {1: 0.9, 2: 0.9, 3: 0.9})
-    content = json.loads(path.read_text())
-    write(path, {**content, "best": {"kind": "splits", "splits": best}})
-    found = {round(r.metrics["top1"], 2): r for r in collect_results([tmp_path]).results}
-    assert {value: r.split for value, r in found.items()} == {
-        0.9: MEAN_OF_SPLITS, 0.95: MEAN_OF_SPLITS
-    }  # fmt: skip
-    assert compare(found[0.9]).deviations == ()
-    assert compare(found[0.95]).deviations == (
-        "best epoch on the test set; the result is the last",
-    )
-    assert found[0.9].name.endswith("run/splits.json")
-    assert found[0.95].name == f"{found[0.9].name}, best epochs"
+    path = splits_json(tmp_path, {1: 0.9, 2: 0.9, 3: 0.9})
+    write(path, {**json.loads(path.read_text()), "best": {"kind": "splits", "splits": best}})
+    last, chosen = collect_results([tmp_path]).results
+    assert (last.split, chosen.split) == (MEAN_OF_SPLITS, MEAN_OF_SPLITS)
+    assert [round(found.metrics["top1"], 2) for found in (last, chosen)] == [0.9, 0.95]
+    assert compare(last).deviations == () and chosen.name == f"{last.name}, best epochs"
+    (deviation,) = compare(chosen).deviations
+    assert deviation == "best epoch on the test set; the result is the last"

@@ -145,7 +145,6 @@ def test_features_of_a_file(run, tmp_path):
 def test_the_commands(run, tmp_path, capsys):
     assert main(["report", str(run), "--videos", "0"]) == 0
     assert capsys.readouterr().out == f"written: {run / PAGE}\n"
-    assert not (run / "report.md").exists()
     (run / "results.json").write_text(json.dumps({"metrics": {"knn_top1": 0.25}, "protocol": {}}))
     assert main(["report", str(run), "--videos", "0"]) == 0
     assert (run / "report.md").is_file() and "25.00 %" in (run / PAGE).read_text()

@@ -25,7 +25,7 @@ from sce_video.utils.files import (
     write_text,
 )
 from sce_video.utils.storage import ObjectStoreError as StoreError
-from sce_video.utils.storage import find_files
+from sce_video.utils.storage import walk_files
 
 
 def test_an_object_is_written_read_and_removed(bucket):
@@ -235,6 +235,10 @@ def test_a_package_that_is_not_installed(scheme, package, monkeypatch):
 
 
 # -- Searching folders for files
+
+
+def find_files(*args):
+    return sorted(walk_files(*args))
 
 
 def touch(root, *names):

@@ -58,18 +58,6 @@ def test_memory_that_anything_shows_is_not_used(show):
     assert address(again) == place
 
 
-def test_dtypes_and_sizes():
-    memory = ReusedMemory(allocate)
-    floats = tensor(memory, (3, 5), torch.float32)
-    floats.copy_(torch.arange(15.0).view(3, 5))
-    assert floats.dtype == torch.float32 and floats.sum() == 105
-    assert tensor(memory, (0, 5), U8).shape == (0, 5)
-    place = address(floats)
-    del floats
-    assert address(tensor(memory, (61,), U8)) != place  # larger than its 60 bytes
-    assert len(memory._blocks) == 2
-
-
 def test_a_forked_process_has_memory_of_its_own():
     memory = ReusedMemory(allocate)
     batch = tensor(memory, (64,), U8).fill_(1)

@@ -20,7 +20,7 @@ import numpy as np
 
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.storage import find_files
+from sce_video.utils.storage import walk_files
 
 
 @dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million
@@ -121,7 +121,9 @@ def read_csv(path: str | Path) -> Iterator[tuple[str, list[str]]]:
             raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
 
 
-def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def read_csv_table(
+    path: str | Path, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of :func:`read_csv` below a header, by column; ``columns`` must be among them."""
     rows = read_csv(path)
     _, header = next(rows, ("", []))
@@ -237,7 +239,7 @@ def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> l
 
     Hidden files and folders are left out; links to folders are followed.
     """
-    return sorted(path.replace(os.sep, "/") for path in find_files(folder, extensions))
+    return sorted(path.replace(os.sep, "/") for path in walk_files(folder, extensions))
 
 
 def relative_to_root(path: Path, root: Path) -> str:

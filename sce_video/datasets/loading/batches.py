@@ -321,8 +321,10 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
 
 def _reading(dataloader: DataLoader) -> dict[int, str]:
     """Process id and file of each worker that is reading one, or has ended while it did."""
-    parts = _parts(dataloader.dataset)
-    return {k: v for part in parts for k, v in part.current_files.entries().items()}
+    reading: dict[int, str] = {}
+    for part in _parts(dataloader.dataset):
+        reading |= part.current_files.entries()
+    return reading
 
 
 def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:

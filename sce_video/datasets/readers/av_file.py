@@ -137,10 +137,11 @@ class AvFile:
                     codec = container.streams[self.stream.index].codec_context
                     height, width = codec.height or 0, codec.width or 0
             limits.check_frame(path, height, width)
-        except BaseException as error:
+        except av.FFmpegError as error:
             self.close()
-            if isinstance(error, av.FFmpegError):
-                raise VideoDecodeError(path, f"no decoder: {error.strerror}") from error
+            raise VideoDecodeError(path, f"no decoder: {error.strerror}") from error
+        except BaseException:
+            self.close()
             raise
 
     @property

@@ -42,7 +42,7 @@ class FallbackReader(VideoReader):
         fallback = AvReader(path, **options)
         self._pixels = fallback.facts[2]
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
-        self._fallback: AvReader | None = fallback
+        self._fallback: AvReader | None = fallback  # None where frames come from the library
         # With a correction frames are missing, and PyAV knows which ones.
         trusted = options.get("correction") is None and self.can_read(fallback)
         try:
@@ -54,11 +54,6 @@ class FallbackReader(VideoReader):
         except BaseException:
             fallback.close()
             raise
-
-    @property
-    def uses_library(self) -> bool:
-        """Whether frames come from the library, not from PyAV."""
-        return self._fallback is None
 
     @classmethod
     def can_read(cls, av_reader: AvReader) -> bool:

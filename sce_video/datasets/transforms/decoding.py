@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from sce_video.datasets.readers.base import (
     ArrayFrames,
     DecodedFrames,
     DecodeLimits,
+    ReaderOptions,
     check_deadline,
 )
 from sce_video.datasets.readers.images import FrameFolderReader, open_jpeg, read_image
@@ -68,24 +68,19 @@ class OpenVideo:
         :func:`~sce_video.datasets.readers.open_reader` and ``backend``.
         :func:`~sce_video.datasets.run_pipeline` closes the reader after the last transform.
         """
-        opener = results.get("open") or partial(open_reader, backend=self.backend)
-        reader = opener(
+        reader = (results.get("open") or self._open)(
             results["path"],
             num_threads=self.num_threads,
             correction=results.get("correction"),
             deadline=results.get("deadline"),
             limits=self.limits,
         )
-        return _with_reader(results, reader, self.limits)
+        if "exit_stack" in results:  # whoever calls transforms one by one closes the reader
+            results["exit_stack"].enter_context(reader)
+        return results | {"reader": reader, "limits": self.limits}
 
-
-def _with_reader(
-    results: dict[str, Any], reader: VideoReader, limits: DecodeLimits
-) -> dict[str, Any]:
-    """Let ``run_pipeline`` close the reader; whoever calls transforms one by one closes it."""
-    if "exit_stack" in results:
-        results["exit_stack"].enter_context(reader)
-    return results | {"reader": reader, "limits": limits}
+    def _open(self, path: str, **options: Unpack[ReaderOptions]) -> VideoReader:
+        return open_reader(path, self.backend, **options)
 
 
 @TRANSFORMS.register_module()
@@ -200,13 +195,13 @@ def _without_repeats(
 
 
 @TRANSFORMS.register_module()
-class OpenFrameFolder:
+class OpenFrameFolder(OpenVideo):
     """Open the folder of frames at ``path``; replaces ``OpenVideo``, whose limits it has.
 
     ``fps``: frames per second, 30 for the frames of AVA; ``first``: number of the image at 0 s.
     """
 
-    backend = "frames"
+    backend, num_threads = "frames", 1
 
     def __init__(
         self,
@@ -220,16 +215,8 @@ class OpenFrameFolder:
         self.fps, self.first = fps, first
         self.limits = DecodeLimits(max_pixels, max_held_bytes)
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``path`` (and ``deadline`` if present), write ``reader, limits``."""
-        reader = FrameFolderReader(
-            results["path"],
-            fps=self.fps,
-            first=self.first,
-            deadline=results.get("deadline"),
-            limits=self.limits,
-        )
-        return _with_reader(results, reader, self.limits)
+    def _open(self, path: str, **options: Unpack[ReaderOptions]) -> VideoReader:
+        return FrameFolderReader(path, fps=self.fps, first=self.first, **options)
 
 
 @TRANSFORMS.register_module()

@@ -84,10 +84,9 @@ def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
 def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k other rows that are most similar to every row of unit vectors (N, D), N >= 2.
 
-    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`: time grows with N
-    instead of its square, and near-duplicates, which lie in the same cell or in neighbouring ones,
-    are found all the same. Cosines and rows (N, min(k, N - 1)) are in descending order; a row with
-    fewer others in its cells has -inf in the remaining slots.
+    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`, whose time grows with
+    N instead of its square, and which finds near-duplicates all the same. Cosines and rows
+    (N, min(k, N - 1)) are in descending order; -inf where a row has fewer others in its cells.
     """
     k, rows = min(k, len(x) - 1), torch.arange(len(x))
     if len(x) <= EXACT_ROWS:

@@ -152,7 +152,7 @@ def test_names_that_look_like_protocols(numbered_video, tmp_path, monkeypatch, n
     for backend in ("av", "decord"):
         if backend_importable(backend):
             with open_reader(name, backend) as reader:
-                assert getattr(reader, "uses_library", True)
+                assert getattr(reader, "_fallback", None) is None
                 assert read_numbers(reader.read(np.array([3, 17]))) == [3, 17]
     assert examine_file(name, 10.0)["frames"] == 20
 

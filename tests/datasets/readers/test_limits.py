@@ -110,7 +110,7 @@ def test_a_library_is_bounded_too(numbered_video):
     pytest.importorskip("decord")
     path = numbered_video("v.mp4", 50, options={"crf": "12", "g": "12"})
     with open_reader(path, "decord", limits=DecodeLimits(max_held_bytes=100_000)) as reader:
-        assert getattr(reader, "uses_library", True) and len(reader.read(np.arange(6))) == 6
+        assert getattr(reader, "_fallback", None) is None and len(reader.read(np.arange(6))) == 6
         with pytest.raises(VideoDecodeError, match="20 of its frames take 307200 bytes"):
             reader.read(np.arange(20))
     with pytest.raises(VideoDecodeError, match="80 x 64"):

@@ -213,7 +213,7 @@ def test_files_that_the_library_reads_wrongly_are_read_with_pyav(tmp_path, plain
     mpeg4 = write_video(tmp_path / "v.mp4", numbered_frames(30), codec="mpeg4", options={})
     for path, library in ((plain, True), (str(avi), False), (str(mpeg4), False)):
         with SlowCopy(path) as reader, AvReader(path) as own:
-            assert reader.uses_library == library
+            assert (reader._fallback is None) == library
             assert (reader.timestamps == own.timestamps).all()
             indices = np.array([2, 17, 29])
             assert (reader.read(indices) == own.read(indices)).all()
@@ -224,7 +224,7 @@ def test_pyav_takes_over_when_the_library_fails(plain, monkeypatch):
     monkeypatch.setattr(SlowCopy, "errors", (AttributeError,))
     with SlowCopy(plain) as reader:
         assert read_numbers(reader.read(np.array([4, 40]))) == [4, 40]
-        assert not reader.uses_library
+        assert reader._fallback
         assert read_numbers(reader.read(np.array([5]))) == [5]
 
 
@@ -243,7 +243,7 @@ def test_decord_is_used_where_it_is_correct(tmp_path, suffix, codec, options, li
     expected = decode_all(path)
     for index in range(0, 60, 7):
         with open_reader(path, "decord") as reader:
-            assert reader.uses_library == library
+            assert (reader._fallback is None) == library
             np.testing.assert_array_equal(reader.read(np.array([index]))[0], expected[index])
 
 

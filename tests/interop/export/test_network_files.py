@@ -15,9 +15,8 @@ from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone
 from sce_video.commands import export
 from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.inference.classifier import predict
-from sce_video.inference.embed import EmbedOptions, embed, file_reader
+from sce_video.inference.embed import EmbedOptions, VideoFiles, embed
 from sce_video.inference.model import load_model
-from sce_video.interop.export import networks as network_files
 from sce_video.interop.export.networks import ClipNetwork, export_network, largest_difference
 from sce_video.interop.pretrained import load_network
 from sce_video.registry import MODELS
@@ -138,7 +137,7 @@ def test_accuracy_of_the_classifier_is_unchanged(exported, folder_classifier, sp
     labels = [int(video.parent.name == "class1") for video in videos]
     options = EmbedOptions(num_clips=1, num_crops=1)
     wanted = predict(classifier, videos, options)
-    reader = file_reader(classifier, options)
+    reader = VideoFiles(classifier, options)
     clips = np.concatenate([cut_views(reader.read(str(video))).numpy() for video in videos])
     found = runner(exported)(clips)[1]
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
@@ -146,20 +145,6 @@ def test_accuracy_of_the_classifier_is_unchanged(exported, folder_classifier, sp
     probability, name = run_example(exported, videos[0]).splitlines()[0].split()
     assert name == classifier.classes[int(wanted[0].argmax())]
     assert abs(float(probability) - wanted[0].max()) < 1e-3
-
-
-def test_a_frozen_batch_is_noticed_and_nothing_is_written(tmp_path, monkeypatch):
-    """The comparison that every export makes runs a batch of one and of several clips."""
-    model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
-
-    def frozen(module, shape):
-        clips = torch.zeros((3, *shape), dtype=torch.uint8)
-        return torch.export.export(module, (clips,))
-
-    monkeypatch.setattr(network_files, "traced", frozen)
-    with pytest.raises(Exception, match=r"[Gg]uard|shape|Expected input"):
-        export_network(model, "program", tmp_path / "model.pt2")
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.pth"]
 
 
 def test_another_network_is_noticed(tmp_path):
