@@ -35,7 +35,7 @@ import av
 import numpy as np
 
 from sce_video.data_tools.generated import HOWS, WHATS, render_toy_action
-from sce_video.datasets.windows import Query
+from sce_video.datasets.sources import Query
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.find.index import VideoIndex, read_index
 from sce_video.find.query import Match, query_index

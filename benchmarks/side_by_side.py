@@ -32,7 +32,7 @@ from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
 from sce_video.datasets.readers import AvReader, av_file
 from sce_video.datasets.readers import av_reader as av_frames
 from sce_video.datasets.readers.av_file import open_container
-from sce_video.datasets.readers.errors import FrameCountError
+from sce_video.datasets.readers.base import FrameCountError
 from sce_video.datasets.transforms import lazy_view
 from sce_video.jobs import ItemError
 from sce_video.utils.files import write_json

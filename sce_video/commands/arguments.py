@@ -17,10 +17,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
+from sce_video.datasets.clip_sampling import Windows, parse_seconds
 from sce_video.datasets.sources import is_table, is_table_folder, split_row_path
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder
-from sce_video.datasets.windows import Windows, parse_seconds
-from sce_video.utils.progress import Progress
+from sce_video.utils.command import Progress
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, walk_files
 

@@ -31,8 +31,7 @@ from sce_video.commands.arguments import (
 )
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import command
-from sce_video.utils.printable import printable
+from sce_video.utils.command import command, printable
 
 if TYPE_CHECKING:
     from sce_video.curation.curate import Curation

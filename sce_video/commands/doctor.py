@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import check_exists, command_line
-from sce_video.utils.command import command
-from sce_video.utils.printable import printable
+from sce_video.utils.command import command, printable
 
 
 @command

@@ -26,11 +26,10 @@ from sce_video.commands.arguments import (
     given_windows,
     number,
 )
-from sce_video.datasets.windows import Windows
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.engine.recipes import find_recipe
-from sce_video.utils.command import command
+from sce_video.utils.command import command, printable
 from sce_video.utils.files import output_file
-from sce_video.utils.printable import printable
 from sce_video.utils.run_files import RANDOM, newest_checkpoint
 from sce_video.utils.storage import path_or_url
 

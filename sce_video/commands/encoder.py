@@ -15,8 +15,7 @@ from pathlib import Path
 
 from sce_video.commands.arguments import check_run, command_line, number
 from sce_video.engine.recipes import find_recipe
-from sce_video.utils.command import command
-from sce_video.utils.printable import printable
+from sce_video.utils.command import command, printable
 from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints
 
 #: Of :mod:`sce_video.models.backbones.hf_encoder`, whose import takes seconds.

@@ -30,8 +30,7 @@ from sce_video.commands.arguments import (
     shown_failures,
 )
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import command
-from sce_video.utils.printable import printable
+from sce_video.utils.command import command, printable
 
 #: Of :mod:`sce_video.interop.export`, whose import takes seconds.
 NETWORK_FORMATS, FORMATS = ("pretrained", "onnx", "program"), ("parquet", "projector", "fiftyone")

@@ -27,8 +27,7 @@ from sce_video.commands.arguments import (
 )
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import command
-from sce_video.utils.printable import printable
+from sce_video.utils.command import command, printable
 
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
 _PER_GPU = 8  # processes of this machine

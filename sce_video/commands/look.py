@@ -24,8 +24,7 @@ from sce_video.commands.arguments import (
     command_line,
     number,
 )
-from sce_video.utils.command import command
-from sce_video.utils.printable import printable
+from sce_video.utils.command import command, printable
 
 if TYPE_CHECKING:
     from sce_video.pages.cell_maps import MapStrip

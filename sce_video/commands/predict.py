@@ -35,9 +35,8 @@ from sce_video.commands.arguments import (
 )
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import INTERRUPTED, command
+from sce_video.utils.command import INTERRUPTED, command, printable
 from sce_video.utils.files import atomic_file
-from sce_video.utils.printable import printable
 
 if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier

@@ -25,8 +25,7 @@ from sce_video.commands.arguments import Parser, check_videos, command_line, num
 from sce_video.engine.config.changes import parse_value, read_config
 from sce_video.engine.config.settings import available_settings
 from sce_video.engine.recipes import find_recipe, methods
-from sce_video.utils.command import command
-from sce_video.utils.printable import printable
+from sce_video.utils.command import command, printable
 from sce_video.utils.run_files import CONFIG
 from sce_video.utils.storage import join
 

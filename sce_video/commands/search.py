@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import check_exists, check_index, check_run, command_line, number
-from sce_video.datasets.sources import is_table_folder
-from sce_video.datasets.windows import Query, parse_query
-from sce_video.utils.command import command
+from sce_video.datasets.sources import Query, is_table_folder, parse_query
+from sce_video.utils.command import command, printable
 from sce_video.utils.files import write_json
-from sce_video.utils.printable import printable
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from sce_video.commands.arguments import (
     number,
 )
 from sce_video.data_tools.verify import Limits
-from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.datasets.readers.base import MAX_PIXELS
 from sce_video.jobs import Workers
 from sce_video.utils.command import command
 

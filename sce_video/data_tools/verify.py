@@ -23,12 +23,18 @@ import numpy as np
 from sce_video import jobs
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import decoder_options, open_container
-from sce_video.datasets.readers.base import check_deadline, check_regular_file
-from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
-from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
+from sce_video.datasets.readers.base import (
+    MAX_PIXELS,
+    DecodeLimits,
+    FrameCountError,
+    VideoDecodeError,
+    VideoTimeoutError,
+    check_deadline,
+    check_regular_file,
+)
 from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import write_text
-from sce_video.utils.printable import printable_utf8
 
 #: Kinds of problems, with their descriptions in the summary.
 KINDS = {

@@ -10,20 +10,21 @@ if TYPE_CHECKING:
     from sce_video.datasets.clip_sampling import ClipIndices
     from sce_video.datasets.image_datasets import ImageArrayDataset, ImageDataset
     from sce_video.datasets.lance_video_dataset import LanceVideoDataset
-    from sce_video.datasets.loading.batches import collate_boxes, collate_views
-    from sce_video.datasets.loading.failures import (
+    from sce_video.datasets.loading.batches import (
         BadFileReport,
         WorkerCrashError,
         batches_without_crashes,
+        collate_boxes,
+        collate_views,
         report_worker_crashes,
     )
     from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
-    from sce_video.datasets.readers.errors import (
+    from sce_video.datasets.readers.base import (
         FrameCountError,
         TooManyBadFilesError,
         VideoDecodeError,
     )
-    from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
+    from sce_video.datasets.samplers import ResumableSampler
     from sce_video.datasets.sources import (
         dataset_settings,
         is_elsewhere,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         open_video,
         video_exists,
     )
-    from sce_video.datasets.video_dataset import VideoDataset, run_pipeline
+    from sce_video.datasets.video_dataset import SampleRequest, VideoDataset, mix_seed, run_pipeline
     from sce_video.datasets.video_list import (
         IMAGE_EXTENSIONS,
         VIDEO_EXTENSIONS,

@@ -14,7 +14,7 @@ import numpy as np
 from sce_video.datasets.video_dataset import Transform, VideoDataset
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
-from sce_video.utils.json_files import parse_json, read_json
+from sce_video.utils.files import parse_json, read_json
 
 NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
 _MATCH_IOU = 0.9  # of a training detection with a ground truth box, at least

@@ -11,14 +11,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from sce_video.datasets.readers.base import ReaderOptions
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import LimitExceededError
-from sce_video.datasets.samplers import SampleRequest
+from sce_video.datasets.readers.base import LimitExceededError, ReaderOptions, VideoDecodeError
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote
 from sce_video.datasets.tables.table_rows import Rows, TableReader, TableRows
-from sce_video.datasets.video_dataset import Transform, VideoDataset, run_pipeline
+from sce_video.datasets.video_dataset import SampleRequest, Transform, VideoDataset, run_pipeline
 from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.registry import DATASETS
 

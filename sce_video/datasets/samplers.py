@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sized
-from typing import NamedTuple
 
 import torch
 from mmengine.dist import get_dist_info, sync_random_seed
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from sce_video.datasets.video_dataset import SampleRequest, mix_seed
 from sce_video.registry import DATA_SAMPLERS
 
-_MASK64 = 2**64 - 1
 _BLOCK = 4096
-
-
-class SampleRequest(NamedTuple):
-    """What a sampler requests from a data set."""
-
-    #: Index in the data set.
-    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
-    #: 63-bit number that determines all random decisions of the sample.
-    seed: int
-
-    @classmethod
-    def of(cls, request: int | SampleRequest) -> SampleRequest:
-        """The request itself; of a plain index, the one with a seed derived from it."""
-        if isinstance(request, SampleRequest):
-            return request
-        return cls(int(request), mix_seed(0, 0, int(request)))
 
 
 class FollowedRequest(SampleRequest):
@@ -40,17 +23,6 @@ class FollowedRequest(SampleRequest):
     """
 
     following: SampleRequest | None = None
-
-
-def mix_seed(*parts: int) -> int:
-    """A well-mixed 63-bit seed from integers; the same on every machine and in every run."""
-    state = 0
-    for part in parts:  # the generator SplitMix64 (Steele et al., 2014)
-        state = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64
-        state ^= state >> 31
-    return state >> 1
 
 
 @DATA_SAMPLERS.register_module()

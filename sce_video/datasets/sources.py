@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url
@@ -48,7 +50,7 @@ def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions])
     opened or downloaded, TableError if the table cannot be read.
     """
     from sce_video.datasets.readers import open_reader
-    from sce_video.datasets.readers.errors import VideoDecodeError
+    from sce_video.datasets.readers.base import VideoDecodeError
     from sce_video.datasets.tables.table_rows import named_rows
 
     row = split_row_path(path)
@@ -97,3 +99,30 @@ def dataset_settings(root: str | Path) -> dict[str, str]:
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     return {"data_root": str(root)}
+
+
+_MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
+
+
+@dataclass(frozen=True)
+class Query:
+    """A video (a file, a URL or a row of a table), or a moment of it, in seconds."""
+
+    video: str
+    start: float | None = None  # None for the whole video
+    end: float | None = None
+
+
+def parse_query(text: str) -> Query:
+    """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
+
+    A file whose name is the whole text is that file. ValueError for a moment that does not end
+    after its start, or whose times cannot be read.
+    """
+    found = _MOMENT.fullmatch(text)
+    if found is None or video_exists(text):
+        return Query(text)
+    start, end = parse_seconds(found[2]), parse_seconds(found[3])
+    if end <= start:
+        raise ValueError(f"the moment {found[2]}-{found[3]} of {found[1]} ends before it begins")
+    return Query(found[1], start, end)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import av.logging
@@ -18,16 +18,15 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
-from sce_video.datasets.loading.failures import CurrentFiles
-from sce_video.datasets.readers.errors import (
+from sce_video.datasets.loading.batches import CurrentFiles, Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.readers.base import (
     FrameCountError,
+    LimitExceededError,
+    TimeLimitedCaller,
     TooManyBadFilesError,
     VideoDecodeError,
     VideoTimeoutError,
 )
-from sce_video.datasets.readers.limits import LimitExceededError, TimeLimitedCaller
-from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
@@ -38,6 +37,35 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 from sce_video.utils.storage import is_url
+
+_MASK64 = 2**64 - 1
+
+
+class SampleRequest(NamedTuple):
+    """What a sampler requests from a data set."""
+
+    #: Index in the data set.
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
+    #: 63-bit number that determines all random decisions of the sample.
+    seed: int
+
+    @classmethod
+    def of(cls, request: int | SampleRequest) -> SampleRequest:
+        """The request itself; of a plain index, the one with a seed derived from it."""
+        if isinstance(request, SampleRequest):
+            return request
+        return cls(int(request), mix_seed(0, 0, int(request)))
+
+
+def mix_seed(*parts: int) -> int:
+    """A well-mixed 63-bit seed from integers; the same on every machine and in every run."""
+    state = 0
+    for part in parts:  # the generator SplitMix64 (Steele et al., 2014)
+        state = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64
+        state ^= state >> 31
+    return state >> 1
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from sce_video.engine.restarts import append_or_warn
-from sce_video.utils.printable import printable_utf8
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.run_files import ALARMS
 
 Row = Mapping[str, Any]

@@ -26,8 +26,7 @@ from mmengine.dist import get_world_size, is_main_process
 
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import WriteError
-from sce_video.utils.json_files import read_json_lines
+from sce_video.utils.files import WriteError, read_json_lines
 from sce_video.utils.run_files import HISTORY, append_row, keep_rows_until
 from sce_video.version import __version__
 

@@ -57,8 +57,8 @@ from sce_video.jobs import (
     usable_cores,
 )
 from sce_video.registry import DATASETS, LOOPS, MODELS
+from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, run_on_main_rank, unwrap_model
-from sce_video.utils.progress import Progress
 
 #: Seconds for the forward passes of an item, besides the time limit for decoding it.
 _FORWARD_SECONDS = 600.0

@@ -36,9 +36,9 @@ from sce_video.evaluation.provenance import describe_dataset, describe_run
 from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled, collect_rows
 from sce_video.evaluation.scores import save_scores
 from sce_video.registry import LOOPS
+from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_json
-from sce_video.utils.progress import Progress
 from sce_video.utils.storage import join
 
 

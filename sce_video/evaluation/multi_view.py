@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.datasets.samplers import mix_seed
 from sce_video.datasets.transforms import crop_sides, cut_views
+from sce_video.datasets.video_dataset import mix_seed
 from sce_video.evaluation.rows import BatchRows, RowFunction, Rows
 from sce_video.utils.distributed import unwrap_model
 

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets import batches_without_crashes
 from sce_video.engine.runner import VideoRunner
+from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, unwrap_model
-from sce_video.utils.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets import scan_folder
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.sources import is_table, is_table_folder, list_videos
 from sce_video.datasets.tables.table import is_remote, read_table
-from sce_video.datasets.windows import Windows
 from sce_video.evaluation.extraction import failure_of, time_limit
 from sce_video.find.store import (
     DESCRIPTION,

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from sce_video.datasets import VideoDecodeError, video_exists
-from sce_video.datasets.sources import is_elsewhere, split_row_path
-from sce_video.datasets.windows import Query, parse_query
+from sce_video.datasets.sources import Query, is_elsewhere, parse_query, split_row_path
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.find.index import VideoIndex, index_mismatches, read_index, real_path
 from sce_video.find.query import Match, feature_cosine, query_index

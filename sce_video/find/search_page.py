@@ -47,9 +47,8 @@ from sce_video.find.search_state import (
     SearchState,
 )
 from sce_video.pages.parts import plotly_library
-from sce_video.utils.command import explain
+from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
-from sce_video.utils.printable import printable, printable_utf8
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field
 
+from sce_video.datasets.sources import Query
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
-from sce_video.datasets.windows import Query
 from sce_video.find import search_media as media
 from sce_video.find.index import VideoIndex
 from sce_video.find.label_list import LabelList
@@ -24,8 +24,8 @@ from sce_video.find.query import Match, query_index
 from sce_video.find.search import refine_moments, rows_of_query
 from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.inference.windows import WindowFeatures
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
-from sce_video.utils.printable import printable_utf8
 from sce_video.utils.storage import absolute
 
 MAX_RESULTS = 500

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 
-from sce_video.datasets.windows import Windows
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.evaluation.features import (
     RowStream,
     as_integers,

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, video_exists
 from sce_video.datasets.clip_sampling import make_clip
+from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms import OpenVideo, cut_views
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.embed import VideoFiles

@@ -16,8 +16,7 @@ from torch import nn
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
-from sce_video.engine.untrusted_network import bounded_network
-from sce_video.engine.weights import check_classifier_weights, load_backbone
+from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
 from sce_video.evaluation.multi_view import class_scores
 from sce_video.inference.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
 from sce_video.inference.model import checkpoint_of, select_device

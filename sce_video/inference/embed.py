@@ -23,10 +23,10 @@ from sce_video.datasets import (
     is_elsewhere,
     open_video,
 )
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.tables.table import TableError
 from sce_video.datasets.transforms import OpenVideo
-from sce_video.datasets.windows import Windows
 from sce_video.evaluation.extraction import NetworkJob, explain_network_error
 from sce_video.inference.model import VideoModel, build_model, check_model
 from sce_video.inference.views import (

@@ -13,8 +13,7 @@ from torch import nn
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
-from sce_video.engine.untrusted_network import bounded_network
-from sce_video.engine.weights import check_backbone_weights
+from sce_video.engine.weights import bounded_network, check_backbone_weights
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.inference.model_settings import ModelSettings, settings_from_config
 from sce_video.registry import MODELS

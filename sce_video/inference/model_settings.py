@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sce_video.engine.untrusted_network import checked_backbone
+from sce_video.engine.weights import checked_backbone
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips")
@@ -115,7 +115,7 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     keeps its training crop of 224, cut from a short side of 256.
 
     ``trusted`` is a config file that the user gave, see
-    :func:`~sce_video.engine.untrusted_network.checked_backbone`.
+    :func:`~sce_video.engine.weights.checked_backbone`.
 
     Raises:
         ValueError: something is missing, or the backbone may not be built.

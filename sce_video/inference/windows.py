@@ -16,11 +16,16 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets import VideoDecodeError, VideoReader, open_video
-from sce_video.datasets.clip_sampling import ClipIndices
+from sce_video.datasets.clip_sampling import (
+    ClipIndices,
+    Windows,
+    clips_of_span,
+    find_cuts,
+    window_spans,
+)
 from sce_video.datasets.readers.base import ArrayFrames
 from sce_video.datasets.sources import is_table, list_videos, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
-from sce_video.datasets.windows import Windows, clips_of_span, find_cuts, window_spans
 from sce_video.evaluation.features import write_npz
 from sce_video.inference.model import VideoModel
 from sce_video.inference.views import (
@@ -79,8 +84,10 @@ def embed_windows(
         VideoDecodeError: no window can be decoded, or decoding stops for ``options.timeout``.
     """
     name = os.fspath(path)
-    # Cuts take a pass of their own: spans must be known before the first frame.
-    cuts = find_cuts(name, options.timeout) if windows.shots else None
+    cuts = None
+    if windows.shots:  # a pass of its own: spans must be known before the first frame
+        with open_patiently(name, options) as reader:
+            cuts = find_cuts(reader, options.timeout)
     with open_patiently(name, options) as reader:
         spans = window_spans(reader.duration, windows, cuts)
         return windows_of_reader(network, reader, spans, options)

@@ -6,17 +6,19 @@ A job is a :class:`BatchJob`, its results are the records of a :class:`RecordSto
 
 from sce_video.jobs.job import (
     BatchJob,
+    BusyStoreError,
     Facts,
     Item,
     ItemError,
     Record,
+    RecordStore,
     RunError,
     State,
     StorageError,
+    StoreError,
     file_state,
 )
 from sce_video.jobs.runner import Counts, Workers, is_current, run_job, usable_cores
-from sce_video.jobs.store import BusyStoreError, RecordStore, StoreError
 
 __all__ = [
     "BatchJob",

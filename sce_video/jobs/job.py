@@ -1,13 +1,27 @@
-"""What a batch job is: items, a function of one item, and when its result still holds."""
+"""What a batch job is: items, a function of one item, and its records in one SQLite file.
+
+The driver holds SQLite's exclusive lock of its file from the first to the last moment. The file is
+in WAL mode meanwhile, which with that lock needs no shared memory: a record costs one write and no
+flush, it outlives a kill of the driver, and a power failure costs the latest records at most. A
+closed store is one plain SQLite file.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sce_video.utils.errors import UserError
+from sce_video.utils.files import parse_json
 
 
 @dataclass(frozen=True)
@@ -164,3 +178,276 @@ def file_state(path: str | os.PathLike[str]) -> State:
     except OSError:
         return None
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+_APPLICATION = 0x5CE51DE0  # SQLite's application_id, by which our files are known
+_SCHEMA = {
+    "meta": "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "settings": "CREATE TABLE settings (id INTEGER PRIMARY KEY, value TEXT UNIQUE NOT NULL)",
+    "records": (
+        "CREATE TABLE records (key TEXT PRIMARY KEY, done INTEGER NOT NULL, source TEXT NOT NULL, "
+        "settings INTEGER NOT NULL, facts TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL, "
+        "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
+    ),
+}
+# Text is bound as bytes and cast: Python refuses names that are not UTF-8, SQLite keeps them.
+_PUT = (
+    "INSERT OR REPLACE INTO records "
+    "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
+)
+_WAIT = 2.0  # seconds for a process that only looks at the store
+_CANNOT_WRITE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+}
+
+
+class StoreError(UserError, ValueError):
+    """A file is no store of this job, or is damaged."""
+
+
+class BusyStoreError(StoreError):
+    """Another process is writing the store."""
+
+
+class RecordStore:
+    """Records by key; the latest of an item replaces the earlier one.
+
+    Args:
+        path: The file, made if needed; None keeps the records in memory.
+        job: Name of the job.
+        restart: Discard the records that the file holds.
+        wait: Seconds to wait for another process that uses it.
+
+    Attributes:
+        id: Part of the names of unfinished outputs.
+
+    Raises:
+        BusyStoreError: Another run is writing the file.
+        StoreError: The file is something else or damaged.
+        StorageError: It cannot be written.
+    """
+
+    def __init__(
+        self, path: str | Path | None, job: str, *, restart: bool = False, wait: float = _WAIT
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.job = job
+        self._settings: dict[str, int] = {}
+        with _explained(self.path, job):
+            if self.path is not None:
+                _check_header(self.path)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = _connect(self.path, "rwc", wait)
+        try:
+            with _explained(self.path, job):
+                self.id = self._prepare(restart)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self, restart: bool) -> str:
+        execute = self._connection.execute
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        execute("BEGIN EXCLUSIVE")  # this lock is kept until the store is closed
+        if not execute("SELECT 1 FROM sqlite_master").fetchone():
+            for sql in _SCHEMA.values():
+                execute(sql)
+            rows = [("job", self.job), ("id", secrets.token_hex(4))]
+            self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            execute(f"PRAGMA application_id = {_APPLICATION}")
+        own = _check_format(self._connection, self.job)
+        if restart:
+            execute("DELETE FROM records")
+        execute("COMMIT")
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = NORMAL")
+        return own
+
+    def get(self, key: str) -> Record | None:
+        """The record of an item; None without one."""
+        with _explained(self.path, self.job):
+            sql = _SELECT + " WHERE key = CAST(? AS TEXT)"
+            row = self._connection.execute(sql, (_bytes(key),)).fetchone()
+            return None if row is None else _record(row)
+
+    def __iter__(self) -> Iterator[Record]:
+        """All records in the order of their keys, read while iterating."""
+        with _explained(self.path, self.job):
+            for row in self._connection.execute(_SELECT + " ORDER BY key"):
+                yield _record(row)
+
+    def __len__(self) -> int:
+        with _explained(self.path, self.job):
+            return int(self._connection.execute("SELECT count(*) FROM records").fetchone()[0])
+
+    def settings(self) -> list[dict[str, Any]]:
+        """The different settings of all records."""
+        sql = "SELECT value FROM settings WHERE id IN (SELECT settings FROM records)"
+        with _explained(self.path, self.job):
+            return [_parsed_settings(text) for (text,) in self._connection.execute(sql)]
+
+    def clear(self) -> None:
+        """Discard all records, and give their space back."""
+        with _explained(self.path, self.job):
+            for sql in ("DELETE FROM records", "VACUUM"):
+                self._connection.execute(sql)
+
+    def outputs(self) -> Iterator[tuple[str, str]]:
+        """(output, key) of all finished items that have an output."""
+        sql = "SELECT output, key FROM records WHERE done AND output IS NOT NULL"
+        with _explained(self.path, self.job):
+            yield from self._connection.execute(sql)
+
+    def put(self, record: Record) -> Record:
+        """Write a record; returns it with its time.
+
+        Raises:
+            StorageError: It was not written.
+        """
+        record = record if record.time else replace(record, time=time.time())
+        execute, text = self._connection.execute, json.dumps(record.settings, sort_keys=True)
+        with _explained(self.path, self.job):
+            if text not in self._settings:
+                execute("INSERT OR IGNORE INTO settings (value) VALUES (?)", (text,))
+                row = execute("SELECT id FROM settings WHERE value = ?", (text,)).fetchone()
+                self._settings[text] = row[0]
+            execute(_PUT, _row(record, self._settings[text]))
+        return record
+
+    def absorb(self, path: Path) -> None:
+        """Copy those records of another store that are later than ours.
+
+        Raises:
+            BusyStoreError: Another run is writing it.
+            StoreError: It is something else or damaged.
+        """
+        execute = self._connection.execute
+        with _explained(path, self.job):
+            _check_header(path)
+            with contextlib.closing(_connect(path, "ro", 1.0)) as other:
+                _check_format(other, self.job)
+                execute("BEGIN")
+                try:
+                    for record in map(_record, other.execute(_SELECT)):
+                        known = self.get(record.key)
+                        if known is None or known.time < record.time:
+                            self.put(record)
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):  # SQLite has already, if disk is full
+                        execute("ROLLBACK")
+                    raise
+                with _explained(self.path, self.job):
+                    execute("COMMIT")
+
+    def close(self) -> None:
+        """Leave one plain file, and release it."""
+        with contextlib.suppress(sqlite3.Error):  # all records are written already
+            if self.path is not None:  # moves what the -wal file holds, and removes it
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+        self._connection.close()
+
+    def __enter__(self) -> RecordStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_SELECT = (
+    "SELECT key, done, source, s.value, facts, kind, reason, output, output_bytes, time_limit, "
+    "time, data FROM records JOIN settings s ON s.id = records.settings"
+)
+
+
+def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
+    name = ":memory:" if path is None else f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(name, uri=True, timeout=wait, isolation_level=None)
+    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    # An untrusted file may define views and functions, which must not run when it is read.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def _check_header(path: Path) -> None:
+    """SQLite takes an empty file, and so do we; anything else must begin as its files do."""
+    if path.is_file():
+        with open(path, "rb") as file:
+            if file.read(16) not in (b"", b"SQLite format 3\0"):
+                raise sqlite3.DatabaseError("it is no SQLite file")
+
+
+def _check_format(connection: sqlite3.Connection, job: str) -> str:
+    """The store's id; raises sqlite3.DatabaseError unless it is a store of this job."""
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if found != _SCHEMA or application != _APPLICATION:
+        raise sqlite3.DatabaseError("its tables are others")
+    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    if meta.get("job") != job or "id" not in meta:
+        raise sqlite3.DatabaseError(f"it holds those of {meta.get('job')!r}")
+    return str(meta["id"])
+
+
+@contextlib.contextmanager
+def _explained(path: Path | None, job: str) -> Iterator[None]:
+    """Raise the errors of SQLite, and of damaged values, as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        # The low byte of an extended code is the primary one.
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise BusyStoreError(f"another run is writing {path}: wait for it") from error
+        if code in _CANNOT_WRITE:
+            raise StorageError(f"cannot write {path}: {error}") from error
+        raise StoreError(f"{path} is no store of records of {job}, or damaged: {error}") from error
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path} is a damaged store of records: {error}") from error
+
+
+def _row(record: Record, settings: int) -> tuple[Any, ...]:
+    stored = {
+        "key": _bytes(record.key),
+        "done": int(record.done),
+        "source": json.dumps(record.source),
+        "settings": settings,
+        "facts": json.dumps(record.facts),
+        "reason": record.reason.encode("utf-8", "replace").decode(),
+        "output": None if record.output is None else _bytes(record.output),
+    }
+    return tuple((vars(record) | stored).values())  # the columns are the fields, in their order
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    key, done, source, settings, facts, kind, reason, output, size, limit, when, data = row
+    source, facts = parse_json(source, "a source"), parse_json(facts, "a record")
+    number, text = int | float, str
+    kinds = (dict, dict | None, text, text, text, text | None, int | None, number | None, number)
+    values = (facts, source, key, kind, reason, output, size, limit, when)
+    if not all(map(isinstance, (*values, data), (*kinds, bytes | None))):
+        raise ValueError("a record holds something else")
+    settings = _parsed_settings(settings)
+    return Record(
+        *(key, bool(done), source, settings, facts, kind, reason, output, size, limit, when, data)
+    )
+
+
+@cache
+def _parsed_settings(text: str) -> dict[str, Any]:
+    settings = parse_json(text, "settings")
+    if not isinstance(settings, dict):
+        raise ValueError("settings are something else")
+    return settings
+
+
+def _bytes(text: str) -> bytes:
+    """File names that are not UTF-8 keep their bytes."""
+    return text.encode("utf-8", "surrogateescape")

@@ -13,9 +13,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sce_video.jobs.job import BatchJob, Facts, Item, Record, RunError, StorageError
+from sce_video.jobs.job import BatchJob, Facts, Item, Record, RecordStore, RunError, StorageError
 from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, run_here, run_local
-from sce_video.jobs.store import RecordStore
 
 # Digest of the output's name, which may have full length; id of the store; run; attempt.
 _NAME = re.compile(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.pages.frames import save_figure
-from sce_video.utils.json_files import read_json_lines
+from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
 
 _SCALARS = "vis_data/scalars.json"

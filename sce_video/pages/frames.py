@@ -16,8 +16,8 @@ from PIL import Image
 
 from sce_video.datasets import IMAGE_EXTENSIONS
 from sce_video.datasets.ava import Action
+from sce_video.datasets.readers.base import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.pages.gallery import (
     GalleryEntry,
     data_uri,
@@ -26,9 +26,8 @@ from sce_video.pages.gallery import (
     read_entry,
     small_frame,
 )
+from sce_video.utils.command import Progress, printable_utf8
 from sce_video.utils.files import write_bytes
-from sce_video.utils.printable import printable_utf8
-from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

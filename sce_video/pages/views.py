@@ -13,8 +13,7 @@ from torch import Tensor
 
 from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.samplers import SampleRequest, mix_seed
-from sce_video.datasets.video_dataset import SampleOrigin
+from sce_video.datasets.video_dataset import SampleOrigin, SampleRequest, mix_seed
 from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.pages.frames import (

@@ -12,8 +12,8 @@ from typing import Any
 
 from sce_video.published.paper_results import MEAN_OF_SPLITS
 from sce_video.published.sets import WITH_SPLITS
-from sce_video.utils.json_files import read_json
-from sce_video.utils.printable import printable_utf8, printable_values
+from sce_video.utils.command import printable_utf8, printable_values
+from sce_video.utils.files import read_json
 from sce_video.utils.storage import find_files
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.

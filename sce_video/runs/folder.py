@@ -25,7 +25,7 @@ from sce_video.pages.run import plan_of
 from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS
 from sce_video.reporting.result_files import collect_results
-from sce_video.utils.json_files import read_json_lines
+from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.

@@ -13,7 +13,7 @@ import numpy as np
 
 from sce_video.datasets import list_videos, open_video
 from sce_video.datasets.readers.av_reader import AvReader
-from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.base import FrameCountError, VideoDecodeError
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.tables.rows import FrameIndex
 from sce_video.datasets.tables.table import is_remote

@@ -20,7 +20,7 @@ from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.runner import RANDOM, VideoRunner
-from sce_video.engine.untrusted_network import checked_parts
+from sce_video.engine.weights import checked_parts
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.random_weights import (
     LEAST_GAIN,
@@ -43,9 +43,8 @@ from sce_video.pages.views import view_sheet
 from sce_video.registry import DATASETS
 from sce_video.runs.folder import read_run
 from sce_video.runs.launch import train
-from sce_video.utils.command import explain
+from sce_video.utils.command import Progress, explain
 from sce_video.utils.files import write_text
-from sce_video.utils.progress import Progress
 from sce_video.utils.run_files import PAGE, PAGE_FEATURES
 
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)

@@ -29,8 +29,7 @@ from sce_video.reporting.sweep_table import (
     render_sweep,
 )
 from sce_video.runs.sweep import Step, Sweep, SweepCell
-from sce_video.utils.files import write_json, write_text
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json, write_json, write_text
 
 DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
 _TAIL = 20_000  # bytes of a log that are searched for the error

@@ -1,21 +1,96 @@
-"""What all command-line tools share: how errors are shown, and the exit status."""
+"""What all command-line tools share: text that is safe to print, progress, errors, exit status."""
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
+import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from types import FrameType
+from typing import Any, TextIO, cast
 
 from sce_video.utils.errors import UserError, message_from_worker
-from sce_video.utils.printable import printable_lines, printable_stdout
+
+#: What a log may do to a terminal: set the colour.
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def printable(text: str, stream: TextIO | None = None) -> str:
+    r"""The text without characters that a terminal would act on or the stream (stdout) cannot show.
+
+    Control characters (escape sequences, line breaks inside a name) are written as in Python,
+    ``\x1b``; characters that the stream cannot encode become question marks.
+    """
+    encoding = (stream or sys.stdout).encoding or "utf-8"
+    return _escape_controls(text).encode(encoding, "replace").decode(encoding)
+
+
+def printable_lines(text: str, stream: TextIO | None = None) -> str:
+    """As :func:`printable`, for a text of several lines: its line breaks are kept."""
+    return "\n".join(printable(line, stream) for line in text.split("\n"))
+
+
+def printable_utf8(text: str) -> str:
+    """As :func:`printable`, for UTF-8: bytes of names that are none become U+FFFD."""
+    return _escape_controls(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def printable_values(value: Any) -> Any:
+    """A copy of JSON data in which every text, keys included, is :func:`printable_utf8`."""
+    if isinstance(value, dict):
+        return {printable_utf8(str(k)): printable_values(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable_values(item) for item in value]
+    return printable_utf8(value) if isinstance(value, str) else value
+
+
+@contextmanager
+def printable_stdout() -> Iterator[None]:
+    """Everything that is printed inside is printable; line breaks, tabs and colours are kept."""
+    with redirect_stdout(cast(TextIO, _PrintableStream(sys.stdout))):
+        yield
+
+
+class _PrintableStream:
+    """A stream with another ``write``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        parts = re.split(r"([\n\t])", text)
+        parts = [part for whole in parts for part in _COLOUR.split(whole)]
+        self._stream.write(
+            "".join(
+                part if part in "\n\t" or _COLOUR.fullmatch(part) else printable(part, self._stream)
+                for part in parts
+            )
+        )
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _escape_controls(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        # Of the surrogates those that stand for bytes of file names are left.
+        c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else ascii(c)[1:-1]
+        for c in text
+    )
+
 
 #: Exit status after an error, that of argparse for a wrong command line. 0 is success, 1 that the
 #: work was done and has found problems in the data, 128 + n that signal n has ended it.
@@ -124,3 +199,95 @@ def explain(error: BaseException) -> str | None:
     if type(error).__name__ == "OutOfMemoryError":  # of torch, which need not be imported here
         return f"the GPU's memory is full ({str(error).splitlines()[0]}): lower the batch size"
     return None
+
+
+_REDRAW_SECONDS = 0.1  # of a bar
+
+
+class Progress:
+    """Shows count, rate, time left and failures.
+
+    Args:
+        total: Number to count to.
+        title: First words of the line.
+        stream: Stream to write to, stderr by default.
+        clock: Gives the time in seconds, for tests.
+        every: Seconds between two lines of a log file.
+        unit: Name of what is counted.
+        begin: Number done by an earlier run, which the rate leaves out.
+        write: Gets the lines of a log, also on a terminal, where there is no bar then.
+        quiet: A log gets no line at the end of a count that took less than ``every``.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        title: str,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        every: float = 30.0,
+        unit: str = "files",
+        begin: int = 0,
+        write: Callable[[str], None] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.total, self.title, self.unit = total, title, unit
+        self.count = self._begin = begin
+        self.failed = 0
+        self._stream = stream if stream is not None else sys.stderr
+        self._write, self._quiet = write, quiet
+        self._clock, self._every = clock, every
+        self._start = self._shown = clock()
+        self._bar = self._start_bar() if write is None and self._stream.isatty() else None
+
+    def _start_bar(self) -> Any:
+        from rich.console import Console  # here: log files need not pay for the import
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        columns = TextColumn("{task.description}", markup=False), BarColumn(20)
+        # Without a thread, whose locks a forked loader worker would inherit.
+        bar = Bar(*columns, console=Console(file=self._stream), auto_refresh=False)
+        bar.add_task(self.line(), total=self.total, completed=self.count)
+        bar.start()
+        atexit.register(bar.stop)  # shows the cursor again after an interrupt
+        return bar
+
+    def advance(self, failed: int = 0, count: int = 1) -> None:
+        """Count one more, or several, of which some may have failed."""
+        self.count += count
+        self.failed += failed
+        every = self._every if self._bar is None else _REDRAW_SECONDS
+        if self._clock() - self._shown >= every and self.count < self.total:
+            self._show()
+
+    def finish(self) -> None:
+        """Show the final count and the time taken."""
+        if self._bar is not None:
+            self._show()
+            self._bar.stop()
+        elif not self._quiet or self._clock() - self._start >= self._every:
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = self._clock()
+        if self._bar is not None:
+            shown = {"completed": self.count, "description": self.line()}
+            self._bar.update(self._bar.task_ids[0], refresh=True, **shown)
+        elif self._write is not None:
+            self._write(self.line())
+        else:
+            print(self.line(), file=self._stream, flush=True)
+
+    def line(self) -> str:
+        """The text to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
+        seconds = max(self._clock() - self._start, 1e-9)
+        rate = (self.count - self._begin) / seconds
+        share = 100 * self.count // self.total if self.total else 100
+        shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+        text = f"{self.title} {self.count:,}/{self.total:,} ({share}%), {shown} {self.unit}/s"
+        text += f", {self.failed} unreadable" if self.failed else ""
+        if self.count >= self.total:
+            return f"{text}, took {timedelta(seconds=round(seconds))}"
+        left = timedelta(seconds=round((self.total - self.count) / rate)) if rate else "?"
+        return f"{text}, {left} left"

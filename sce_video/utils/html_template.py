@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from sce_video.utils.printable import printable_utf8, printable_values
+from sce_video.utils.command import printable_utf8, printable_values
 
 
 def render_template(package: str, name: str, values: dict[str, Any]) -> str:

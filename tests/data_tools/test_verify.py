@@ -29,7 +29,7 @@ from sce_video.data_tools.verify import (
     write_table,
 )
 from sce_video.datasets import FrameCountError, open_reader
-from sce_video.datasets.readers.errors import VideoTimeoutError
+from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.jobs import Workers, process_pool
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from sce_video.datasets import video_dataset
-from sce_video.datasets.readers import av_reader, base, limits
+from sce_video.datasets.readers import av_reader, base
+from sce_video.datasets.readers import base as limits
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sce_video.datasets.windows import (
+from sce_video.datasets import open_reader
+from sce_video.datasets.clip_sampling import (
     Windows,
     clips_of_span,
     find_cuts,
@@ -66,4 +67,5 @@ def test_cuts(tmp_path):
 
     first, second = moving_frames(60, seed=1) // 4, 255 - moving_frames(60, seed=2) // 4
     path = write_lossless(tmp_path / "v.mp4", np.concatenate([first, second]))
-    assert find_cuts(str(path)).tolist() == pytest.approx([2.4])
+    with open_reader(str(path)) as reader:
+        assert find_cuts(reader).tolist() == pytest.approx([2.4])

@@ -24,13 +24,7 @@ from torch import Tensor, nn
 from sce_video.engine import MixedPrecisionOptimWrapper
 from sce_video.models.algorithms import SCE, SwAV
 from sce_video.models.heads import AttentiveProbeHead
-from sce_video.models.losses import (
-    byol_loss,
-    moco_v3_loss,
-    nt_xent_loss,
-    sinkhorn,
-    swav_loss,
-)
+from sce_video.models.losses import byol_loss, moco_v3_loss, nt_xent_loss, sinkhorn, swav_loss
 from sce_video.models.modules import TargetEncoder
 from sce_video.utils.distributed import gather_samples, global_positions
 

@@ -8,7 +8,7 @@ import torch
 from helpers.tiny_encoder import CONFIG, save_tiny
 from torch import nn
 
-from sce_video.engine.untrusted_network import (
+from sce_video.engine.weights import (
     BACKBONES,
     KNOWN_PACKAGES,
     LAYERS,

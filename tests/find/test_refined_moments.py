@@ -11,7 +11,8 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
 from sce_video.commands import search
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.windows import Query, Windows
+from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.sources import Query
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import (

@@ -10,7 +10,7 @@ from helpers.browser import browser_page
 from helpers.tiny_encoder import moving_frames
 from helpers.videos import write_video
 
-from sce_video.datasets.windows import Windows
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
 from sce_video.find.label_list import LabelList
 from sce_video.find.search import refine_moments, windows_near

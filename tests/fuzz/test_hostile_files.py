@@ -30,9 +30,9 @@ from PIL import Image
 from sce_video.data_tools.prepare import actions, ava_files, kinetics
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava import read_actions
-from sce_video.datasets.loading.failures import BadFileReport
+from sce_video.datasets.loading.batches import BadFileReport
+from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.evaluation.features import load_features, save_features

@@ -18,7 +18,7 @@ from helpers.tiny_encoder import (
     tiny_backbone,
 )
 
-from sce_video.engine.untrusted_network import checked_backbone
+from sce_video.engine.weights import checked_backbone
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.inference.model_settings import ModelSettings, settings_from_config

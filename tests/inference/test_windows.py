@@ -8,8 +8,9 @@ import pytest
 from helpers.tiny_encoder import moving_frames, write_lossless
 from helpers.videos import remux
 
+from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.readers.base import STREAMED_FRAMES
-from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
+from sce_video.datasets.sources import Query, parse_query
 from sce_video.evaluation.features import read_npz, write_npz
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index

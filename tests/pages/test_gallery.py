@@ -14,13 +14,8 @@ import pytest
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.pages.gallery import (
-    GalleryEntry,
-    read_entry,
-    read_frames,
-    write_gallery,
-)
-from sce_video.utils.printable import printable_utf8
+from sce_video.pages.gallery import GalleryEntry, read_entry, read_frames, write_gallery
+from sce_video.utils.command import printable_utf8
 
 
 class Page(HTMLParser):

@@ -6,10 +6,7 @@ import pytest
 from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
-from sce_video.datasets import (
-    VideoDataset,
-    VideoDecodeError,
-)
+from sce_video.datasets import VideoDataset, VideoDecodeError
 from sce_video.engine import TrainingStepError
 from sce_video.models import SCE
 from sce_video.utils.command import explain

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sce_video.utils.printable import printable, printable_lines, printable_stdout, printable_utf8
+from sce_video.utils.command import printable, printable_lines, printable_stdout, printable_utf8
 
 ASCII = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
 UTF8 = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from sce_video.utils.progress import Progress
+from sce_video.utils.command import Progress
 
 
 class _Terminal(io.StringIO):

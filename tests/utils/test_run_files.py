@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sce_video.utils.json_files import parse_json, read_json, read_json_lines
+from sce_video.utils.files import parse_json, read_json, read_json_lines
 from sce_video.utils.run_files import append_row, keep_rows_until
 
 

@@ -29,7 +29,7 @@ from sce_video.data_tools.prepare.official import (
     read_matches,
     unique_entries,
 )
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json
 
 UCF101 = Downloads(
     """\

@@ -34,8 +34,7 @@ from sce_video.data_tools.prepare.lists import (
 from sce_video.data_tools.prepare.official import relative_to_root
 from sce_video.datasets.ava import Action, format_actions
 from sce_video.datasets.readers.av_file import decoder_options, open_container
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin

@@ -27,8 +27,7 @@ from sce_video.data_tools.prepare.official import (
     relative_to_root,
     unique_entries,
 )
-from sce_video.utils.files import write_text
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json, write_text
 
 
 class Clip(NamedTuple):

@@ -19,12 +19,15 @@ import numpy as np
 from sce_video import jobs
 from sce_video.data_tools.prepare.official import Located, OfficialLists
 from sce_video.datasets.readers import open_reader
-from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.base import (
+    MAX_IMAGE_PIXELS,
+    DecodeLimits,
+    FrameCountError,
+    VideoDecodeError,
+)
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
+from sce_video.utils.command import Progress, printable_lines
 from sce_video.utils.files import write_text
-from sce_video.utils.printable import printable_lines
-from sce_video.utils.progress import Progress
 
 
 def write_outputs(

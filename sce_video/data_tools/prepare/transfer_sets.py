@@ -39,8 +39,7 @@ from sce_video.datasets.image_datasets import (
 )
 from sce_video.datasets.labels import LabelTable
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.files import write_bytes
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json, write_bytes
 
 #: Of an image: where it is listed, its path below the folder of the set, and its label.
 _Row = tuple[str, str, int]

@@ -18,9 +18,7 @@ import numpy as np
 from sce_video.data_tools.repack.plan import CRF_RANGE, RepackOptions, Settings
 from sce_video.data_tools.repack.source import Source, read_source
 from sce_video.datasets.readers.av_file import file_url, open_container
-from sce_video.datasets.readers.base import check_regular_file
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames

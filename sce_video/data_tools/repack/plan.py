@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.datasets.readers.base import MAX_PIXELS
 from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList, scan_folder
 
 

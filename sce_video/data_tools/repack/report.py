@@ -12,8 +12,8 @@ from sce_video.data_tools.prepare.lists import annotation_line
 from sce_video.data_tools.repack.plan import RepackPlan
 from sce_video.data_tools.verify import first_lines
 from sce_video.jobs import Item, Record
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import write_text
-from sce_video.utils.printable import printable_utf8
 
 #: Kinds of failures, with their descriptions in the summary.
 KINDS = {

@@ -31,9 +31,9 @@ from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportOptions, ImportResult
 from sce_video.datasets.readers.av_file import open_container
-from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.video_list import VideoList
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json
 
 
 class RepackJob(jobs.BatchJob):

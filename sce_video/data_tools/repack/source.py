@@ -19,8 +19,7 @@ from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import decode_packets, decoder_options, open_container
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 
 #: Seconds that may be missing at the end of a part: annotated times are rounded.
 _SLACK = 0.5

@@ -15,10 +15,13 @@ import numpy as np
 
 from sce_video.datasets.readers.av_file import AvFile, can_be_quick
 from sce_video.datasets.readers.av_reader import AvFrames, AvReader
-from sce_video.datasets.readers.base import check_regular_file
-from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.base import (
+    DecodeLimits,
+    FrameCountError,
+    VideoDecodeError,
+    check_regular_file,
+)
 from sce_video.datasets.readers.frame_table import is_restart_point
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.rows import INDEX, STREAM, CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 

@@ -20,7 +20,7 @@ from sce_video.datasets.tables.table import (
     import_lance,
     is_remote,
 )
-from sce_video.utils.printable import printable_utf8
+from sce_video.utils.command import printable_utf8
 
 _STORAGE_VERSION = "2.2"  # of Lance's files, the first with blobs of this kind
 _LANCE_FOLDERS = {"data", "_versions", "_transactions", "_deletions", "_indices"}

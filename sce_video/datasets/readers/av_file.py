@@ -13,15 +13,13 @@ import av
 import numpy as np
 from av.stream import Discard
 
-from sce_video.datasets.readers.base import check_deadline
-from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_deadline
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
     is_restart_point,
     table_from_index,
     table_from_packets,
 )
-from sce_video.datasets.readers.limits import DecodeLimits
 
 #: FFmpeg's names of the containers that are read. Left out are playlists and descriptions that
 #: refer to other files or hosts (concat, hls, dash, sdp, imf), numbered images, and text.

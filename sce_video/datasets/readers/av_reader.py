@@ -15,13 +15,14 @@ from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
     STREAMED_FRAMES,
     DecodedFrames,
+    DecodeLimits,
+    FrameCountError,
     ReaderOptions,
+    VideoDecodeError,
     VideoReader,
     check_regular_file,
 )
-from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.frame_table import nal_units
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
 

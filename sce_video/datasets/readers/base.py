@@ -1,4 +1,4 @@
-"""The interface that all video readers implement."""
+"""What all video readers share: their interface, errors, limits of memory and of time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,208 @@ import functools
 import importlib
 import math
 import os
+import queue
 import stat
+import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TypedDict, Unpack
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from sce_video.datasets.readers.errors import VideoDecodeError, VideoTimeoutError
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.registry import READERS
+from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
+
+
+class VideoDecodeError(UserError, RuntimeError):
+    """A file from which no usable frame can be decoded.
+
+    ``reason`` is what went wrong, in a few words without the path; None: ``path`` is the whole
+    message "path: reason" (as torch and pickle rebuild an exception). ``permanent``: the error does
+    not depend on which frames were requested, so that the file need not be tried again.
+    """
+
+    def __init__(self, path: str, reason: str | None = None, permanent: bool = True) -> None:
+        if reason is None:
+            path, _, reason = message_from_worker(path, type(self)).partition(": ")
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.permanent = permanent
+
+
+class VideoTimeoutError(VideoDecodeError):
+    """Reading a file exceeded the time limit."""
+
+
+class FrameCountError(RuntimeError):
+    """A file holds fewer frames than the ``promised`` time stamps of its container; internal.
+
+    The data set catches it and runs the pipeline again with ``correction`` passed to the reader,
+    (F,) int64, rows of the table whose frames exist (for the same backend), so that the sample is
+    drawn from the frames that exist, at ``timestamps``, (F,) float64 seconds.
+    """
+
+    def __init__(
+        self, path: str, promised: int, timestamps: np.ndarray, correction: np.ndarray
+    ) -> None:
+        super().__init__(f"{path}: {len(timestamps)} of {promised} promised frames decode")
+        self.path = path
+        self.promised = promised
+        self.timestamps = timestamps
+        self.correction = correction
+
+
+class TooManyBadFilesError(UserError, RuntimeError):
+    """More files cannot be decoded than allowed, in all or in place of one sample."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message_from_worker(message, type(self)))
+
+
+#: Of one frame: 8K video (7680 x 4320) has 33 million.
+MAX_PIXELS = 40_000_000
+#: Of one image: cameras have up to 100 million.
+MAX_IMAGE_PIXELS = 2**27
+#: Of the decoded frames that a reader holds at a time: 170 frames of 4K video in yuv420p.
+MAX_HELD_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class DecodeLimits:
+    """Bounds of the memory of reading one file; one of a few hundred bytes may state any size."""
+
+    #: Of one frame, height x width.
+    max_pixels: int = MAX_PIXELS
+    #: Of the decoded frames held at a time.
+    max_held_bytes: int = MAX_HELD_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("max_pixels", "max_held_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+
+    def check_frame(self, path: str, height: int, width: int) -> None:
+        """Raise :class:`VideoDecodeError` if a frame of this size has too many pixels."""
+        if height * width > self.max_pixels:
+            raise VideoDecodeError(
+                path,
+                f"has frames of {width} x {height} pixels, more than the {self.max_pixels} allowed "
+                "(max_pixels)",
+            )
+
+    def check_held(self, path: str, frames: int, num_bytes: int) -> None:
+        """Raise :class:`VideoDecodeError` if the frames held take too many bytes together."""
+        if num_bytes > self.max_held_bytes:
+            raise VideoDecodeError(
+                path,
+                f"{frames} of its frames take {num_bytes} bytes, more than the "
+                f"{self.max_held_bytes} allowed (max_held_bytes)",
+                permanent=False,  # other requests may need fewer frames
+            )
+
+
+class LimitExceededError(TimeoutError):
+    """A call took longer than its time limit."""
+
+
+class AbandonedError(RuntimeError):
+    """Raised in a thread that exceeded its time limit, to end what it still does."""
+
+
+class TimeLimitedCaller:
+    """Runs functions one after the other in a helper thread, with a time limit.
+
+    A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
+    thread. This works because a hanging decoder has released the GIL. The thread is started at the
+    first call, once per process, so an instance may be copied to worker processes. Changing between
+    threads takes a tenth of the time of loading an image, so the samples of a batch are one call,
+    in which each sample restarts the limit.
+    """
+
+    def __init__(self) -> None:
+        self._helper: _Helper | None = None
+        self._pid = 0
+        self._end = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_helper": None, "_pid": 0, "_end": 0.0}
+
+    def call(self, function: Callable[[], Any], seconds: float) -> Any:
+        """Return ``function()``, or raise its exception; LimitExceededError after ``seconds``."""
+        if self._helper is None or self._pid != os.getpid():
+            self._helper, self._pid = _Helper(self), os.getpid()
+            self._helper.start()
+        answer: queue.SimpleQueue = queue.SimpleQueue()
+        self._end = time.monotonic() + seconds
+        self._helper.requests.put((function, answer))
+        try:
+            while (left := self._end - time.monotonic()) > 0:
+                with suppress(queue.Empty):  # then look whether the limit was restarted
+                    value, error = answer.get(timeout=min(left, seconds))
+                    break
+            else:
+                raise LimitExceededError(f"no answer after {seconds:.1f} s")
+        except BaseException:  # too late, or interrupted
+            self._helper.abandoned = True
+            self.close()
+            raise
+        if error is not None:
+            raise error
+        return value
+
+    def is_running(self) -> bool:
+        """Whether this is called by a function that :meth:`call` runs."""
+        return self._current_helper() is not None
+
+    def restart(self, seconds: float) -> None:
+        """For the function that :meth:`call` runs: its limit is ``seconds`` from now.
+
+        A limit that follows on ``math.inf`` may be noticed later, by the ``seconds`` of the call.
+        AbandonedError if the limit was exceeded before.
+        """
+        helper = self._current_helper()
+        if helper is None or helper.abandoned:
+            raise AbandonedError("the time limit was exceeded")
+        self._end = time.monotonic() + seconds
+
+    def _current_helper(self) -> _Helper | None:
+        thread = threading.current_thread()
+        return thread if isinstance(thread, _Helper) and thread.caller() is self else None
+
+    def close(self) -> None:
+        """End the helper thread once it is idle."""
+        if self._helper is not None and self._pid == os.getpid():
+            self._helper.requests.put(None)
+        self._helper = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Helper(threading.Thread):
+    """Answers requests until it gets None."""
+
+    def __init__(self, caller: TimeLimitedCaller) -> None:
+        super().__init__(daemon=True, name="time-limited")
+        self.requests: queue.SimpleQueue = queue.SimpleQueue()
+        self.caller = weakref.ref(caller)
+        self.abandoned = False
+
+    def run(self) -> None:
+        while (request := self.requests.get()) is not None:
+            function, answer = request
+            try:
+                answer.put((function(), None))
+            except BaseException as error:  # raised in the caller's thread
+                answer.put((None, error))
+            del request, function, answer  # keep no sample alive while waiting
+
 
 FALLBACK_FPS = 25.0
 #: Frames that :meth:`VideoReader.stream` returns at a time, in their full size.
@@ -227,3 +419,39 @@ def check_deadline(path: str, deadline: float | None) -> None:
     """Raise :class:`VideoTimeoutError` when ``time.monotonic()`` has passed ``deadline``."""
     if deadline is not None and time.monotonic() > deadline:
         raise VideoTimeoutError(path, "timed out while decoding")
+
+
+def backend_importable(backend: str) -> bool:
+    """Whether the library of a backend can be imported here; False for an unknown backend."""
+    kind = READERS.module_dict.get(backend)
+    return kind is not None and kind.importable()
+
+
+def check_backend(backend: str) -> None:
+    """Raise ValueError for an unknown backend, ImportError for one that is not installed."""
+    known = READERS.module_dict
+    if backend not in known:
+        raise ValueError(f"unknown backend {backend!r}: choose {', '.join(known)}")
+    if not backend_importable(backend):
+        hint = known[backend].import_hint
+        raise MissingPackageError(
+            f"backend {backend!r} cannot be imported here: install it, or choose 'av'"
+            + (f"; {hint}" if hint else "")
+        )
+
+
+def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
+    """Open a video.
+
+    Args:
+        path: A regular file.
+        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All
+            return the same frames, bit for bit; ``av`` was the fastest on every file measured.
+        options: See :class:`~sce_video.datasets.readers.base.ReaderOptions`.
+
+    Raises:
+        VideoDecodeError: The file cannot be opened.
+        ValueError: Unknown backend; ImportError: it is not installed.
+    """
+    check_backend(backend)
+    return READERS.module_dict[backend](path, **options)

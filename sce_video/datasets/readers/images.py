@@ -13,13 +13,13 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from sce_video.datasets.readers.base import (
     DecodedFrames,
+    DecodeLimits,
     ReaderOptions,
+    VideoDecodeError,
     VideoReader,
     check_deadline,
     check_regular_file,
 )
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")

@@ -11,11 +11,12 @@ from sce_video.datasets.readers.av_file import file_url
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import (
     DecodedFrames,
+    FrameCountError,
     ReaderOptions,
+    VideoDecodeError,
     VideoReader,
     check_deadline,
 )
-from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
 from sce_video.registry import READERS
 
 _MP4, _MATROSKA = "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"

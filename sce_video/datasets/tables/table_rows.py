@@ -22,12 +22,12 @@ from sce_video.datasets.readers.av_file import decoder_options
 from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
 from sce_video.datasets.readers.base import (
     DecodedFrames,
+    DecodeLimits,
     ReaderOptions,
+    VideoDecodeError,
     VideoReader,
     check_deadline,
 )
-from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.rows import (
     INDEX,
     STREAM,

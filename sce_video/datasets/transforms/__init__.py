@@ -6,15 +6,13 @@ from sce_video.datasets.transforms.decoding import (
     LoadImage,
     OpenFrameFolder,
     OpenVideo,
-)
-from sce_video.datasets.transforms.lazy_view import LazyView
-from sce_video.datasets.transforms.packing import (
     PackBoxes,
     PackClips,
     PackVideo,
     crop_sides,
     cut_views,
 )
+from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,

@@ -14,7 +14,7 @@ from sce_video.datasets.clip_sampling import (
     shown_at,
     spaced_starts,
 )
-from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.registry import TRANSFORMS
 
 

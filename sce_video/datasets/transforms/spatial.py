@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
 from sce_video.registry import TRANSFORMS
 

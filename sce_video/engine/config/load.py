@@ -40,10 +40,9 @@ from sce_video.engine.config.check import (
 )
 from sce_video.engine.config.snapshot import resolved_config
 from sce_video.engine.recipes import find_recipe, recipe_names, recipes_folder
-from sce_video.engine.untrusted_network import checked_backbone
 from sce_video.engine.weights import CONFIG as MODEL_CONFIG
-from sce_video.engine.weights import FORMAT, read_exported_config, test_settings
-from sce_video.utils.json_files import read_json
+from sce_video.engine.weights import FORMAT, checked_backbone, read_exported_config, test_settings
+from sce_video.utils.files import read_json
 
 __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 

@@ -32,7 +32,7 @@ from sce_video.engine.schedules import ScheduleHook, accumulative_counts
 from sce_video.registry import DATASETS, HOOKS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
-from sce_video.utils.json_files import read_json_lines
+from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, METRICS
 
 #: Rates of SGD and LARS per 256 samples that the recipes of the papers use, and a factor of five.

@@ -20,9 +20,9 @@ from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
 from sce_video.registry import HOOKS
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
-from sce_video.utils.printable import printable_utf8
 from sce_video.utils.run_files import METRICS
 from sce_video.utils.tensors import HostValue
 

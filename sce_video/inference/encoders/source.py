@@ -16,7 +16,7 @@ from torch import nn
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers, vision_part
 from sce_video.utils.errors import UserError
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json
 
 #: Files that are fetched from the hub: settings and weights, no code.
 _SETTINGS = ["*.json", "*.txt", "*.model"]

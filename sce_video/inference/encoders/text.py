@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.untrusted_network import bounded_network, checked_backbone
+from sce_video.engine.weights import bounded_network, checked_backbone
 from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers
-from sce_video.utils.json_files import read_json
+from sce_video.utils.files import read_json
 
 _PREFIX = "text_encoder."
 #: A tokenizer, or the two files of one like CLIP's.

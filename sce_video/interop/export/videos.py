@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError
+from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.find.stored_features import ExportedVideos
 from sce_video.jobs.process_pool import process_items

@@ -29,9 +29,9 @@ from sce_video.interop.export.videos import (
     write_lines,
 )
 from sce_video.pages.gallery import encode_jpeg
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file
-from sce_video.utils.printable import printable_utf8
 
 _FRAMES = "frames/none.json"  # the frame labels of all videos: there are none
 

@@ -18,8 +18,8 @@ from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader, run_pipeline
 from sce_video.datasets.readers import av_reader as av_frames
 from sce_video.datasets.readers import frame_table
+from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import FrameFolderReader
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms import (
     CenterCropClips,
     DecodeClips,

@@ -11,14 +11,9 @@ import pytest
 from helpers.readers import SlowCopy
 from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
 
-from sce_video.datasets import (
-    FrameCountError,
-    VideoDecodeError,
-    backend_importable,
-    open_reader,
-)
+from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader, VideoReader, check_backend
-from sce_video.datasets.readers.errors import VideoTimeoutError
+from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.readers.images import FrameFolderReader
 from sce_video.datasets.transforms import KeyFrameClip, OpenFrameFolder, OpenVideo
 from sce_video.engine.config.load import load_config, set_backend

@@ -31,7 +31,7 @@ from sce_video.datasets.transforms import (
     cut_views,
     random_box,
 )
-from sce_video.datasets.transforms.packing import pack_views
+from sce_video.datasets.transforms.decoding import pack_views
 from sce_video.evaluation import view_chunks
 from sce_video.evaluation.multi_view import _cut_on_device
 from sce_video.registry import TRANSFORMS

@@ -134,7 +134,7 @@ def test_the_backend_of_all_pipelines(monkeypatch):
         set_backend(cfg, "ffmpeg")
     with pytest.raises(ValueError, match="opens no video files"):
         set_backend(Config({"model": {"type": "SCE"}}), "av")
-    monkeypatch.setattr("sce_video.datasets.readers.backend_importable", lambda name: False)
+    monkeypatch.setattr("sce_video.datasets.readers.base.backend_importable", lambda name: False)
     with pytest.raises(ValueError, match="'torchcodec' cannot be imported here"):
         set_backend(cfg, "torchcodec")
 

@@ -13,7 +13,7 @@ import torch
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.commands import export
-from sce_video.datasets.transforms.packing import cut_views
+from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.inference.classifier import predict
 from sce_video.inference.embed import EmbedOptions, embed, file_reader
 from sce_video.inference.model import load_model

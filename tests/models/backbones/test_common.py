@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from sce_video.engine.untrusted_network import BACKBONES
+from sce_video.engine.weights import BACKBONES
 from sce_video.models.backbones.common import average_pool, map_tokens, represent
 from sce_video.registry import MODELS
 
