@@ -37,9 +37,10 @@ import numpy as np
 from sce_video.data_tools.generated import HOWS, WHATS, render_toy_action
 from sce_video.datasets.sources import Query
 from sce_video.engine.checkpoint import newest_checkpoint
-from sce_video.find.index import VideoIndex, read_index
+from sce_video.find.index import read_index
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import MOST_REFINED, query_feature, refine_moments, windows_near
+from sce_video.find.store import VideoIndex
 from sce_video.inference.model import load_model
 from sce_video.utils.files import write_json
 

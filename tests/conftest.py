@@ -37,6 +37,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         start_server()
 
 
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in this process: nothing limits their time, and a crash would end the tests."""
+    from sce_video.jobs import Workers
+    from sce_video.jobs.process_pool import run_here
+
+    monkeypatch.setattr(Workers, "run", lambda workers, job, items: run_here(job, items))
+
+
 @pytest.fixture(scope="session")
 def repo() -> Path:
     """The repository's root."""
@@ -65,6 +74,9 @@ def _recipes_are_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "read_config", read_once)
+        # mmengine formats the config five times per run, which takes longer than small trainings.
+        formatter = "mmengine.config.config.FormatCode"
+        patch.setattr(formatter, lambda text, **options: (text, False))
         yield
 
 

@@ -15,7 +15,7 @@ import torch
 from helpers.disk_faults import contents, file_size_limit
 from matplotlib.figure import Figure
 
-from sce_video.data_tools.prepare.lists import write_outputs
+from sce_video.data_tools.prepare.lists import PrepareOptions, write_outputs
 from sce_video.data_tools.verify import Problem, write_table
 from sce_video.datasets import BadFileReport
 from sce_video.datasets.ava import Action
@@ -23,7 +23,6 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.evaluation.functional.ava import write_result_csv
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.pages.curves import draw_run
 from sce_video.pages.frames import save_figure, write_clip, write_image
 from sce_video.pages.gallery import GalleryEntry, write_gallery
 from sce_video.reporting.report_pages import TITLE, write_report
@@ -68,7 +67,6 @@ def bad_files(path: Path, number: int) -> None:
     report.add([("a.mp4", "cannot be decoded " * 5)])
 
 
-LOGGED = [{"iter": i, "loss": float(i)} for i in range(3)]
 WRITERS = {
     "x.txt": lambda p, n: write_text(p, f"{n}" * 99),
     "x.json": lambda p, n: write_json(p, {"n": [n] * 99}),
@@ -81,11 +79,12 @@ WRITERS = {
     "query.html": lambda p, n: write_gallery(p, GalleryEntry(f"q{n}", "q"), []),
     "figure.png": lambda p, n: save_figure(figure(n), p),
     "figure.svg": lambda p, n: save_figure(figure(n), p),
-    "run.png": lambda p, n: draw_run(LOGGED, [], p, title=f"{n}"),
     "boxes.png": lambda p, n: write_image(p, images(n)[0]),
     "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
     "bad_files.jsonl": bad_files,
-    "list.txt": lambda p, n: write_outputs(p.parent, {p.name: f"{n} a" * 99}, force=True),
+    "list.txt": lambda p, n: write_outputs(
+        {p.name: f"{n} a" * 99}, PrepareOptions(p.parent, force=True)
+    ),
     "problems.tsv": lambda p, n: write_table(
         p, [Problem("missing", f"{n}.mp4", 1, "no " * 40, {})]
     ),
@@ -112,6 +111,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(name, tmp_path, capfd)
     path = tmp_path / name
     WRITERS[name](path, 1)
     old = contents(tmp_path)
+    capfd.readouterr()
     with file_size_limit(64), pytest.raises(WriteError) as error:
         WRITERS[name](path, 2)
     assert str(error.value) == f"cannot write {path}: File too large"

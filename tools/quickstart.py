@@ -135,7 +135,6 @@ def quickstart(
     pretraining = work_dir / "pretraining"
     arguments = ("--work-dir", str(pretraining), "--overwrite")
     run("train.py", config, *arguments, "--cfg-options", *options)
-    run("analysis/plot_run.py", str(pretraining), "--out", str(work_dir / "run.png"))
     checkpoint = str(pretraining / f"epoch_{epochs}.pth")
     results: dict = {
         "pretrained": evaluate(config, checkpoint, work_dir / "test_pretrained", options),

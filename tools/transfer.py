@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sce_video.evaluation.functional.transfer import C_GRID
 from sce_video.evaluation.transfer import (
+    C_GRID,
     LOW_SHOT_PUBLISHED,
     MANY_SHOT_SETS,
     evaluate_low_shot,

@@ -26,6 +26,8 @@ from sce_video.utils.storage import is_url, walk_files
 
 #: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
+#: What a command takes as a trained network.
+RUN = "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL"
 T = TypeVar("T")
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 
@@ -161,7 +163,7 @@ _SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-class _More(TypedDict, total=False):
+class More(TypedDict, total=False):
     """Settings of ``add_argument`` that an option may have, besides help, type and metavar."""
 
     default: Any
@@ -183,7 +185,7 @@ class Options:
         self._container = container
 
     def __call__(
-        self, name: str, text: str | None, kind: Any = None, **settings: Unpack[_More]
+        self, name: str, text: str | None, kind: Any = None, **settings: Unpack[More]
     ) -> None:
         """Add an option or, without dashes, an argument."""
         name, _, metavar = name.partition(" ")

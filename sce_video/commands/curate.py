@@ -48,47 +48,25 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser, add = command_line(
         "Find near-duplicates, outliers, clusters and a diverse subset of videos."
     )
-    add(
-        "source",
-        "folder of an index; feature file (.npz); table with a column of features (v.lance); "
-        "or, with --checkpoint, a folder or table of videos",
-    )
+    add("source", "index, feature file (.npz), table with features; with --checkpoint: videos")
     add("--out", "folder of the lists, the report and the page", required=True)
     add("--keep LIST", "list to keep (default: OUT/keep.txt)")
     add("--checkpoint", "embed the videos first, into OUT/index: a run, or its checkpoint")
     add.shared("--config", "--device", "--labels")
     add("--column NAME", "of features, if the table has several")
     add("--classes FILE", "names of its labels, one per line")
-    add(
-        "--duplicates",
-        "what decides on near-duplicates: frames (default), features alone (no video is "
-        "opened), or none: they are not searched",
-        choices=(FRAMES, FEATURES, NONE),
-        default=FRAMES,
-    )
-    add(
-        "--similarity X",
-        "smallest of near-duplicates (default: "
-        + ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
-        + ")",
-        number(float, above=0, most=1),
-    )
-    add(
-        "--neighbours K",
-        "nearest videos that each is compared with (default: 20)",
-        number(int, 1),
-        default=20,
-    )
+    kinds = (FRAMES, FEATURES, NONE)
+    by = "found by frames (default), by features alone (no video is opened), or not at all (none)"
+    add("--duplicates", by, choices=kinds, default=FRAMES)
+    limits = ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
+    add("--similarity X", f"least of near-duplicates ({limits})", number(float, above=0, most=1))
+    add("--neighbours K", "compared with each video (default: 20)", number(int, 1), default=20)
     add("--drop-outliers", "leave outliers out of the list to keep", bool)
     add("--subset K", "list the K most diverse videos", number(int, 0), default=0)
     add("--clusters K", "default: 20", number(int, 1), default=20)
     add("--seed", "of the clusters", number(int, 0), default=0)
-    add(
-        "--workers",
-        "processes that decode and compare; 0 for none besides this one (default: all cores)",
-        number(int, 0),
-        default=usable_cores(),
-    )
+    workers = "processes that decode and compare; 0: none besides this one (default: all cores)"
+    add("--workers", workers, number(int, 0), default=usable_cores())
     add("--no-page", "do not write the page", bool)
     args = parser.parse_args(argv)
     _check(args)

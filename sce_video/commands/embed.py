@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import (
+    RUN,
     check_exists,
     check_run,
     check_videos,
@@ -37,38 +38,20 @@ from sce_video.utils.storage import path_or_url
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser, add = command_line("A feature of every video in a folder, a table or a config's data.")
-    add(
-        "videos",
-        "folder, sub-folders too; or a table (v.lance); with --windows also a video; with "
-        "--config the default is its data",
-        nargs="?",
-    )
-    add(
-        "--checkpoint",
-        "folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
-        f"of transformers: hf:FOLDER, hf:OWNER/MODEL; or '{RANDOM}' with --config",
-        path_or_url,
-        required=True,
-    )
+    videos = "folder or table (v.lance); with --windows a video, too; with --config not needed"
+    add("videos", videos, nargs="?")
+    add("--checkpoint", f"{RUN}; '{RANDOM}' with --config", path_or_url, required=True)
     add("--out FILE.npz", "output file or URL", required=True)
     add("--config", "config to run (default: the one inside the checkpoint, as data)")
     data = add.group("data of a config")
-    data(
-        "--part",
-        "the test set, the gallery of a retrieval recipe (bank), or the training set",
-        choices=["test", "bank", "train"],
-        default="test",
-    )
+    parts = ["test", "bank", "train"]
+    data("--part", "of a retrieval recipe its gallery is the bank", choices=parts, default="test")
     data("--ann-file LIST", "annotation list, of videos in VIDEOS")
     data.shared("--backend")
     data.changes("test_dataloader.num_workers=8")
     where = add.group("processes")
-    where(
-        "--workers",
-        "that decode and embed, of each rank; 0 for none besides this one (default: "
-        "num_workers of the config, at most one per core; with --ray the whole cluster)",
-        number(int, 0),
-    )
+    workers = "of each rank; 0: none besides this one (default: the config's; with --ray all of it)"
+    where("--workers", workers, number(int, 0))
     where.shared("--ray", "--processes-per-gpu", "--launcher")
     windows = add.group("windows")
     windows.shared("--windows", "--stride", "--shots")

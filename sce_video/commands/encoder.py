@@ -31,12 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--pool", "default: the model's own", choices=POOLS)
     add("--frames", "frames of a clip (default: the model's own)", number(int, 1))
     add("--fps", "frames per second of a clip (default: the model's own)", number(float, above=0))
-    add(
-        "--recipe CONFIG",
-        "also write these recipes with this encoder in place of their network",
-        nargs="+",
-        default=[],
-    )
+    add("--recipe CONFIG", "also write these recipes with this encoder", nargs="+", default=[])
     args = parser.parse_args(argv)
     if any(path.name != "epoch_0.pth" for path in find_checkpoints(args.out)):
         raise ValueError(f"{args.out} holds a training: give another folder (--out)")

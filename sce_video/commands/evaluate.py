@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import check_run, check_videos, command_line, pattern
+from sce_video.commands.arguments import RUN, check_run, check_videos, command_line, pattern
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
 
@@ -25,38 +25,19 @@ PROTOCOLS = ("few_shot", "knn", "linear", "retrieval", "time")
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
     parser, add = command_line("Evaluate a pretraining on labelled videos.")
-    add(
-        "run RUN",
-        "folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
-        "of transformers: hf:FOLDER, hf:OWNER/MODEL",
-        path_or_url,
-    )
+    add("run RUN", RUN, path_or_url)
     add("--test", "folder, a class per sub-folder; or a table with labels (v.lance)", required=True)
     source = add.exclusive(required=True)
     source("--gallery", "labelled videos to classify the test by")
-    source(
-        "--group-pattern REGEX",
-        "instead: the test videos themselves, without those whose paths have the same group",
-        pattern,
-    )
-    add(
-        "--protocols",
-        "instead of those of the run's recipe; time: the sense of time, from shuffled, "
-        "reversed and still clips",
-        nargs="+",
-        choices=PROTOCOLS,
-    )
+    others = "instead: the test videos, but those whose paths have the same group"
+    source("--group-pattern REGEX", others, pattern)
+    protocols = "default: the recipe's; time: from shuffled, reversed and still clips"
+    add("--protocols", protocols, nargs="+", choices=PROTOCOLS)
     add("--pairs", "with time: accuracy within pairs of opposite classes", choices=["ssv2"])
-    add(
-        "--factors FORM",
-        "with time: accuracy of the parts of the class names, '{appearance}_{motion}'",
-    )
+    add("--factors FORM", "with time: accuracy of parts of class names, '{appearance}_{motion}'")
     add("--random", "the same with random weights", bool)
-    add(
-        "--out",
-        "JSON file or URL (default: RUN/results.json; of a model work_dirs/MODEL/results.json)",
-        path_or_url,
-    )
+    out = "JSON file or URL (default: RUN/results.json; of a model work_dirs/MODEL/results.json)"
+    add("--out", out, path_or_url)
     args = parser.parse_args(argv)
     for name in ("pairs", "factors"):
         if getattr(args, name) is not None and "time" not in (args.protocols or ()):

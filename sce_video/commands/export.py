@@ -54,11 +54,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--out", "file or folder; must not exist", required=True)
     add("--config", "of a network whose checkpoint contains none, as converted files")
     add.shared("--labels")
-    add(
-        "--classes FILE",
-        "names of its labels, one per line (default: the file "
-        "LIST_classes.txt beside it, if there is one)",
-    )
+    add("--classes FILE", "names of its labels, one per line (default: LIST_classes.txt beside it)")
     add("--thumbnail PX", "longest side (default: 128)", number(int, 0, most=1024), default=128)
     add("--no-thumbnails", "do not open the videos", bool)
     add("--neighbours K", "of each video (default: 10)", number(int, 0, most=1024), default=10)

@@ -33,22 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("source SRC", "folder of videos, or an annotation list")
     add("table TABLE", "path or URI: videos.lance, s3://bucket/videos.lance")
     add.shared("--data-root", "--workers", "--ray")
-    add(
-        "--timeout SECONDS",
-        "a file that takes longer fails (default: %(default)g)",
-        number(float, above=0, most=1e6),
-        default=60.0,
-    )
+    seconds = number(float, above=0, most=1e6)
+    add("--timeout SECONDS", "a file that takes longer fails (default: 60)", seconds, default=60.0)
     add("--retry-failed", "import files again that failed before", bool)
     args = parser.parse_args(argv)
     check_source(args.source, args.data_root)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.data_tools.tables.fill import import_videos
     from sce_video.data_tools.tables.writer import ImportOptions, describe_import
-    from sce_video.data_tools.verify import read_videos
+    from sce_video.data_tools.verify import listed_videos
 
     options = chosen(ImportOptions, args)
-    videos, root, _ = read_videos(args.source, args.data_root)
+    videos, root, _ = listed_videos(args.source, args.data_root)
     progress = file_progress("import", "importing")
     try:
         result = import_videos(videos, root, args.table, options, on_progress=progress)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sce_video.commands.arguments import (
+    RUN,
     check_run,
     check_videos,
     command_line,
@@ -37,36 +38,21 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; an error for options or paths that cannot be meant."""
     parser, add = command_line("build or update the index of a folder")
     add("dir", "folder of videos, sub-folders too; or a table (v.lance)")
-    add(
-        "--checkpoint",
-        "pretrained or finetuned checkpoint, or the folder of a run, or a model of "
-        "transformers (hf:FOLDER, hf:OWNER/MODEL); an update needs none: the index names its own",
-    )
+    add("--checkpoint", f"{RUN}; an update needs none: the index names its own")
     add("--out", "folder of the index", required=True)
     add.shared("--config")
     add("--clips", "clips per video (default: those of the index, else 4)", number(int, 1))
     add("--crops", "crops per clip (default: likewise, else 1)", int, choices=(1, 3))
     add.shared("--windows", "--stride", "--shots")
-    add(
-        "--workers",
-        "processes that decode and embed; 0 for none besides this one (default: one per core, "
-        "at most 8 per GPU; with --ray the whole cluster)",
-        number(int, 0),
-    )
+    workers = "0: none besides this one (default: a core each, at most 8 per GPU; with --ray all)"
+    add("--workers", workers, number(int, 0))
     add.shared("--timeout", "--max-views", "--ray", "--processes-per-gpu")
     add("--rebuild", "discard the existing index", bool)
     add("--retry-failed", "try unreadable files again, even if unchanged", bool)
-    add(
-        "--table",
-        "keep the features in a Lance table, for millions of videos; an index that exists is "
-        "moved there, and stays (pip install 'sce-video[lance]')",
-        bool,
-    )
+    table = "features in a Lance table, for millions of videos; an index that exists moves there"
+    add("--table", table, bool)
     add("--approximate", "search the table by a vector index (default: above 200,000 videos)", bool)
-    add(
-        "--column NAME",
-        "of a table of videos: also write the features into its column feature_NAME",
-    )
+    add("--column NAME", "of a table: also write the features into its column feature_NAME")
     add.shared("--device")
     args = parser.parse_args(argv)
     if args.column is not None and not is_table(args.dir):
@@ -96,10 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     stored = None
     if not args.rebuild and find_store(Path(args.out)) is not None:
         stored = read_index(args.out, root=args.dir)
-    options = EmbedOptions() if stored is None else stored.options
     views = {"num_clips": args.clips, "num_crops": args.crops}
     options = replace(
-        options,
+        EmbedOptions() if stored is None else stored.options,
         **{name: value for name, value in views.items() if value is not None},
         max_views=args.max_views,
         timeout=args.timeout,
@@ -114,19 +99,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = model_of_index(stored, None, args.config, args.device)
     else:
         raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
+    names = "rebuild", "retry_failed", "ray", "processes_per_gpu", "table", "approximate"
     with progress_bar("embedding") as count:
         report = build_index(
-            model,
-            args.dir,
-            args.out,
-            options,
-            rebuild=args.rebuild,
-            retry_failed=args.retry_failed,
+            *(model, args.dir, args.out, options),
+            **{name: getattr(args, name) for name in names},
             on_video=lambda done, total, reason: count(total, bool(reason)),
-            ray=args.ray,
-            processes_per_gpu=args.processes_per_gpu,
-            table=args.table,
-            approximate=args.approximate,
             windows=windows,
         )
     rows = "" if report.windows is None else f"{report.windows} windows of "
@@ -154,7 +132,7 @@ def _write_column(args: argparse.Namespace) -> None:
 
     index = read_index(args.out, root=args.dir)
     features = index.features[np.arange(len(index))]
-    header = index.stored.header
+    header = index.header
     written = write_feature_column(index.root, args.column, index.paths, features, header)
     print(f"{index.root}: {written} features in the column feature_{args.column}")
 

@@ -18,10 +18,10 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import (
     check_exists,
@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier
     from sce_video.inference.embed import EmbedOptions
 
-_VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
+
+def _views(text: str) -> tuple[int, int]:
+    """Clips and crops of ``10x3``."""
+    if re.fullmatch(r"[1-9]\d{0,3}x[13]", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"must be CLIPSxCROPS with 1 or 3 crops, for example 10x3, got {text}"
+        )
+    clips, crops = map(int, text.split("x"))
+    return clips, crops
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -52,11 +60,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("videos", "files, folders, tables (v.lance), URLs", nargs="+")
     add("--csv OUT", "write a row per file instead of printing it")
     add("--top", "classes per video (default: 3)", number(int, 1), default=3)
-    add(
-        "--views CLIPSxCROPS",
-        "views per video, for example 10x3 or 1x1, the fastest (default: those of the test "
-        "pipeline in the checkpoint's config)",
-    )
+    views = "for example 10x3 or 1x1, the fastest (default: those of the test in its config)"
+    add("--views CLIPSxCROPS", views, _views)
     add("--classes FILE", "class names, one per line, if the checkpoint has none")
     workers = "decoding processes (default: one per core, at most 8)"
     add("--workers", workers, number(int, 0), default=min(8, usable_cores()))
@@ -86,82 +91,58 @@ def find_videos(given: list[str]) -> list[str]:
     return paths
 
 
-def _view_options(args: argparse.Namespace, classifier: VideoClassifier) -> EmbedOptions:
-    """The classifier's views, or those of ``--views``."""
-    options = replace(
-        classifier.options,
-        **{"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views},
-    )
+def _loaded(args: argparse.Namespace) -> tuple[VideoClassifier, EmbedOptions]:
+    """The classifier, and its views or those of ``--views``."""
+    from sce_video.inference.classifier import load_classifier
+
+    classes = class_names_of(args.classes)
+    classifier = load_classifier(args.checkpoint, args.config, args.device, classes)
+    given = {"num_workers": args.workers, "timeout": args.timeout, "max_views": args.max_views}
     if args.views is not None:
-        clips, crops = map(int, args.views.split("x"))
+        clips, crops = args.views
         if classifier.settings.clip_duration is None and clips != 1:
             raise ValueError(
                 "this network sees the whole video as one clip: --views "
-                f"1x{crops}, not {args.views}"
+                f"1x{crops}, not {clips}x{crops}"
             )
-        options = replace(options, num_clips=clips, num_crops=crops)
-    return options
-
-
-@contextmanager
-def opened_csv(path: str | None, top: int) -> Iterator[Callable[..., object] | None]:
-    """Writes a row of the CSV file, which is complete also if the run is interrupted.
-
-    Yields None without a path, else a function that takes a row: path, name and probability of
-    ``top`` classes, failure. After any other exception the path is left as it was.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
-    if path is None:
-        yield None
-        return
-    interrupted = None
-    with atomic_file(path) as unfinished:
-        with open(unfinished, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            write = csv.writer(file).writerow
-            names = ((f"class_{n + 1}", f"probability_{n + 1}") for n in range(top))
-            write(["path", *itertools.chain(*names), "failure"])
-            try:
-                yield write
-            except KeyboardInterrupt as error:
-                # Raised again below: inside, it would discard the unfinished file.
-                interrupted = error
-    if interrupted is not None:
-        raise interrupted
-
-
-@command
-def main(argv: Sequence[str] | None = None) -> int:
-    """Predict, print and write; returns the exit status."""
-    args = parse_args(argv)
-    if args.views is not None and _VIEWS.fullmatch(args.views) is None:
-        raise ValueError(
-            f"--views must be CLIPSxCROPS with 1 or 3 crops, for example 10x3, got {args.views}"
-        )
-    for path in args.videos:
-        check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
-    check_exists(args.classes, "file of class names")
-    check_run(args.checkpoint)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.inference.classifier import load_classifier, top_classes
-    from sce_video.inference.embed import iterate_embeddings
-
-    # Before the network is loaded: a missing file is said at once.
-    paths = find_videos(args.videos)
-    names = class_names_of(args.classes)
-    classifier = load_classifier(args.checkpoint, args.config, args.device, names)
-    options = _view_options(args, classifier)
+        given |= {"num_clips": clips, "num_crops": crops}
     if not classifier.named:
         print(
             f"sce-video predict: {classifier.checkpoint} contains no class names (its training "
             "read lists, not folders): classes are numbers, --classes FILE names them",
             file=sys.stderr,
         )
+    return classifier, replace(classifier.options, **given)
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predict, print and write; returns the exit status."""
+    args = parse_args(argv)
+    for path in args.videos:
+        check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
+    check_exists(args.classes, "file of class names")
+    check_run(args.checkpoint)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.inference.classifier import top_classes
+    from sce_video.inference.embed import iterate_embeddings
+
+    # Before the network is loaded: a missing file is said at once.
+    paths = find_videos(args.videos)
+    classifier, options = _loaded(args)
     failures: list[tuple[str, str]] = []
     top = min(args.top, len(classifier.classes))
-    try:
-        with opened_csv(args.csv, top) as write, progress_bar("predicting") as count:
+    interrupted = False
+    with ExitStack() as stack:
+        write = None
+        if args.csv is not None:
+            unfinished = stack.enter_context(atomic_file(args.csv))
+            how: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
+            write = csv.writer(stack.enter_context(open(unfinished, "w", **how))).writerow
+            names = ((f"class_{n + 1}", f"probability_{n + 1}") for n in range(top))
+            write(["path", *itertools.chain(*names), "failure"])
+        count = stack.enter_context(progress_bar("predicting"))
+        try:
             for result in iterate_embeddings(classifier, paths, options):
                 path, found = paths[result.index], []
                 if result.feature is None:
@@ -175,7 +156,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 elif found:
                     words = ", ".join(f"{name} {p:.3f}" for name, p in found)
                     print(printable(f"{path}: {words}"), flush=True)
-    except KeyboardInterrupt:
+        except KeyboardInterrupt:  # inside: the file is kept
+            interrupted = True
+    if interrupted:
         kept = f"; {args.csv} has the videos so far" if args.csv else ""
         print(f"\nsce-video predict: interrupted{kept}", file=sys.stderr)
         return INTERRUPTED

@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
-from sce_video.commands.arguments import Parser, command_line
+from sce_video.commands.arguments import More, Parser, command_line
 from sce_video.utils.command import command
 
 Arguments = argparse.Namespace
@@ -46,6 +46,9 @@ def _clips(module: ModuleType, name: str, args: Arguments) -> bool | None:
     """Of a set whose lists name its videos, or clips cut from them; None after ``--segments``."""
     from sce_video.data_tools.prepare.official import class_balanced
 
+    if name == "ntu60":  # its file names are its lists
+        official, located = module.read_ntu60(args.root, args.videos)
+        return _write_lists(official, located, args)
     downloads, read, *clips_of = module.SETS[name]
     official = read(args.root, args.annotations)
     if getattr(args, "segments", False):
@@ -74,14 +77,11 @@ def _kinetics(module: ModuleType, name: str, args: Arguments) -> bool:
     return _write_lists(official, module.locate_kinetics(args.root, official, args.videos), args)
 
 
-def _ntu60(module: ModuleType, name: str, args: Arguments) -> bool:
-    official, located = module.read_ntu60(args.root, args.videos)  # its file names are its lists
-    return _write_lists(official, located, args)
-
-
 def _images(module: ModuleType, name: str, args: Arguments) -> bool:
     from sce_video.data_tools.prepare.official import locate_images
 
+    if name in TRANSFER_NAMES:
+        return module.prepare_transfer_set(name, module.PrepareOptions(**_settings(args)))
     if name == "imagenet":
         official, folder = module.read_imagenet(args.root, args.imagenet100), args.root
     else:
@@ -101,17 +101,13 @@ def _ava(module: ModuleType, name: str, args: Arguments) -> bool:
     return module.prepare_ava(options)
 
 
-def _transfer_set(module: ModuleType, name: str, args: Arguments) -> bool:
-    return module.prepare_transfer_set(name, module.PrepareOptions(**_settings(args)))
-
-
 class DataSet(NamedTuple):
     """How a data set is prepared.
 
     Attributes:
         about: Its name, and the lists that are written.
         module: Below ``data_tools.prepare``.
-        options: Of :data:`OPTIONS`, besides those of all sets.
+        options: Besides those of all sets.
         write: Whether the counts of the lists that it writes agree; None without counts.
     """
 
@@ -142,7 +138,7 @@ DATA_SETS: dict[str, DataSet] = {
         "--videos --annotations --samples --segments",
     ),
     "ntu60": DataSet(
-        "NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt", "actions", "--videos", _ntu60
+        "NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt", "actions", "--videos"
     ),
     "epic_kitchens": DataSet(
         "EPIC-KITCHENS-100, clips cut by repack: {train,val}_{verb,noun,action}.txt",
@@ -172,42 +168,6 @@ TRANSFER_NAMES = (
     "food101", "cifar10", "cifar100", "sun397", "cars", "aircraft", "voc2007", "dtd", "pets",
     "caltech101", "flowers",
 )  # fmt: skip
-#: Text and type of the options that only some sets have, by name and metavar.
-OPTIONS: dict[str, tuple[str, Any]] = {
-    "--videos DIR": ("folder of the videos", Path),
-    "--annotations DIR": ("folder of the official lists", Path),
-    "--samples N": (
-        "also write a list of about N videos of {sampled}, as many of every class", int,
-    ),
-    "--test": ("also prepare test.csv and test/", bool),
-    "--k200": ("also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)", bool),
-    "--k200-classes FILE": (
-        "use the classes of this file instead, one name per line (implies --k200)", Path,
-    ),
-    "--k200-ids": (
-        "only the videos of these classes whose YouTube ids are listed, one per line: "
-        "train_ytid_list.txt and val_ytid_list.txt of the authors of Mini-Kinetics-200", Path,
-    ),
-    "--segments": ("write segments.csv for repack, and no lists", bool),
-    "--imagenet100": ("write the lists of the 100 classes of ImageNet100, for train and val", bool),
-    "--frames DIR": ("folder of frame folders, instead of videos", Path),
-    "--detections FILE": (
-        "person detections of train and val: SlowFast's csv or mmaction2's pkl", Path,
-    ),
-    "--no-detections": ("use none: the lists cannot serve for testing", bool),
-    "--min-score SCORE": ("leave out detections with a lower score (default: %(default)s)", float),
-    "--unannotated": (
-        "also list seconds of val with detections but no ground truth, as SlowFast does", bool,
-    ),
-    "--skip-frameless": (
-        "leave out key frames outside of their video, instead of an error", bool,
-    ),
-}  # fmt: skip
-_MORE: dict[str, dict[str, Any]] = {
-    "--k200-ids": dict(nargs=2, metavar=("TRAIN", "VAL")),
-    "--detections FILE": dict(nargs="+", default=[]),
-    "--min-score SCORE": dict(default=0.9),
-}
 
 
 def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
@@ -230,17 +190,37 @@ def _parser(name: str, data_set: DataSet, layout: str) -> Parser:
     add("--keep-missing", "keep missing and unreadable files in the lists", bool)
     add("--strict", "exit status 1 if a count differs from the published one", bool)
     add("--force", "replace existing lists that differ", bool)
-    own = data_set.options.split()
-    for option, (text, kind) in OPTIONS.items():
-        if option.partition(" ")[0] in own:
-            sampled = f"train{_SAMPLED.get(name)}.txt"
-            add(option, text.format(sampled=sampled), kind, **_MORE.get(option, {}))
+    options = data_set.options.split()
+
+    def own(option: str, text: str, kind: Any = bool, **settings: Unpack[More]) -> None:
+        if option.partition(" ")[0] in options:
+            add(option, text, kind, **settings)
+
+    own("--videos DIR", "folder of the videos", Path)
+    own("--annotations DIR", "folder of the official lists", Path)
+    samples = f"also write a list of about N videos of train{_SAMPLED.get(name)}.txt"
+    own("--samples N", f"{samples}, as many of every class", int)
+    own("--test", "also prepare test.csv and test/")
+    own("--k200", "also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)")
+    own("--k200-classes FILE", "the classes of this file instead, one per line; as --k200", Path)
+    ids = "only those of these YouTube ids, one per line: train_ytid_list.txt and "
+    ids += "val_ytid_list.txt of the authors of Mini-Kinetics-200"
+    own("--k200-ids", ids, Path, nargs=2, metavar=("TRAIN", "VAL"))
+    own("--segments", "write segments.csv for repack, and no lists")
+    own("--imagenet100", "write the lists of the 100 classes of ImageNet100, for train and val")
+    own("--frames DIR", "folder of frame folders, instead of videos", Path)
+    detections = "person detections of train and val: SlowFast's csv or mmaction2's pkl"
+    own("--detections FILE", detections, Path, nargs="+", default=[])
+    own("--no-detections", "use none: the lists cannot serve for testing")
+    own("--min-score SCORE", "of detections (default: %(default)s)", float, default=0.9)
+    own("--unannotated", "also list seconds of val without ground truth, as SlowFast does")
+    own("--skip-frameless", "leave out key frames outside of their video, instead of an error")
     return parser
 
 
 def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
     about = f"{name} for transfer learning: lists/{{train,val,test}}.txt"
-    data_set = DATA_SETS.get(name) or DataSet(about, "transfer_sets", "", _transfer_set)
+    data_set = DATA_SETS.get(name) or DataSet(about, "transfer_sets", "", _images)
     module = importlib.import_module(f"sce_video.data_tools.prepare.{data_set.module}")
     if name in TRANSFER_NAMES:
         layout = module.TRANSFER_SETS[name].layout
@@ -263,32 +243,22 @@ def _write_toy_actions(argv: Sequence[str]) -> int:
     add("root ROOT", "folder to write to", Path)
     for part, count in (("train", 480), ("val", 120), ("test", 240)):
         add(f"--{part}", "videos of the part, 0 for none", int, default=count)
-    parser.add_argument("--seed", type=int, default=0)
+    add("--seed", None, int, default=0)
     add("--size", "height and width in pixels", int, default=64)
-    parser.add_argument("--num-frames", type=int, default=60)
-    parser.add_argument("--fps", type=int, default=15)
+    add("--num-frames", None, int, default=60)
+    add("--fps", None, int, default=15)
     add("--workers", "threads that render and encode", int, default=2)
-    add(
-        "--patterns",
-        "also write {train,val,test}_patterns.txt, lists with the pattern as the label, which "
-        "a single frame shows",
-        bool,
-    )
+    add("--patterns", "also write {train,val,test}_patterns.txt, with patterns as labels", bool)
     add("--overwrite", "replace videos made with other parameters", bool)
     args = parser.parse_args(argv)
     from sce_video.data_tools.generated import CLASSES, generate_toy_actions, write_pattern_lists
 
     parts = {"train": args.train, "val": args.val, "test": args.test}
+    names = ("size", "num_frames", "fps", "workers", "overwrite")
     start = time.monotonic()
     generate_toy_actions(
-        args.root,
-        {part: count for part, count in parts.items() if count != 0},
-        args.seed,
-        size=args.size,
-        num_frames=args.num_frames,
-        fps=args.fps,
-        workers=args.workers,
-        overwrite=args.overwrite,
+        *(args.root, {part: count for part, count in parts.items() if count != 0}, args.seed),
+        **{name: getattr(args, name) for name in names},
     )
     if args.patterns:
         write_pattern_lists(args.root)

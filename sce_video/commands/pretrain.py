@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import Parser, check_videos, command_line, number
-from sce_video.engine.config.changes import parse_value, read_config
-from sce_video.engine.config.settings import available_settings
+from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
 from sce_video.utils.run_files import CONFIG
@@ -78,7 +77,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
     setting = add.group("settings", "chosen for your videos and this machine unless you give them")
-    names = available_settings(recipe, defaults=False)
+    names = available_settings(recipe)
     for name in names:
         option = f"--{name.replace('_', '-')}"
         setting(f"{option} X", _HELP.get(name), dest=f"set_{name}")

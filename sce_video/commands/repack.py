@@ -69,31 +69,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     to = "write rows of a table instead of files: videos.lance, s3://bucket/videos.lance"
     add("--to TABLE", to)
     add.shared("--data-root")
-    add(
-        "--extensions",
-        "extensions of videos in a folder, separated by commas (default: %(default)s)",
-        _extensions,
-        default=",".join(VIDEO_EXTENSIONS),
-    )
+    names = ",".join(VIDEO_EXTENSIONS)
+    add("--extensions", "of videos in a folder (default: %(default)s)", _extensions, default=names)
     output = add.group("settings of the outputs")
-    output(
-        "--short-side PIXELS",
-        "length of the shorter side, even; 'none' keeps the size (default: %(default)s)",
-        _number_or("none", int, "a number of pixels"),
-    )
+    side = "of the shorter side, even; 'none' keeps the size (default: %(default)s)"
+    output("--short-side PIXELS", side, _number_or("none", int, "a number of pixels"))
     output("--enlarge", "also scale up smaller videos", bool)
-    output(
-        "--keyint N",
-        "every N-th frame is a key frame; a larger N saves disk but reads slower (default: "
-        "%(default)s)",
-        int,
-    )
-    output(
-        "--crf",
-        "x264's quality, 0 to 51, lower is better; 'auto' uses for each file the highest "
-        f"from {CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr (default: %(default)s)",
-        _number_or("auto", float, "a number"),
-    )
+    output("--keyint N", "a key frame every N; more: smaller, slower (default: %(default)s)", int)
+    crf = "x264's quality, 0 to 51, lower is better; 'auto' uses for each file the highest of "
+    crf += f"{CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr (default: %(default)s)"
+    output("--crf", crf, _number_or("auto", float, "a number"))
     psnr = "PSNR of luma and all planes that --crf auto reaches (default: %(default)g)"
     output("--psnr DB", psnr, float)
     output("--preset", f"{', '.join(PRESETS)} (default: %(default)s)")
@@ -106,12 +91,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     run("--timeout SECONDS", "a file that takes longer fails (default: %(default)g)", float)
     pixels = "a file with larger frames (height x width) fails (default: %(default)s)"
     run("--max-pixels PIXELS", pixels, int)
-    run(
-        "--force",
-        "repack all files again, and replace other files, lists or reports at their paths, or "
-        "rows of the table",
-        bool,
-    )
+    run("--force", "repack all files again, and replace other files, lists, reports or rows", bool)
     parser.set_defaults(**asdict(Settings()) | {"crf": "auto"})
     parser.set_defaults(**asdict(RepackOptions(workers=None)))
     return parser.parse_args(argv)
@@ -145,12 +125,12 @@ def _write_rows(args: argparse.Namespace, settings: Settings, options: RepackOpt
     """Write rows of a table, print what was done, and return the exit status."""
     from sce_video.data_tools.repack.run import repack_to_table
     from sce_video.data_tools.tables.writer import describe_import
-    from sce_video.data_tools.verify import read_videos
+    from sce_video.data_tools.verify import listed_videos
 
     if os.path.isdir(args.source):
         videos, root = scan_folder(args.source, args.extensions), args.source
     else:
-        videos, root, _ = read_videos(args.source, args.data_root)
+        videos, root, _ = listed_videos(args.source, args.data_root)
     progress = file_progress("repack", "repacking")
     result = repack_to_table(videos, root, args.to, settings, options, on_progress=progress)
     print_text(describe_import(result, args.to, "repacked"))
@@ -162,14 +142,14 @@ def _write_files(args: argparse.Namespace, settings: Settings, options: RepackOp
     from sce_video.data_tools.repack.plan import make_plan, plan_segments
     from sce_video.data_tools.repack.report import describe_repack
     from sce_video.data_tools.repack.run import repack
-    from sce_video.data_tools.verify import read_videos
+    from sce_video.data_tools.verify import listed_videos
 
     if os.path.isdir(args.source):
         plan = make_plan(args.source, args.destination, extensions=args.extensions)
     elif args.source.endswith(".csv"):
         plan = plan_segments(args.source, args.data_root)
     else:
-        videos, root, _ = read_videos(args.source, args.data_root)
+        videos, root, _ = listed_videos(args.source, args.data_root)
         plan = make_plan(args.source, args.destination, data_root=root, read_list=videos)
     progress = file_progress("repack", "repacking")
     report, written = repack(plan, args.destination, settings, options, on_progress=progress)

@@ -56,25 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Write the page of a run, and collect results into one table next to the paper's numbers."
     )
     add("sources WORK_DIR", "folders to search, or JSON files", nargs="+")
-    add(
-        "--out",
-        "markdown file, or folder for report.md and report.html (default: the first WORK_DIR)",
-        Path,
-    )
+    where = "markdown file, or folder for report.md and report.html (default: the first WORK_DIR)"
+    add("--out", where, Path)
     add("--html", "HTML file (default: report.html, if --out is a folder)", Path)
     page = add.group("the page of a run")
-    page(
-        "--videos N",
-        "training videos that are embedded with the newest checkpoint and shown (default: "
-        "%(default)s); 0 builds no network and reads no video",
-        number(int, 0),
-        default=64,
-    )
-    page(
-        "--features FILE.npz",
-        "features of sce-video embed for the map, of a checkpoint of this run",
-        Path,
-    )
+    count = "training videos shown, by the newest checkpoint (default: 64); 0 reads no video"
+    page("--videos N", count, number(int, 0), default=64)
+    page("--features FILE.npz", "of sce-video embed, of a checkpoint of this run: the map", Path)
     args = parser.parse_args(argv)
     out, page = args.out, args.html
     if page is not None and page.suffix not in (".html", ".htm"):

@@ -26,8 +26,8 @@ from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:
-    from sce_video.find.index import VideoIndex
     from sce_video.find.query import Match
+    from sce_video.find.store import VideoIndex
 
 #: Of :mod:`sce_video.find.search`, whose import takes seconds.
 MOST_REFINED = 5
@@ -41,17 +41,10 @@ _GALLERY_LIMIT = 100
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends with an error unless there is one query, or an index to serve."""
     parser, add = command_line("find the videos most similar to a given one")
-    add(
-        "video",
-        "a video, indexed or not; a URL or a row of a table, too; or a moment of one, "
-        "a.mp4@12.5-17",
-        nargs="?",
-    )
-    add(
-        "--text WORDS",
-        "instead of a VIDEO: what the videos show, in words; for an index made by a "
-        "video-text model (X-CLIP, CLIP). No gallery is written",
-    )
+    video = "indexed or not; also a URL, a row of a table, or a moment of one, a.mp4@12.5-17"
+    add("video", video, nargs="?")
+    text = "instead of VIDEO: what it shows; needs a video-text model (X-CLIP, CLIP); no gallery"
+    add("--text WORDS", text)
     add("--index", "folder of the index, or a table of videos with a column of features")
     add("--column", "of a table with several columns of features")
     add("-k", "number of results (default: 10)", number(int, 1), default=10)
@@ -59,24 +52,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--config", "config file, for a network registered by its custom_imports")
     ranking = add.exclusive()
     ranking("--centred", "subtract the mean feature of the index first", bool)
-    ranking(
-        "--plain",
-        "rank by the features as they are, also among windows, which are whitened otherwise",
-        bool,
-    )
+    ranking("--plain", "rank by the features as they are; windows are whitened otherwise", bool)
     add("--exact", "compare all videos, also with a vector index", bool)
-    add(
-        "--refine",
-        "of an index of windows: embed windows around the best moments, every quarter of the "
-        "stride, and rank again; slower, finds moments more exactly",
-        bool,
-    )
-    add(
-        "--refine-moments N",
-        f"the same around the best N moments (default of --refine: {MOST_REFINED}); the "
-        "longer the stride, the more are worth it",
-        number(int, 1),
-    )
+    refine = "of windows: also embed those around the best moments, a quarter of the stride apart"
+    add("--refine", refine, bool)
+    moments = f"moments to refine (default: {MOST_REFINED}); with a longer stride more are worth it"
+    add("--refine-moments N", moments, number(int, 1))
     add("--include-self", "list the query itself, if it is indexed", bool)
     html = "gallery to write, over an existing file too (default: a new file in INDEX/queries)"
     add("--html", html)
@@ -84,12 +65,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--json", "also write the results as JSON")
     add.shared("--device")
     page = add.group("in a browser, instead of a VIDEO")
-    page(
-        "--serve INDEX",
-        "open a page on this machine that searches and labels the videos of the index",
-        nargs="?",
-        const="",
-    )
+    page("--serve INDEX", "a page that searches and labels its videos", nargs="?", const="")
     page("--port", "of the page (default: a free one)", number(int, 0, most=65535), default=0)
     page("--no-open", "only print the link", bool)
     page("--labels LIST", "list of the labels given on the page (default: INDEX/labels.txt)")
@@ -153,15 +129,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
     # Features of a text are distributed otherwise than those of videos.
     whitened = index.whitens and args.text is None and not args.plain and not args.centred
+    names = "text", "checkpoint", "config", "device", "include_self", "centred", "exact"
     matches = search(
         *(index, query, args.k),
-        text=args.text,
-        checkpoint=args.checkpoint,
-        config=args.config,
-        device=args.device,
-        include_self=args.include_self,
-        centred=args.centred,
-        exact=args.exact,
+        **{name: getattr(args, name) for name in names},
         whitened=whitened,
         refine=args.refine_moments,
         on_failure=lambda path, reason: print(printable(f"not refined: {path}: {reason}")),
@@ -178,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json is not None:
         how = {"centred": args.centred, "whitened": whitened}
         how |= {"refined": args.refine_moments > 0, "approximate": approximate}
-        write_json(Path(args.json), _search_as_json(args, query, index, how, matches))
+        write_json(args.json, _search_as_json(args, query, index, how, matches))
     if query is not None and not args.no_html:
         _write_gallery(args, query, index, matches, whitened)
     return 0
@@ -191,14 +162,13 @@ def _serve(args: argparse.Namespace) -> int:
             f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
             "index"
         )
-    from sce_video.find.search_page import ServeOptions, can_open_browser, serve
+    from sce_video.find.search_page import serve
     from sce_video.find.search_state import Network
     from sce_video.inference.model import checkpoint_of
 
     checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
     network = Network(checkpoint, args.config, args.device)
-    open_browser = can_open_browser() and not args.no_open
-    serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
+    serve(args.index, network, args.labels, args.port, not args.no_open)
     return 0
 
 
@@ -230,11 +200,11 @@ def _search_as_json(
     asked = {"text": args.text} if query is None else {"query": absolute(query.video)}
     if query is not None and query.start is not None:
         asked |= {"start": query.start, "end": query.end}
-    results = []
-    for m in matches:
-        moment = {} if m.start is None else {"start": m.start, "end": m.end}
-        found = {name: getattr(m, name) for name in ("rank", "similarity", "distance", "path")}
-        results.append({**found, **moment})
+    names = ("rank", "similarity", "distance", "path")
+    moment = ("start", "end")
+    results = [
+        {n: getattr(m, n) for n in (*names, *(() if m.start is None else moment))} for m in matches
+    ]
     return {
         **asked,
         "index": os.path.abspath(args.index),
@@ -251,14 +221,14 @@ def _search_as_json(
 
 
 def new_page(index: str, video: str) -> str:
-    """Path of a page that does not exist yet, named after the query: ``queries/walk.html``, then
-    ``queries/walk-2.html``, in the folder of the index; for a table of videos in the
-    current folder."""
+    """A page that does not exist yet: ``queries/walk.html``, then ``queries/walk-2.html``.
+
+    It is named after the query, in the folder of the index; for a table of videos in this folder.
+    """
     table = f"{os.path.basename(index.rstrip('/'))}.queries"
     folder = table if is_table_folder(index) else os.path.join(index, "queries")
-    stem = os.fsdecode(os.fsencode(Path(video).stem)[:_STEM_BYTES])
-    names = (f"{stem}{f'-{n}' if n > 1 else ''}.html" for n in itertools.count(1))
-    pages = (os.path.join(folder, name) for name in names)
+    stem = os.path.join(folder, os.fsdecode(os.fsencode(Path(video).stem)[:_STEM_BYTES]))
+    pages = (f"{stem}{f'-{n}' if n > 1 else ''}.html" for n in itertools.count(1))
     return next(page for page in pages if not os.path.lexists(page))
 
 

@@ -119,7 +119,7 @@ def requeue(job: str, advanced: bool) -> str:
 
 
 def _show_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> None:
-    from sce_video.runs.sweep_run import write_tables
+    from sce_video.runs.sweep_table import write_tables
 
     for sweep, text in zip(sweeps, write_tables(sweeps, cells, out), strict=True):
         print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")

@@ -25,22 +25,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser, add = command_line("Evaluate a checkpoint with the protocols of a config's test_cfg.")
     add("config", "config file with test_dataloader and test_cfg")
-    add(
-        "checkpoint",
-        "checkpoint file; or the folder of a training, for its last epoch and the best one, "
-        f"if that was kept; or '{RANDOM}' to evaluate random initialisation",
+    tested = (
+        f"checkpoint; folder of a training: its last epoch, and its best if kept; or '{RANDOM}'"
     )
+    add("checkpoint", tested)
     add("--work-dir", "folder for logs (default: work_dirs/CONFIG_NAME)")
-    add(
-        "--out",
-        "JSON file for the results (default: results.json in the work dir, or best.json for "
-        "an epoch chosen by its validation metric)",
-    )
-    add(
-        "--dump FILE.npz",
-        "save the scores of every video (tools/fuse_scores.py), or its features where the "
-        "config evaluates a representation",
-    )
+    out = "JSON file (default: results.json in the work dir, best.json for an epoch chosen so)"
+    add("--out", out)
+    add("--dump FILE.npz", "save scores (tools/fuse_scores.py), or features that are evaluated")
     add_data_options(add, "test")
     add.shared("--backend", "--launcher")
     add.changes("test_dataloader.batch_size=4")

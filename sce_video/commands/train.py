@@ -35,27 +35,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("config", "path of a config file")
     add("--work-dir", "folder for logs and checkpoints (default: work_dirs/<config name>)")
     start = add.exclusive()
-    start(
-        "--resume RUN",
-        "continue from this run or checkpoint, or from the newest readable one of the work "
-        "dir, with its network and views",
-        nargs="?",
-        const="auto",
-    )
-    start(
-        "--overwrite", "remove an earlier training from the work dir, and start from scratch", bool
-    )
-    add(
-        "--pretrained RUN",
-        "start from the backbone of this run or checkpoint; 'random' trains from scratch",
-    )
-    add(
-        "--amp",
-        "mixed precision (without a value: bfloat16); float32 switches it off",
-        nargs="?",
-        const="bfloat16",
-        choices=["bfloat16", "float16", "float32"],
-    )
+    resumed = "continue this run or checkpoint, or the newest of the work dir, with its network"
+    start("--resume RUN", resumed, nargs="?", const="auto")
+    start("--overwrite", "remove an earlier training from the work dir first", bool)
+    add("--pretrained RUN", "start from its backbone; 'random' trains from scratch")
+    kinds = ["bfloat16", "float16", "float32"]
+    amp = "mixed precision (without a value: bfloat16); float32 switches it off"
+    add("--amp", amp, nargs="?", const="bfloat16", choices=kinds)
     add("--seed", "random seed", number(int, 0))
     add.changes("model.tau_m=0.07")
     add.shared("--backend", "--track", "--mirror", "--launcher")
@@ -137,9 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.runs.page import train_with_page
     from sce_video.utils.distributed import leave_process_group
 
-    warning = launch.warn_of_slow_amp(args.amp)
-    if warning:
-        print(f"train.py: {warning}", file=sys.stderr)
     options = vars(args)
     overwrite = options.pop("overwrite")
     cfg = None

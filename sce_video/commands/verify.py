@@ -42,20 +42,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted",
     )
     add("list", "annotation list ('path label' per line), or a folder of videos")
-    add(
-        "--data-root",
-        "folder the paths are relative to (default: the list's folder or the current one)",
-    )
+    add.shared("--data-root")
     add("--classes", "file of class names, one per line: checks the labels")
     add.shared("--workers", "--ray")
     add("--timeout", "seconds per file (default: 120)", number(float, above=0), default=120.0)
-    add(
-        "--max-pixels",
-        "a file with larger frames (height x width) is bad; it is not decoded (default: "
-        f"{MAX_PIXELS:,})",
-        number(int, 1),
-        default=MAX_PIXELS,
-    )
+    larger = f"a file with larger frames (height x width) is bad (default: {MAX_PIXELS:,})"
+    add("--max-pixels", larger, number(int, 1), default=MAX_PIXELS)
     frames = "a file with fewer frames is short (default: %(default)s)"
     add("--min-frames", frames, number(int, 1))
     seconds = "a file with fewer seconds is short (default: %(default)g)"
@@ -83,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         VerifyJob,
         describe_problems,
         find_problems,
+        listed_videos,
         open_records,
-        read_videos,
         verify_videos,
         write_table,
     )
 
-    videos, root, lines = read_videos(args.list, args.data_root)
+    videos, root, lines = listed_videos(args.list, args.data_root)
     source = Path(os.path.abspath(args.list))
     name = source.name if source.is_dir() else source.stem
     table = args.out or source.with_name(f"{name}.verify.tsv")

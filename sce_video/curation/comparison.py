@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -17,7 +17,6 @@ from sce_video.curation.matching import (
     MOST_STARTS,
     READ_SECONDS,
     REFINED,
-    SIDE,
     Alignment,
     CopyMatcher,
     Thumbnails,
@@ -31,54 +30,36 @@ _PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are 
 _REFINED_AT_ONCE = 32  # pairs
 
 
-@dataclass(frozen=True)
-class StoredThumbnails:
-    """Where the thumbnails of a video are in a file of many, for a process that reads them.
-
-    Attributes:
-        file: The file of many.
-        offset: Where the data begin, bytes: times (T,) float64, then frames (T, 32, 32) uint8.
-        count: T, the number of frames.
-        duration: As of :class:`~sce_video.curation.matching.Thumbnails`, seconds.
-        height: Likewise, pixels.
-        width: Likewise.
-    """
+class StoredThumbnails(NamedTuple):
+    """Where the thumbnails of a video are in a file of many, for a process that reads them."""
 
     file: str
-    offset: int
-    count: int
-    duration: float
-    height: int
-    width: int
+    offset: int  # bytes
+    size: int
 
     def read(self) -> Thumbnails:
         """The thumbnails."""
         with open(self.file, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), self.count * (8 + SIDE * SIDE), self.offset)
-        times = np.frombuffer(data, np.float64, self.count)
-        frames = np.frombuffer(data, np.uint8, offset=8 * self.count).reshape(-1, SIDE, SIDE)
-        return Thumbnails(frames, times, self.duration, self.height, self.width)
+            return pickle.loads(os.pread(file.fileno(), self.size, self.offset))
 
 
 class ThumbnailFile:
-    """Thumbnails of many videos in a temporary file of ``folder``, read by its name."""
+    """Thumbnails of many videos in a temporary file of ``folder``, read by its name.
+
+    Attributes:
+        places: Of every video, by its number.
+    """
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
         self._end = 0
-        #: Of every video.
         self.places: dict[int, StoredThumbnails] = {}
-
-    def __getitem__(self, number: int) -> Thumbnails:
-        return self.places[number].read()
 
     def add(self, number: int, thumbnails: Thumbnails) -> None:
         """Keep the frames of a video."""
-        data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
+        data = pickle.dumps(thumbnails, pickle.HIGHEST_PROTOCOL)
         os.pwrite(self._file.fileno(), data, self._end)
-        t = thumbnails
-        place = self._file.name, self._end, len(t.frames)
-        self.places[number] = StoredThumbnails(*place, t.duration, t.height, t.width)
+        self.places[number] = StoredThumbnails(self._file.name, self._end, len(data))
         self._end += len(data)
 
     def close(self) -> None:
@@ -98,28 +79,12 @@ def read_thumbnails(
     file ``on_video`` is called with ``reading frames``, their number and whether it failed.
     """
 
-    def outcomes() -> Iterator[tuple[int, Thumbnails | None, str]]:
-        if workers == 0:
-            for number, file in enumerate(files):
-                try:
-                    yield number, read_thumbnail(file), ""
-                except VideoDecodeError as error:
-                    yield number, None, error.reason
-            return
-        for number, outcome in process_items(
-            read_thumbnail,
-            enumerate(files),
-            workers=workers,
-            timeout=READ_SECONDS,
-            preload=(__name__,),
-        ):
-            reason = outcome.detail.removeprefix("VideoDecodeError: ")
-            yield number, outcome.value, reason.removeprefix(f"{files[number]}: ")
-
     failures = []
-    for number, found, reason in outcomes():
+    items = enumerate(files)
+    for number, found, reason in _results(read_thumbnail, items, workers, READ_SECONDS):
         if found is None:
-            failures.append((number, reason))
+            reason = reason.removeprefix("VideoDecodeError: ")
+            failures.append((number, reason.removeprefix(f"{files[number]}: ")))
         else:
             stored.add(number, found)
         if on_video is not None:
@@ -146,18 +111,38 @@ def compare_pairs(
         workers: Processes; 0 for this one.
         on_step: Called with ``comparing`` or ``refining``, the number of all groups of pairs, and
             False after each group.
-
-    Raises:
-        RuntimeError: a comparison failed.
     """
-    promising = _promising(stored, pairs, workers, on_step)
     places, step = stored.places, _REFINED_AT_ONCE
-    blocks = [promising[i : i + step] for i in range(0, len(promising), step)]
+    partners: dict[int, list[int]] = {}
+    for one, other in sorted(pairs.tolist()):
+        partners.setdefault(one, []).append(other)
+        partners.setdefault(other, []).append(one)
     items = (
+        (outer, (places[outer], [places[inner] for inner in inners]))
+        for outer, inners in partners.items()
+    )
+    # Most pairs are dissimilar in both directions: those are not kept. Of two equally good ones the
+    # direction into the video of the lower number is.
+    best: dict[tuple[int, int], tuple[float, int, int, list[Alignment]]] = {}
+    for outer, found, reason in _results(align_all, items, workers):
+        if found is None:
+            raise RuntimeError(f"the comparison of frames failed: {reason}")
+        for inner, starts in zip(partners[outer], found, strict=True):
+            if starts:
+                pair = (min(inner, outer), max(inner, outer))
+                this = (starts[0].similarity, -outer, inner, starts)
+                best[pair] = max(best.get(pair, this), this, key=lambda way: way[:2])
+        if on_step is not None:
+            on_step("comparing", len(partners), False)
+    promising = [(-outer, inner, starts) for _, (_, outer, inner, starts) in sorted(best.items())]
+    blocks = [promising[i : i + step] for i in range(0, len(promising), step)]
+    groups = (
         (number, (threshold, [(places[o], places[i], starts) for o, i, starts in block]))
         for number, block in enumerate(blocks)
     )
-    for number, found in _results(refine_all, items, workers):
+    for number, found, reason in _results(refine_all, groups, workers):
+        if found is None:
+            raise RuntimeError(f"the comparison of frames failed: {reason}")
         for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
             if alignment.similarity >= threshold:
                 yield inner, outer, alignment
@@ -165,88 +150,50 @@ def compare_pairs(
             on_step("refining", len(blocks), False)
 
 
-def _promising(
-    stored: ThumbnailFile,
-    pairs: np.ndarray,
-    workers: int,
-    on_step: Callable[[str, int, bool], None] | None,
-) -> list[tuple[int, int, np.ndarray]]:
-    """Outer and inner video and alignments of each pair that is worth refinement."""
-    if len(pairs) == 0:
-        return []
-    ends = np.concatenate([pairs, pairs[:, ::-1]])
-    ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
-    outers, begins = np.unique(ends[:, 0], return_index=True)
-    partners = dict(
-        zip(outers.tolist(), [p.tolist() for p in np.split(ends[:, 1], begins[1:])], strict=True)
-    )
-    items = (
-        (outer, (stored.places[outer], [stored.places[inner] for inner in inners]))
-        for outer, inners in partners.items()
-    )
-    # Most pairs are dissimilar in both directions: those are not kept.
-    best: dict[tuple[int, int], tuple[int, int, np.ndarray]] = {}
-    for outer, found in _results(align_all, items, workers):
-        for inner, starts in zip(partners[outer], found, strict=True):
-            pair = (min(inner, outer), max(inner, outer))
-            if len(starts) and (
-                pair not in best or (starts[0, 0], -outer) > (best[pair][2][0, 0], -best[pair][0])
-            ):
-                best[pair] = outer, inner, starts
-        if on_step is not None:
-            on_step("comparing", len(partners), False)
-    return [best[pair] for pair in sorted(best)]
-
-
 def _results(
-    function: Callable[[Any], Any], items: Iterator[tuple[int, Any]], workers: int
-) -> Iterator[tuple[int, Any]]:
+    function: Callable[[Any], Any],
+    items: Iterable[tuple[int, Any]],
+    workers: int,
+    seconds: float = _PAIR_SECONDS,
+) -> Iterator[tuple[int, Any, str]]:
+    """Number and result of each item, in any order; None and the reason of a failure."""
     if workers == 0:
-        for key, item in items:
-            yield key, function(item)
+        for number, item in items:
+            try:
+                yield number, function(item), ""
+            except VideoDecodeError as error:
+                yield number, None, str(error)
         return
-    for key, outcome in process_items(
+    for number, outcome in process_items(
         function,
         items,
         workers=workers,
-        timeout=_PAIR_SECONDS,
+        timeout=seconds,
         preload=(__name__,),
         # Several threads in each of as many processes as there are cores wait for each other.
         start=partial(threadpool_limits, 1),
     ):
-        if outcome.value is None:
-            raise RuntimeError(f"the comparison of frames failed: {outcome.detail}")
-        yield key, outcome.value
+        yield number, outcome.value, outcome.detail
 
 
-def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[np.ndarray]:
-    """Where some videos lie in one: for each, alignments (n, 6) that are worth refinement.
-
-    A row holds the similarity, the offset and the part of an alignment; the best is the first.
-    """
+def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[list[Alignment]]:
+    """Where some videos lie in one: for each, alignments worth refinement, the best first."""
     outer, inners = item
     frames = [inner.read().sampled() for inner in inners]
     found = CopyMatcher(outer.read().sampled()).alignments(frames, MOST_STARTS)
-    return [
-        np.array(
-            [(s.similarity, s.offset, *s.part) for s in starts if s.similarity >= REFINED]
-        ).reshape(-1, 6)
-        for starts in found
-    ]
+    return [[start for start in starts if start.similarity >= REFINED] for starts in found]
 
 
 def refine_all(
-    item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, np.ndarray]]],
+    item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, list[Alignment]]]],
 ) -> list[Alignment]:
     """The refined alignments of outer and inner videos, with a threshold for all.
 
     Args:
-        item: The threshold, and outer video, inner video and rows (n, 6) of :func:`align_all` of
+        item: The threshold, and outer video, inner video and alignments of :func:`align_all` of
             each pair. The refinement of a pair may stop early where it cannot reach the threshold.
     """
     threshold, pairs = item
-    found = []
-    for outer, inner, rows in pairs:
-        starts = [Alignment(value, at, (x, y, w, h)) for value, at, x, y, w, h in rows.tolist()]
-        found.append(refined(outer.read(), inner.read(), starts, threshold))
-    return found
+    return [
+        refined(outer.read(), inner.read(), starts, threshold) for outer, inner, starts in pairs
+    ]

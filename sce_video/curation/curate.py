@@ -144,12 +144,31 @@ def curate(
     if float(x.std(dim=0).max()) < 1e-6:
         raise ValueError(f"{videos.source}: all features are equal, they tell no videos apart")
     similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
-    found = _duplicates(videos, options, similar, where, os.fspath(folder), on_video)
+    near, rows = similar[:, : options.neighbours], where[:, : options.neighbours]
+    if options.duplicates == NONE:
+        found = Duplicates([], 0)
+    elif options.duplicates == FEATURES:
+        found = duplicates_by_features(videos.paths, near, rows, options.threshold)
+    else:
+        pairs = candidate_pairs(near, rows)
+        how = options.neighbours, options.threshold, os.fspath(folder), options.workers, on_video
+        found = duplicates_by_frames(videos.files, pairs, *how)
+        if len(pairs) and not found.candidates:
+            row, reason = found.unread[0]
+            raise ValueError(
+                f"no two of the videos of {videos.source} can be read, the first is "
+                f"{videos.files[row]}: {reason}. Run where the videos are, or compare features "
+                "alone (--duplicates features)"
+            )
     gone = {video.row for group in found.groups for video in group.removed}
     distances = outlier_distances(similar, where, gone)
     limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone
     keep = [row for row in range(len(videos)) if row not in dropped]
+    if options.subset > len(keep):
+        what = f"a subset of {options.subset} videos was asked for, {len(keep)} remain"
+        raise ValueError(what)
+    chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
     fewer = f"{clusters} clusters, not {options.clusters}: there are no more videos"
@@ -161,37 +180,11 @@ def curate(
         limit=limit,
         outliers=outliers,
         keep=keep,
-        subset=_subset(x, keep, options.subset),
+        subset=[keep[i] for i in chosen],
         cluster=cluster,
         centrality=centrality,
         notes=[] if clusters == options.clusters else [fewer],
     )
-
-
-def _duplicates(
-    videos: ExportedVideos,
-    options: CurateOptions,
-    similar: Tensor,
-    where: Tensor,
-    folder: str,
-    on_video: Callable[[str, int, bool], None] | None,
-) -> Duplicates:
-    similar, where = similar[:, : options.neighbours], where[:, : options.neighbours]
-    if options.duplicates == NONE:
-        return Duplicates([], 0)
-    if options.duplicates == FEATURES:
-        return duplicates_by_features(videos.paths, similar, where, options.threshold)
-    pairs = candidate_pairs(similar, where)
-    how = options.neighbours, options.threshold, folder, options.workers, on_video
-    found = duplicates_by_frames(videos.files, pairs, *how)
-    if len(pairs) and not found.candidates:
-        row, reason = found.unread[0]
-        raise ValueError(
-            f"no two of the videos of {videos.source} can be read, the first is "
-            f"{videos.files[row]}: {reason}. Run where the videos are, or compare features alone "
-            "(--duplicates features)"
-        )
-    return found
 
 
 def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
@@ -225,9 +218,3 @@ def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
     limit = float(middle + _OUTLIER_DEVIATIONS * deviation)
     order = own.argsort(descending=True, stable=True).tolist()
     return limit, [rows[i] for i in order if float(own[i]) > limit + 1e-6]
-
-
-def _subset(x: Tensor, keep: list[int], count: int) -> list[int]:
-    if count > len(keep):
-        raise ValueError(f"a subset of {count} videos was asked for, {len(keep)} remain")
-    return [keep[i] for i in k_centre_greedy(x[keep], count)] if count else []

@@ -233,15 +233,11 @@ class CopyMatcher:
         parts *= factors[..., None]
         self._vectors = parts.reshape(-1, _PART * _PART)
 
-    def align(self, frames: np.ndarray) -> Alignment:
-        """Where a video (T', 32, 32) uint8, perhaps a copy, lies best in this one."""
-        return self.alignments([frames], 1)[0][0]
-
     def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
-        """The best alignments of each video, those at peaks over displacements, most similar first.
+        """Where videos (T', 32, 32) uint8, perhaps copies, lie in this one, most similar first.
 
-        Motion that repeats has several, and between two samples another one may look better. There
-        are ``most`` of a video; fewer if there are fewer peaks.
+        These are the alignments at peaks over displacements: motion that repeats has several, and
+        between two samples another one may look better. There are at most ``most`` of a video.
         """
         found = []
         # One matrix product for several videos: it is limited by the reading of the parts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,12 +30,13 @@ def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) ->
         numbers: Of the videos, ascending.
         most: Candidates of a video, those with the most similar frames first.
     """
-    parts, frames = _Rows(), _Rows()
+    parts: list[np.ndarray] = []
+    frames: list[np.ndarray] = []
     for number in numbers:
-        sampled = stored[number].sampled()
-        parts.add(index_vectors(sampled))
-        frames.add(query_vectors(sampled))
-    (gallery, owners), (queries, askers) = parts.take(), frames.take()
+        sampled = stored.places[number].read().sampled()
+        parts.append(as_bytes(torch.from_numpy(index_vectors(sampled))).numpy())
+        frames.append(as_bytes(torch.from_numpy(query_vectors(sampled))).numpy())
+    (gallery, owners), (queries, askers) = _gathered(parts), _gathered(frames)
     similar, where = nearest_in_cells(
         queries, gallery, _ANSWERS, torch.from_numpy(askers), torch.from_numpy(owners), seed=0
     )
@@ -56,26 +58,16 @@ def unique_pairs(pairs: np.ndarray) -> np.ndarray:
     return np.stack(np.divmod(keys, count), axis=1)
 
 
-class _Rows:
-    """Unit vectors of many videos, one byte per number."""
-
-    def __init__(self) -> None:
-        self._blocks: list[np.ndarray] = []
-
-    def add(self, vectors: np.ndarray) -> None:
-        """Keep the vectors (n, D) of the next video."""
-        self._blocks.append(as_bytes(torch.from_numpy(vectors)).numpy())
-
-    def take(self) -> tuple[torch.Tensor, np.ndarray]:
-        """All vectors (N, D), and for each the position of its video, int32; can be called once."""
-        counts = [len(block) for block in self._blocks]
-        rows = np.empty((sum(counts), self._blocks[0].shape[1]), dtype=np.int8)
-        end = len(rows)
-        while self._blocks:  # the blocks are released one by one: memory is not needed twice
-            block = self._blocks.pop()
-            rows[end - len(block) : end] = block
-            end -= len(block)
-        return torch.from_numpy(rows), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
+    """All rows of the blocks, which are emptied, and for each the position of its block, int32."""
+    counts = [len(block) for block in blocks]
+    rows = np.empty((sum(counts), blocks[0].shape[1]), dtype=np.int8)
+    end = len(rows)
+    while blocks:  # they are released one by one: memory is not needed twice
+        block = blocks.pop()
+        rows[end - len(block) : end] = block
+        end -= len(block)
+    return torch.from_numpy(rows), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
 def _votes(
@@ -89,6 +81,7 @@ def _votes(
     keys, numbers = [], []
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
+        # In blocks: the keys of all frames would take as much memory as the answers.
         good = similar[begin:end] >= _LEAST
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])
@@ -177,9 +170,7 @@ def duplicates_by_frames(
         on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
             whether it failed.
     """
-
-    stored = ThumbnailFile(folder)
-    try:
+    with closing(ThumbnailFile(folder)) as stored:
         unread = read_thumbnails(stored, files, workers, on_video)
         readable = np.zeros(len(files), dtype=bool)
         readable[list(stored.places)] = True
@@ -192,13 +183,11 @@ def duplicates_by_frames(
             edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
 
         def worth(row: int) -> tuple[float, int, str]:
-            place = stored.places[row]
-            length = -round(20 * np.log(max(place.duration, 1e-3)))
-            return length, -place.height * place.width, files[row]
+            found = stored.places[row].read()
+            length = -round(20 * np.log(max(found.duration, 1e-3)))
+            return length, -found.height * found.width, files[row]
 
         groups = _groups(edges, worth)
-    finally:
-        stored.close()
     return Duplicates(groups, len(compared), unread)
 
 

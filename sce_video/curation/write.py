@@ -41,23 +41,21 @@ def write_curation(
     folder = Path(folder)
     videos = found.videos
     labels, classes, notes = _labels(found)
-    keep = folder / KEEP if keep is None else keep
-    kept_paths = [videos.paths[row] for row in found.keep]
-    unlisted = write_annotation_list(
-        os.fspath(keep), kept_paths, [labels[row] for row in found.keep]
-    )
-    lists = {"keep": os.fspath(keep)}
+    lists: dict[str, str] = {}
+
+    def add(name: str, file: str | os.PathLike, rows: list[int], labels: list[int]) -> list[str]:
+        """Write a list; returns the paths that it cannot hold."""
+        lists[name] = os.fspath(file)
+        paths = [videos.paths[row] for row in rows]
+        return write_annotation_list(lists[name], paths, [labels[row] for row in rows])
+
+    unlisted = add("keep", folder / KEEP if keep is None else keep, found.keep, labels)
     if classes:
-        write_text(folder / CLASSES, "".join(f"{name}\n" for name in classes))
         lists["classes"] = os.fspath(folder / CLASSES)
+        write_text(lists["classes"], "".join(f"{name}\n" for name in classes))
     if found.subset:
-        rows = found.subset
-        file = os.fspath(folder / SUBSET)
-        write_annotation_list(file, [videos.paths[r] for r in rows], [labels[r] for r in rows])
-        lists["subset"] = file
-    file = os.fspath(folder / CLUSTERS)
-    write_annotation_list(file, kept_paths, [int(found.cluster[row]) for row in found.keep])
-    lists["clusters"] = file
+        add("subset", folder / SUBSET, found.subset, labels)
+    add("clusters", folder / CLUSTERS, found.keep, found.cluster.tolist())
     if unlisted:
         notes.append(f"{len(unlisted)} paths cannot be written to a list: see {REMOVED}")
     removed = list(_removed(found, set(unlisted)))

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import cv2
@@ -37,15 +37,9 @@ _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
-class Motion(NamedTuple):
-    """The disc in T frames, (T,) each in units of the frame's side.
-
-    ``x`` is its centre from 0 at the left edge to 1 at the right, ``y`` from 0 at the top edge.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    radius: np.ndarray
+#: Of a disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
+#: y from the top edge, and radius.
+Motion = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def generate_toy_actions(
@@ -86,15 +80,14 @@ def generate_toy_actions(
     root = Path(root)
     if set(num_videos) - set(PARTS) or not num_videos:
         raise ValueError(f"num_videos must name parts of {PARTS}, got {dict(num_videos)}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
     if size < 16 or size % 2:
         raise ValueError(f"size must be even and at least 16 (h264), got {size}")
     counts = {f"num_videos[{part!r}]": count for part, count in num_videos.items()}
-    counts |= {"num_frames": num_frames, "fps": fps, "workers": workers}
+    counts |= {"num_frames": num_frames, "fps": fps, "workers": workers, "seed": seed}
     for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        least = 0 if name == "seed" else 1
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
     parameters: dict[str, Any] = {
         "version": _VERSION,
         "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},
@@ -165,21 +158,26 @@ def render_toy_action(
     """
     if what not in WHATS or how not in HOWS:
         raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
-    motion = _draw_motion(how, rng, np.arange(num_frames, dtype=np.float32) / fps)
+    seconds = np.arange(num_frames, dtype=np.float32) / fps
+    x, y, radius = (moved[:, None, None] for moved in _draw_motion(how, rng, seconds))
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
-    radius = motion.radius[:, None, None]
     # Relative to the disc's centre, in disc radii.
-    dx = (centres[None, None, :] - motion.x[:, None, None]) / radius  # (T, 1, W)
-    dy = (centres[None, :, None] - motion.y[:, None, None]) / radius  # (T, H, 1)
+    dx = (centres[None, None, :] - x) / radius  # (T, 1, W)
+    dy = (centres[None, :, None] - y) / radius  # (T, H, 1)
     distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
     mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # an edge one pixel wide
-    contrast = rng.uniform(55, 75)
-    low, high = _MIDDLE - contrast, _MIDDLE + contrast  # darkest and lightest grey of the disc
+    strength = rng.uniform(55, 75)
+    low, high = _MIDDLE - strength, _MIDDLE + strength  # darkest and lightest grey of the disc
     pattern = _draw_pattern(what, rng, dx, dy, distance)
     disc = (low + high) / 2 + (high - low) / 2 * pattern
     grey = _draw_background(rng, size, num_frames)
     grey += mask * (disc - grey)
-    grey = _drift_light(rng, grey, fps)
+    # Contrast and brightness oscillate independently, so that light does not identify a video.
+    phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
+    swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * (np.arange(num_frames) / fps))
+    contrast, brightness = 1 + swings[0], 60 * swings[1]
+    grey = _MIDDLE + (grey - _MIDDLE) * contrast[:, None, None] + brightness[:, None, None]
+    grey = grey.astype(np.float32)
     grey += _NOISE * rng.standard_normal(grey.shape, dtype=np.float32)
 
     tint = 1 + rng.uniform(-_TINT, _TINT, size=(2, 3))
@@ -198,30 +196,27 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
     right, down = math.cos(angle), math.sin(angle)
     if how == "bounce":
         way = rng.uniform(0.6, 1.1) * seconds
-        return Motion(
-            _fold(x + right * way, 0.15, 0.85), _fold(y + down * way, 0.15, 0.85), radius * still
-        )
+        return _reflected(x + right * way), _reflected(y + down * way), radius * still
     if how == "circle":
         turns = int(rng.choice([-1, 1])) * rng.uniform(0.6, 1.2) * seconds
         reach = rng.uniform(0.18, 0.28)
         x, y = rng.uniform(0.42, 0.58, size=2).tolist()
         around = phase + 2 * math.pi * turns
-        return Motion(x + reach * np.cos(around), y + reach * np.sin(around), radius * still)
+        return x + reach * np.cos(around), y + reach * np.sin(around), radius * still
     # In place, except for a slow drift, so that the position does not identify a video.
     drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
     centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":
         swing = np.sin(phase + 2 * math.pi * rng.uniform(1.5, 2.5) * seconds)
         swing *= rng.uniform(0.07, 0.13)
-        return Motion(centre_x + right * swing, centre_y + down * swing, radius * still)
+        return centre_x + right * swing, centre_y + down * swing, radius * still
     swell = np.sin(phase + 2 * math.pi * rng.uniform(0.8, 1.6) * seconds)
-    return Motion(centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell))
+    return centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell)
 
 
-def _fold(position: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Reflect a straight path at two walls."""
-    span = high - low
-    return low + span - np.abs((position - low) % (2 * span) - span)
+def _reflected(position: np.ndarray) -> np.ndarray:
+    """A straight path, reflected at two walls: 0.15 and 0.85."""
+    return 0.85 - np.abs((position - 0.15) % 1.4 - 0.7)
 
 
 def _draw_pattern(
@@ -243,30 +238,15 @@ def _draw_pattern(
 
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
     """Drifting grey clouds, (T, H, W) float32, of which a clip sees a part only."""
-    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(8, 14)
-    clouds = (_MIDDLE + clouds).astype(np.float32)
+    coarse, known = rng.normal(0, 1, size=(12, 12)), np.arange(12)
+    at = np.linspace(0, 11, 4 * size)  # enlarged bilinearly, by rows and then by columns
+    wide = np.stack([np.interp(at, known, row) for row in coarse])
+    clouds = np.stack([np.interp(at, known, column) for column in wide.T], axis=1)
+    clouds = (_MIDDLE + clouds * rng.uniform(8, 14)).astype(np.float32)
     around = rng.uniform(0, 2 * math.pi) + rng.choice([-1, 1]) * np.linspace(0, 9, num_frames)
     tops = ((1 + np.sin(around)) * 1.5 * size).astype(int)
     lefts = ((1 + np.cos(around)) * 1.5 * size).astype(int)
     return np.stack([clouds[i : i + size, j : j + size] for i, j in zip(tops, lefts, strict=True)])
-
-
-def _drift_light(rng: np.random.Generator, grey: np.ndarray, fps: int) -> np.ndarray:
-    """Oscillate contrast and brightness independently, so that light does not identify a video."""
-    seconds = np.arange(len(grey)) / fps
-    phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
-    swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * seconds)
-    contrast, brightness = 1 + swings[0], 60 * swings[1]
-    lit = _MIDDLE + (grey - _MIDDLE) * contrast[:, None, None] + brightness[:, None, None]
-    return lit.astype(np.float32)
-
-
-def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
-    """Bilinear enlargement of a square array to (size, size)."""
-    at = np.linspace(0, len(coarse) - 1, size)
-    known = np.arange(len(coarse))
-    rows = np.stack([np.interp(at, known, row) for row in coarse])
-    return np.stack([np.interp(at, known, column) for column in rows.T], axis=1)
 
 
 def _video_path(root: Path, part: str, number: int) -> Path:
@@ -332,33 +312,6 @@ _MAX_SHADE = 16
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
 
 
-def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The images, (1797, 8, 8) uint8 in 0..255, and their labels, (1797,) int64.
-
-    Raises:
-        MissingPackageError: scikit-learn cannot be imported.
-        ValueError: The installed scikit-learn has other digits than the published ones.
-    """
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the digits are those of scikit-learn, which cannot be imported ({error}): "
-            "pip install -c requirements/constraints.txt -e '.[transfer]'"
-        ) from error
-    found: Any = datasets.load_digits()
-    shades, labels = np.asarray(found.images), np.asarray(found.target)
-    known, used = np.unique(labels), (shades.min(), shades.max())
-    expected = shades.shape == _DIGITS_SHAPE and labels.shape == _DIGITS_SHAPE[:1]
-    if not expected or set(known) != set(range(10)) or used[0] < 0 or used[1] > _MAX_SHADE:
-        raise ValueError(
-            f"scikit-learn's digits are {shades.shape} with labels {known} and shades from "
-            f"{used[0]} to {used[1]}, not {_DIGITS_SHAPE} with 0 to 9 and 0 to {_MAX_SHADE}: "
-            "install the version of requirements/constraints.txt"
-        )
-    return np.round(shades * (255 / _MAX_SHADE)).astype(np.uint8), labels.astype(np.int64)
-
-
 def write_digits(root: str | Path) -> dict[str, int]:
     """Write ``root/PART/LABEL/NUMBER.png``, grey, NUMBER being the position in the set.
 
@@ -371,13 +324,29 @@ def write_digits(root: str | Path) -> dict[str, int]:
 
     Raises:
         MissingPackageError: scikit-learn cannot be imported.
-        ValueError: See :func:`load_digits`; or ``root`` holds other PNG files than these.
+        ValueError: It has other digits than the published ones; or ``root`` other PNG files.
     """
-    root = Path(root)
-    images, labels = load_digits()
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the digits are those of scikit-learn, which cannot be imported ({error}): "
+            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+        ) from error
+    root, found = Path(root), datasets.load_digits()
+    shades, labels = np.asarray(found.images), np.asarray(found.target)
+    known, used = np.unique(labels), (shades.min(), shades.max())
+    expected = shades.shape == _DIGITS_SHAPE and labels.shape == _DIGITS_SHAPE[:1]
+    if not expected or set(known) != set(range(10)) or used[0] < 0 or used[1] > _MAX_SHADE:
+        raise ValueError(
+            f"scikit-learn's digits are {shades.shape} with labels {known} and shades from "
+            f"{used[0]} to {used[1]}, not {_DIGITS_SHAPE} with 0 to 9 and 0 to {_MAX_SHADE}: "
+            "install the version of requirements/constraints.txt"
+        )
+    images = np.round(shades * (255 / _MAX_SHADE)).astype(np.uint8)
     files: dict[Path, np.ndarray] = {}
     counts = dict.fromkeys(_DIGIT_PARTS, 0)
-    for label in np.unique(labels):
+    for label in known:
         positions = np.flatnonzero(labels == label)
         fifths = list(_DIGIT_PARTS.values())
         ends = np.cumsum(fifths) * len(positions) // sum(fifths)

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,7 @@ def find_problems(
             other = f", which has label {before}; here it is {label}" if before != label else ""
             found.append(("duplicate", f"same file as {where}{other}"))
         else:
+            # Of an entry that repeats another one the file was examined already.
             known = facts(path)
             found += file_problems(path, known, limits)
         if num_classes is not None and not 0 <= label < num_classes:
@@ -201,11 +202,12 @@ def _less(value: float, other: float, tolerance: float) -> bool:
     return other - value > max(tolerance, _SHARE * other)
 
 
-def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> dict[str, Any]:
+def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dict[str, Any]:
     """Decode a file from its first to its last frame, without keeping the frames.
 
     Args:
-        request: Path, and the seconds it may take.
+        path: The file.
+        seconds: That it may take.
         max_pixels: Height x width of the largest frames that are decoded.
 
     Returns:
@@ -221,7 +223,6 @@ def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> di
           includes audio, and not that of the video stream.
         - ``container``, ``codec``, ``height``, ``width``.
     """
-    path, seconds = request
     av.logging.set_libav_level(av.logging.FATAL)
     deadline = time.monotonic() + seconds
     try:
@@ -310,7 +311,7 @@ def _header(container: Any, stream: Any) -> dict[str, Any]:
 _PROBED_ENTRIES = 20  # of a list, to find the folder that its paths are relative to
 
 
-def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
+def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
     """The videos of an annotation list or a folder, the root of their paths, and line numbers.
 
     The paths of a list are relative to ``data_root``; None takes the folder of the list or the
@@ -347,9 +348,9 @@ def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.Re
     """
     try:
         return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
-    except jobs.BusyStoreError:
-        raise
     except jobs.StoreError as error:
+        if isinstance(error, jobs.BusyStoreError):
+            raise
         raise jobs.StoreError(f"{error}; choose another name with --out") from error
 
 
@@ -363,27 +364,19 @@ class VerifyJob(jobs.BatchJob):
         root: Folder that the keys of the items are relative to.
         timeout: Seconds a file may take.
         max_pixels: Height x width of the largest frames that are decoded.
-        examine: Called with (path, seconds); None for :func:`examine_file`. For tests.
     """
 
     name = "verify"
 
-    def __init__(
-        self,
-        root: str,
-        timeout: float,
-        max_pixels: int = MAX_PIXELS,
-        examine: Callable[[tuple[str, float]], dict[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, root: str, timeout: float, max_pixels: int = MAX_PIXELS) -> None:
         self.root = os.path.abspath(root)  # other machines have other current folders
         self.timeout = timeout
         self.max_pixels = max_pixels
-        self._examine = examine
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """Facts about a file."""
-        examine = self._examine or partial(examine_file, max_pixels=self.max_pixels)
-        facts = examine((os.path.join(self.root, item.key), self.timeout))
+        """Facts of :func:`examine_file`, and the limit of its frames."""
+        path = os.path.join(self.root, item.key)
+        facts = examine_file(path, self.timeout, self.max_pixels)
         return {**facts, "max_pixels": self.max_pixels}
 
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
@@ -422,34 +415,28 @@ def verify_videos(
         ``outcome``: ``missing`` (not recorded) and ``crash``.
     """
     unique = dict.fromkeys(paths)
-    missing: set[str] = set()
 
     def existing() -> Iterator[jobs.Item]:
-        for path in unique:
-            item = jobs.Item(path, jobs.file_state(os.path.join(job.root, path)))
-            if item.source is None:
-                missing.add(path)
-            else:
-                yield item
+        items = (jobs.Item(p, jobs.file_state(os.path.join(job.root, p))) for p in unique)
+        return (item for item in items if item.source is not None)
 
-    due = sum(not jobs.is_current(job, item, store) for item in existing())
+    found = {item.key: jobs.is_current(job, item, store) for item in existing()}
+    due = len(found) - sum(found.values())
     report = on_progress or (lambda done, total, known: None)
     report(0, due, len(unique) - due)
-    done = 0
+    done = itertools.count(1)
 
     def add(_item: jobs.Item, _record: jobs.Record | None) -> None:
-        nonlocal done
-        done += 1
-        report(done, due, len(unique) - due)
+        report(next(done), due, len(unique) - due)
 
     if due:
         jobs.run_job(job, existing(), store, workers.at_most(due), add)
 
     def facts(path: str) -> dict[str, Any]:
-        if path in missing:
+        if path not in found:
             return {"outcome": "missing", "error": "there is no such file"}
         record = store.get(path)
-        assert record is not None, f"{path!r} is none of the files"
+        assert record is not None
         return facts_of(record)
 
     return facts
@@ -514,7 +501,7 @@ def describe_problems(problems: Sequence[Problem], num_files: int) -> str:
     return "\n".join(lines)
 
 
-def first_lines(texts: Sequence[str], shown: int = 5) -> list[str]:
-    """The first few of many texts, for the terminal, and how many more there are."""
-    lines = [f"    {printable_utf8(text)}" for text in texts[:shown]]
-    return [*lines, f"    ... and {len(texts) - shown} more"] if len(texts) > shown else lines
+def first_lines(texts: Sequence[str]) -> list[str]:
+    """The first five of many texts, for the terminal, and how many more there are."""
+    lines = [f"    {printable_utf8(text)}" for text in texts[:5]]
+    return [*lines, f"    ... and {len(texts) - 5} more"] if len(texts) > 5 else lines

@@ -6,8 +6,7 @@ from sce_video.utils.imports import lazy_names
 
 if TYPE_CHECKING:
     from sce_video.datasets import transforms
-    from sce_video.datasets.ava import AVADataset, KeyFrame, read_key_frames
-    from sce_video.datasets.clip_sampling import ClipIndices
+    from sce_video.datasets.ava import AVADataset, read_key_frames
     from sce_video.datasets.image_datasets import ImageArrayDataset, ImageDataset
     from sce_video.datasets.lance_video_dataset import LanceVideoDataset
     from sce_video.datasets.loading.batches import (
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from sce_video.datasets.video_dataset import SampleRequest, VideoDataset, mix_seed, run_pipeline
     from sce_video.datasets.video_list import (
         IMAGE_EXTENSIONS,
-        VIDEO_EXTENSIONS,
         VideoList,
         read_annotation_list,
         scan_folder,
@@ -43,14 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMAGE_EXTENSIONS",
-    "VIDEO_EXTENSIONS",
     "AVADataset",
     "BadFileReport",
-    "ClipIndices",
     "FrameCountError",
     "ImageArrayDataset",
     "ImageDataset",
-    "KeyFrame",
     "LanceVideoDataset",
     "ResumableSampler",
     "SampleRequest",

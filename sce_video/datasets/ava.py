@@ -187,7 +187,7 @@ class AVADataset(VideoDataset):
         self.timestamps = np.array([frame.timestamp for frame in frames], dtype=np.int64)
         self._ids = VideoList.from_paths([frame.video for frame in frames], [0] * len(frames))
         chosen = [self._choose_boxes(frame) for frame in frames]
-        self._ends = np.cumsum([len(boxes) for boxes, _ in chosen], dtype=np.int64)
+        self._begins = np.cumsum([0, *(len(boxes) for boxes, _ in chosen)], dtype=np.int64)
         self._boxes = np.concatenate([boxes for boxes, _ in chosen])
         self._actions = np.packbits(np.concatenate([actions for _, actions in chosen]), axis=1)
         paths = [os.path.join(self.folder, found.get(frame.video, frame.video)) for frame in frames]
@@ -218,17 +218,14 @@ class AVADataset(VideoDataset):
         """Video id and second of a key frame."""
         return self._ids.path(index), int(self.timestamps[index])
 
-    def _span(self, index: int) -> slice:
-        return slice(int(self._ends[index - 1]) if index > 0 else 0, int(self._ends[index]))
-
     def boxes(self, index: int) -> np.ndarray:
         """(n, 4) float32 in [0, 1]: the boxes of a key frame."""
-        return self._boxes[self._span(index)]
+        return self._boxes[self._begins[index] : self._begins[index + 1]]
 
     def actions(self, index: int) -> np.ndarray:
         """(n, 80) float32, 0 or 1: the actions of those boxes; all 0 for test boxes."""
-        rows = np.unpackbits(self._actions[self._span(index)], axis=1)
-        return rows[:, :NUM_ACTIONS].astype(np.float32)
+        packed = self._actions[self._begins[index] : self._begins[index + 1]]
+        return np.unpackbits(packed, axis=1, count=NUM_ACTIONS).astype(np.float32)
 
     def row_columns(self, indices: list[int]) -> dict[str, list]:
         """Columns of a metric's rows, for these samples: ``key`` (video id, second), ``boxes``."""

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,14 +69,10 @@ class ClipIndices:
     reversed: bool = False
 
 
-def random_start(duration: float, clip_duration: float, u: float) -> float:
-    """A uniform start: ``u`` in [0, 1) is mapped to ``[0, max(0, duration - clip_duration))``."""
-    return u * max(0.0, duration - clip_duration)
-
-
-def jittered_duration(clip_duration: float, jitter: float, u: float) -> float:
-    """``clip_duration`` times a factor from ``[1 - jitter, 1 + jitter)``, seconds."""
-    return clip_duration * (1.0 + jitter * (2.0 * u - 1.0))
+def frames_of_clips(clips: Sequence[ClipIndices]) -> np.ndarray:
+    """The frames that clips need, with their partners: int64, ascending."""
+    partners = [clip.partners for clip in clips if clip.partners is not None]
+    return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
 
 
 def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[int, int]:
@@ -132,19 +129,6 @@ def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
     """The frame displayed at each of T seconds, (T,) int64; the first or last one outside of it."""
     frames = np.searchsorted(timestamps, np.asarray(times) + _EPSILON, side="right") - 1
     return np.clip(frames, 0, len(timestamps) - 1)
-
-
-def key_frame_times(second: float, num_frames: int, frame_interval: int, fps: float) -> np.ndarray:
-    """T times around a key frame, ``frame_interval / fps`` seconds apart: (T,) float64, seconds.
-
-    The key frame is the one after the middle (SlowFast's ``get_sequence``); times may lie outside
-    the video::
-
-        T = 4, interval 2:    o . o . o . o .
-                                      key         -4, -2, 0, +2 frames
-    """
-    steps = np.arange(num_frames) * frame_interval - num_frames * frame_interval // 2
-    return second + steps / fps
 
 
 def make_clip(
@@ -306,19 +290,17 @@ def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = No
             "longer stride"
         )
     inner = [] if cuts is None else [float(c) for c in cuts if _EPSILON < c < duration - _EPSILON]
-    edges = [0.0, *inner, duration]
-    spans = [_spans_between(begin, end, windows) for begin, end in pairwise(edges)]
+    spans = []
+    for begin, end in pairwise([0.0, *inner, duration]):
+        room = end - begin - windows.seconds
+        if room <= _EPSILON:
+            spans.append(np.array([[begin, end]]))
+            continue
+        starts = begin + np.arange(math.floor(room / windows.step + _EPSILON) + 1) * windows.step
+        if end - (starts[-1] + windows.seconds) > _EPSILON:
+            starts = np.append(starts, end - windows.seconds)
+        spans.append(np.stack([starts, np.minimum(starts + windows.seconds, end)], axis=1))
     return np.concatenate(spans)
-
-
-def _spans_between(begin: float, end: float, windows: Windows) -> np.ndarray:
-    room = end - begin - windows.seconds
-    if room <= _EPSILON:
-        return np.array([[begin, end]])
-    starts = begin + np.arange(math.floor(room / windows.step + _EPSILON) + 1) * windows.step
-    if end - (starts[-1] + windows.seconds) > _EPSILON:
-        starts = np.append(starts, end - windows.seconds)
-    return np.stack([starts, np.minimum(starts + windows.seconds, end)], axis=1)
 
 
 def clips_of_span(
@@ -360,40 +342,25 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
     dissolves and fades are not found. ``patience``: seconds that decoding the next frame may take.
     VideoDecodeError if it cannot be decoded.
     """
+    import cv2  # here: windows of a command line need none
+
     times: list[float] = []
-    changes: list[float] = []
+    found: list[float] = []  # half the L1 distance of the histograms of each frame and the next
     before = None
     for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
         times += reader.timestamps[numbers].tolist()
         for i in range(len(frames)):
-            colours = colour_histogram(frames[i])
+            small = cv2.resize(frames[i], (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
+            bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
+            colours = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]
+            shares = np.bincount(colours, minlength=_BINS**3).astype(np.float32) / len(colours)
             if before is not None:
-                changes.append(float(np.abs(colours - before).sum() / 2))
-            before = colours
-    return cuts_of(np.array(times), np.array(changes))
-
-
-def colour_histogram(frame: np.ndarray) -> np.ndarray:
-    """(512,) float32 with sum 1: how often each colour is in a frame (H, W, 3) uint8."""
-    import cv2  # here: windows of a command line need none
-
-    small = cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
-    bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
-    numbers = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]
-    return np.bincount(numbers, minlength=_BINS**3).astype(np.float32) / len(numbers)
-
-
-def cuts_of(times: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """Times of the cuts between frames at ``times``, (F,) seconds.
-
-    ``changes``, (F - 1,), are half the L1 distance of the histograms of each frame and the next.
-    """
-    cuts: list[float] = []
+                found.append(float(np.abs(shares - before).sum() / 2))
+            before = shares
+    cuts, changes = [0.0], np.array(found)
     for i in np.flatnonzero(changes >= _LEAST_CHANGE).tolist():
-        before, behind = changes[max(0, i - _AROUND) : i], changes[i + 1 : i + 1 + _AROUND]
-        around = np.concatenate([before, behind])
+        around = np.concatenate([changes[max(0, i - _AROUND) : i], changes[i + 1 :][:_AROUND]])
         usual = float(np.median(around)) if len(around) else 0.0
-        begin = float(times[i + 1])
-        if changes[i] >= _TIMES * usual and begin - (cuts[-1] if cuts else 0.0) >= _SHORTEST:
-            cuts.append(begin)
-    return np.array(cuts)
+        if changes[i] >= _TIMES * usual and times[i + 1] - cuts[-1] >= _SHORTEST:
+            cuts.append(times[i + 1])
+    return np.array(cuts[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ class ImageArrays:
     files: tuple[str, ...]
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
+        return len(self.labels)
 
     def image(self, index: int) -> np.ndarray:
         """uint8 (H, W, 3), contiguous."""
@@ -59,141 +59,126 @@ class ImageArrays:
         return [f"{file}#{number}" for file, part in each for number in range(len(part))]
 
 
-def _find_set(
-    name: str, split: str, splits: Collection[str], root: str, folder: str, archive: str
-) -> str:
-    """``root/folder``, or ``root`` itself if that is the folder, of a set with this split."""
-    if split not in splits:
-        raise ValueError(f"split of {name} must be one of {', '.join(splits)}, got {split!r}")
-    root = os.path.expanduser(root)
-    if os.path.basename(os.path.normpath(root)) == folder and os.path.isdir(root):
-        return root
-    path = os.path.join(root, folder)
-    if not os.path.isdir(path):
-        raise ValueError(f"there is no folder {path!r}: unpack {archive} in {root!r}")
-    return path
+@dataclass(frozen=True)
+class PublishedSet:
+    """What the official archive of a set holds."""
 
+    name: str  # in messages
+    folder: str  # that the archive unpacks to
+    archive: str
+    num_classes: int
+    counts: dict[str, int]  # images of each part
+    splits: dict[str, tuple[str, ...]]  # files of each split of CIFAR, parts of each one of STL10
+    meta: str  # file of the class names
+    names_key: str = ""  # of the class names in it
+    label_key: str = ""  # of the labels in a batch of CIFAR
 
-def _existing(folder: str, name: str, archive: str) -> str:
-    path = os.path.join(folder, name)
-    if not os.path.isfile(path):
-        raise ValueError(f"there is no file {path!r}: unpack {archive} again")
-    return path
+    def find(self, root: str, split: str) -> str:
+        """``root/folder``, or ``root`` itself if that is the folder; ValueError if neither is."""
+        if split not in self.splits:
+            known = ", ".join(self.splits)
+            raise ValueError(f"split of {self.name} must be one of {known}, got {split!r}")
+        root = os.path.expanduser(root)
+        if os.path.basename(os.path.normpath(root)) == self.folder and os.path.isdir(root):
+            return root
+        path = os.path.join(root, self.folder)
+        if not os.path.isdir(path):
+            raise ValueError(f"there is no folder {path!r}: unpack {self.archive} in {root!r}")
+        return path
 
+    def file(self, folder: str, name: str) -> str:
+        """The path of a file of the folder, which must exist."""
+        path = os.path.join(folder, name)
+        if not os.path.isfile(path):
+            raise ValueError(f"there is no file {path!r}: unpack {self.archive} again")
+        return path
 
-def _check_labels(labels: np.ndarray, num_images: int, num_classes: int, path: str) -> None:
-    if len(labels) != num_images:
-        raise ValueError(f"{path} has {len(labels)} labels for {num_images} images")
-    wrong = labels[(labels < 0) | (labels >= num_classes)]
-    if len(wrong):
-        raise ValueError(
-            f"{path}: label {wrong[0]} is no class, there are {num_classes} (counted from 0)"
-        )
+    def check_labels(self, labels: np.ndarray, num_images: int, path: str) -> None:
+        """ValueError unless the labels of a file are classes, one for each image."""
+        if len(labels) != num_images:
+            raise ValueError(f"{path} has {len(labels)} labels for {num_images} images")
+        wrong = labels[(labels < 0) | (labels >= self.num_classes)]
+        if len(wrong):
+            raise ValueError(
+                f"{path}: label {wrong[0]} is no class, there are {self.num_classes} "
+                "(counted from 0)"
+            )
 
-
-def _check_published(labels: np.ndarray, published: int, num_classes: int, what: str) -> None:
-    """ValueError unless there are as many images as published, equally many of each class."""
-    labelled = labels[labels >= 0]
-    counts = np.bincount(labelled, minlength=num_classes)
-    each = len(labelled) // num_classes
-    problem = ""
-    if len(labels) != published:
-        problem = f"{len(labels):,} images, published are {published:,}"
-    elif (counts != each).any():
-        wrong = np.flatnonzero(counts != each)[0]
-        problem = f"{counts[wrong]:,} images of class {wrong}, published are {each:,}"
-    if problem:
+    def check_counts(self, labels: np.ndarray, part: str, what: str) -> None:
+        """ValueError unless there are as many images as published, equally many of each class."""
+        published, labelled = self.counts[part], labels[labels >= 0]
+        counts, each = np.bincount(labelled, minlength=self.num_classes), len(labelled)
+        uneven = np.flatnonzero(counts != each // self.num_classes)
+        if len(labels) != published:
+            problem = f"{len(labels):,} images, published are {published:,}"
+        elif len(uneven):
+            few, each = counts[uneven[0]], each // self.num_classes
+            problem = f"{few:,} images of class {uneven[0]}, published are {each:,}"
+        else:
+            return
         raise ValueError(
             f"{what} has {problem}: unpack the official archive again (check_counts=False accepts "
             "other counts)"
         )
 
 
-CIFAR_SIZE = 32
-CIFAR_PUBLISHED = {"train": 50_000, "test": 10_000}
-
-
-@dataclass(frozen=True)
-class CifarFiles:
-    """Names of files and keys of one of the two sets."""
-
-    name: str  # of the set, in messages
-    folder: str  # that the archive unpacks to
-    archive: str
-    batches: dict[str, tuple[str, ...]]  # files of each split
-    label_key: str  # of the labels in a batch
-    meta: str  # file of the class names
-    names_key: str  # of the class names in it
-    num_classes: int
-
-
-CIFAR10 = CifarFiles(
-    "CIFAR10", "cifar-10-batches-py", "cifar-10-python.tar.gz",
+CIFAR_SIZE, STL10_SIZE = 32, 96
+_CIFAR_COUNTS = {"train": 50_000, "test": 10_000}
+CIFAR10 = PublishedSet(
+    "CIFAR10", "cifar-10-batches-py", "cifar-10-python.tar.gz", 10, _CIFAR_COUNTS,
     {"train": tuple(f"data_batch_{n}" for n in range(1, 6)), "test": ("test_batch",)},
-    "labels", "batches.meta", "label_names", 10,
+    "batches.meta", "label_names", "labels",
 )  # fmt: skip
-CIFAR100 = CifarFiles(
-    "CIFAR100", "cifar-100-python", "cifar-100-python.tar.gz",
+CIFAR100 = PublishedSet(
+    "CIFAR100", "cifar-100-python", "cifar-100-python.tar.gz", 100, _CIFAR_COUNTS,
     {"train": ("train",), "test": ("test",)},
-    "fine_labels", "meta", "fine_label_names", 100,
+    "meta", "fine_label_names", "fine_labels",
+)  # fmt: skip
+#: Pretrained on ``unlabeled``, by some codes on both.
+STL10 = PublishedSet(
+    "STL10", "stl10_binary", "stl10_binary.tar.gz", 10,
+    {"train": 5_000, "test": 8_000, "unlabeled": 100_000},
+    {**{part: (part,) for part in ("train", "test", "unlabeled")},
+     "train+unlabeled": ("train", "unlabeled")},
+    "class_names.txt",
 )  # fmt: skip
 
 
-def _read_cifar(files: CifarFiles, root: str, split: str, check_counts: bool) -> ImageArrays:
+def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) -> ImageArrays:
     """50,000 (``train``) or 10,000 (``test``) images of 32 x 32; of CIFAR100 its fine labels.
 
     ValueError: A file is missing, damaged, no pickle of plain data, or has other counts.
     """
-    folder = _find_set(files.name, split, files.batches, root, files.folder, files.archive)
-    path, meta = _load(folder, files.meta, files)
+    folder = files.find(root, split)
+
+    def load(name: str) -> tuple[str, dict[str, Any]]:  # nothing that a pickle names is called
+        path = files.file(folder, name)
+        loaded = load_plain_pickle(Path(path))
+        if not isinstance(loaded, dict):
+            raise ValueError(f"{path} must hold a dict, not a {type(loaded).__name__}")
+        return path, loaded
+
+    path, meta = load(files.meta)
     classes = meta.get(files.names_key)
     if not isinstance(classes, list) or len(classes) != files.num_classes:
         raise ValueError(f"{path} must hold {files.num_classes} class names in {files.names_key!r}")
-    batches = [_read_batch(folder, name, files) for name in files.batches[split]]
-    labels = np.concatenate([labels for _, labels in batches])
+    parts, labels, values = [], [], 3 * CIFAR_SIZE * CIFAR_SIZE
+    for path, batch in map(load, files.splits[split]):
+        data, found = batch.get("data"), batch.get(files.label_key)
+        if not isinstance(data, np.ndarray) or (data.dtype, *data.shape[1:]) != (np.uint8, values):
+            raise ValueError(f"{path} must hold an array 'data' (n, {values}) of uint8")
+        if not isinstance(found, list) or not all(type(label) is int for label in found):
+            raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
+        labels.append(np.array(found, dtype=np.int64))
+        files.check_labels(labels[-1], len(data), path)
+        # A row is one image: its red, its green, its blue plane, each row by row.
+        images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
+        parts.append(np.ascontiguousarray(images))
+    together = np.concatenate(labels)
     if check_counts:
-        what = f"the {split} split of {files.name} in {folder}"
-        _check_published(labels, CIFAR_PUBLISHED[split], files.num_classes, what)
-    return ImageArrays(
-        parts=tuple(images for images, _ in batches),
-        labels=labels,
-        classes=tuple(str(name) for name in classes),
-        files=tuple(f"{files.folder}/{name}" for name in files.batches[split]),
-    )
-
-
-def _read_batch(folder: str, name: str, files: CifarFiles) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 32, 32, 3) uint8 and labels (n,) int64 of one batch file."""
-    path, batch = _load(folder, name, files)
-    data, labels = batch.get("data"), batch.get(files.label_key)
-    values = 3 * CIFAR_SIZE * CIFAR_SIZE
-    if not isinstance(data, np.ndarray) or (data.dtype, *data.shape[1:]) != (np.uint8, values):
-        raise ValueError(f"{path} must hold an array 'data' (n, {values}) of uint8")
-    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
-    found = np.array(labels, dtype=np.int64)
-    _check_labels(found, len(data), files.num_classes, path)
-    # A row is one image: its red, its green, its blue plane, each row by row.
-    images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), found
-
-
-def _load(folder: str, name: str, files: CifarFiles) -> tuple[str, dict[str, Any]]:
-    """Path and dict of a pickle; nothing that the file names is called."""
-    path = _existing(folder, name, files.archive)
-    loaded = load_plain_pickle(Path(path))
-    if not isinstance(loaded, dict):
-        raise ValueError(f"{path} must hold a dict, not a {type(loaded).__name__}")
-    return path, loaded
-
-
-STL10_SIZE = 96
-NUM_CLASSES = 10
-FOLDER = "stl10_binary"
-ARCHIVE = "stl10_binary.tar.gz"
-STL10_PUBLISHED = {"train": 5_000, "test": 8_000, "unlabeled": 100_000}
-#: Parts of each split; STL10 is pretrained on ``unlabeled``, by some codes on both.
-SPLITS = {**{part: (part,) for part in STL10_PUBLISHED}, "train+unlabeled": ("train", "unlabeled")}
+        files.check_counts(together, split, f"the {split} split of {files.name} in {folder}")
+    origins = tuple(f"{files.folder}/{name}" for name in files.splits[split])
+    return ImageArrays(tuple(parts), together, tuple(map(str, classes)), origins)
 
 
 def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
@@ -202,38 +187,35 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
     Splits are ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) and ``train+unlabeled``.
     ValueError: A file is missing, of a wrong size, or has other counts.
     """
-    folder = _find_set("STL10", split, SPLITS, root, FOLDER, ARCHIVE)
-    parts, labels = [], []
-    for part in SPLITS[split]:
-        images = _map_images(_existing(folder, f"{part}_X.bin", ARCHIVE))
+    folder = STL10.find(root, split)
+    parts, labels, each = [], [], 3 * STL10_SIZE * STL10_SIZE
+    for part in STL10.splits[split]:
+        path = STL10.file(folder, f"{part}_X.bin")
+        size = os.path.getsize(path)
+        if size == 0 or size % each:
+            raise ValueError(
+                f"{path} has {size:,} bytes, no multiple of the {each:,} of an image: unpack "
+                f"{STL10.archive} again"
+            )
+        # An image is a plane per colour, each column by column.
+        shape = (size // each, 3, STL10_SIZE, STL10_SIZE)
+        images = np.memmap(path, dtype=np.uint8, mode="r", shape=shape).transpose(0, 3, 2, 1)
         found = np.full(len(images), -1, dtype=np.int64)
         if part != "unlabeled":
-            path = _existing(folder, f"{part}_y.bin", ARCHIVE)
+            path = STL10.file(folder, f"{part}_y.bin")
             found = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1  # stored as 1 to 10
-            _check_labels(found, len(images), NUM_CLASSES, path)
+            STL10.check_labels(found, len(images), path)
         if check_counts:
-            _check_published(found, STL10_PUBLISHED[part], NUM_CLASSES, f"{part}_X.bin in {folder}")
+            STL10.check_counts(found, part, f"{part}_X.bin in {folder}")
         parts.append(images)
         labels.append(found)
-    path = _existing(folder, "class_names.txt", ARCHIVE)
+    path = STL10.file(folder, STL10.meta)
     lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
     names = tuple(line.strip() for line in lines if line.strip())
-    if len(names) != NUM_CLASSES or len(set(names)) != NUM_CLASSES:
-        raise ValueError(f"{path} must name {NUM_CLASSES} classes, one per line")
-    files = tuple(f"{FOLDER}/{part}_X.bin" for part in SPLITS[split])
+    if len(names) != STL10.num_classes or len(set(names)) != len(names):
+        raise ValueError(f"{path} must name {STL10.num_classes} classes, one per line")
+    files = tuple(f"{STL10.folder}/{part}_X.bin" for part in STL10.splits[split])
     return ImageArrays(tuple(parts), np.concatenate(labels), names, files)
-
-
-def _map_images(path: str) -> np.ndarray:
-    """(n, 96, 96, 3) uint8, a view of the file: a plane per colour, each column by column."""
-    size, each = os.path.getsize(path), 3 * STL10_SIZE * STL10_SIZE
-    if size == 0 or size % each:
-        raise ValueError(
-            f"{path} has {size:,} bytes, no multiple of the {each:,} of an image: unpack "
-            f"{ARCHIVE} again"
-        )
-    shape = (size // each, 3, STL10_SIZE, STL10_SIZE)
-    return np.memmap(path, dtype=np.uint8, mode="r", shape=shape).transpose(0, 3, 2, 1)
 
 
 #: Reader of each set by name: (root, split, whether to check counts) -> images.
@@ -276,9 +258,9 @@ class ImageArrayDataset(VideoDataset):
         super().__init__(data_root, None, pipeline, on_error="raise", timeout=None)
 
     def _list_videos(self) -> VideoList:
-        arrays = ARRAY_SETS[self.name](self.data_root, self.split, self.check_counts)
-        self._arrays = arrays
-        return VideoList.from_paths(arrays.names(), arrays.labels.tolist(), arrays.classes)
+        self._arrays = ARRAY_SETS[self.name](self.data_root, self.split, self.check_counts)
+        labels, classes = self._arrays.labels.tolist(), self._arrays.classes
+        return VideoList.from_paths(self._arrays.names(), labels, classes)
 
     def _inputs(self, index: int, seed: int) -> dict[str, Any]:
         return {**super()._inputs(index, seed), "image": self._arrays.image(index)}

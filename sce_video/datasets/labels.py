@@ -43,7 +43,7 @@ def check_dataset_labels(dataset: Any, num_classes: int) -> None:
         return
     labels = np.asarray(labels)
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-    if len(wrong) == 0:
+    if not len(wrong):
         return
     first = int(wrong[0])
     where = dataset.describe(first) if hasattr(dataset, "describe") else f"sample {first}"

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from sce_video.datasets.clip_sampling import frames_of_clips
 from sce_video.datasets.readers.base import LimitExceededError, ReaderOptions, VideoDecodeError
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote
@@ -36,7 +37,7 @@ class LanceVideoDataset(VideoDataset):
         data_root: The table: path, or URI as ``s3://bucket/videos.lance``.
         ann_file: Annotation list, a path or a URL, with paths as they were imported; its order and
             labels. None: all rows sorted by path, with the labels of the table.
-        pipeline, on_error, timeout, max_tries, class_file: See :class:`VideoDataset`.
+        pipeline, on_error, timeout, class_file: See :class:`VideoDataset`.
         storage_options: Of the object store, over those of the environment.
         block_size: Ranges of a file that are less than this many bytes apart are one request. From
             object storage, 65536 makes a tenth of the requests and reads four times the bytes.
@@ -53,7 +54,6 @@ class LanceVideoDataset(VideoDataset):
         pipeline: Sequence[Transform | dict[str, Any]] = (),
         on_error: str = "replace",
         timeout: float | None = 60.0,
-        max_tries: int = 10,
         class_file: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         block_size: int = BLOCK_SIZE,
@@ -65,17 +65,10 @@ class LanceVideoDataset(VideoDataset):
         self._ahead: Rows = {}
         self._next: tuple[Sequence[SampleRequest], Future[Rows]] | None = None
         self._next_pid = 0
-        super().__init__(
-            data_root, ann_file, pipeline, on_error, timeout, max_tries, class_file=class_file
-        )
+        super().__init__(data_root, ann_file, pipeline, on_error, timeout, class_file=class_file)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_next": None}
-
-    @property
-    def table(self) -> str:
-        """Path or URI of the table."""
-        return self.data_root
 
     def _list_videos(self) -> VideoList:
         listed = None
@@ -83,11 +76,10 @@ class LanceVideoDataset(VideoDataset):
             listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
         elif self.class_file is not None:
             raise ValueError(f"class_file={self.class_file!r} names the labels of an ann_file")
-        found = list_rows(self.table, self._storage_options, listed)
-        #: Rows of failed imports, which are left out (without ``ann_file``).
-        self.failed_rows = found.failed
+        table, options = self.data_root, self._storage_options
+        found = list_rows(table, options, listed)
         self._rows = found.rows
-        self._source = TableRows(self.table, found.version, self._storage_options, self._block_size)
+        self._source = TableRows(table, found.version, options, self._block_size)
         return found.videos
 
     def describe(self, index: int) -> str:
@@ -97,12 +89,7 @@ class LanceVideoDataset(VideoDataset):
     @property
     def reads_ahead(self) -> bool:
         """Whether its sampler should tell which batch comes next: where reading has a latency."""
-        return is_remote(self.table)
-
-    @property
-    def bytes_asked(self) -> int:
-        """Bytes of packets asked for by this process so far."""
-        return self._source.bytes_asked
+        return is_remote(self.data_root)
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
         """The samples of one batch; see :class:`VideoDataset`."""
@@ -122,13 +109,11 @@ class LanceVideoDataset(VideoDataset):
         row = int(self._rows[index])
         return self._source.open(row, path, ahead.get(row), options)
 
-    def _run_once(
-        self, index: int, seed: int, given: dict[str, Any], correction: np.ndarray | None
-    ) -> dict[str, Any]:
+    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         ahead = self._ahead.get(int(self._rows[index]))
         drawn = None if ahead is None else ahead.drawn.pop((index, seed), None)
         if drawn is None:
-            return super()._run_once(index, seed, given, correction)
+            return super()._run_pipeline(index, seed, given)
         drawn["reader"].deadline = given["deadline"]
         assert self._sampling is not None
         return run_pipeline(self.pipeline[self._sampling + 1 :], {**drawn, **given})
@@ -172,7 +157,7 @@ class LanceVideoDataset(VideoDataset):
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
         """Frame indexes of the rows of a batch; the packets that its clips show may follow."""
         # Called in threads beside the one that makes samples. What is drawn here is kept, and the
-        # samples go on from their clips (_run_once).
+        # samples go on from their clips (_run_pipeline).
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
         needed: dict[int, np.ndarray] = {}
         for request in requests:
@@ -180,12 +165,8 @@ class LanceVideoDataset(VideoDataset):
             index = found[row].index
             if self._sampling is None or index is None:
                 continue
-            inputs = {
-                **super()._inputs(*request),
-                "path": self.path(request.index),
-                "correction": None,
-                "open": partial(self._open, request.index, found),
-            }
+            opener = partial(self._open, request.index, found)
+            inputs = {**super()._inputs(*request), "path": self.path(request.index), "open": opener}
             try:
                 drawn = run_pipeline(self.pipeline[: self._sampling + 1], inputs)
             except VideoDecodeError:
@@ -194,9 +175,7 @@ class LanceVideoDataset(VideoDataset):
             if not clips:
                 continue
             found[row].drawn[request.index, request.seed] = drawn
-            frames = [clip.frames for clip in clips]
-            frames += [clip.partners for clip in clips if clip.partners is not None]
-            packets = index.packets_for(np.unique(np.concatenate(frames)))
+            packets = index.packets_for(frames_of_clips(clips))
             needed[row] = np.union1d(needed[row], packets) if row in needed else packets
         self._source.start_reading(needed, found)
         return found

@@ -120,11 +120,10 @@ class VideoDataset(Dataset):
             They get ``path, label, index, seed, rng`` (and ``deadline``, ``correction`` to open,
             ``targets`` to pack) and return the sample.
         on_error: What becomes of the sample of a bad file. ``replace``: it is replaced by another,
-            chosen by the request's seed, up to ``max_tries`` times; ``index`` and ``label`` are
+            chosen by the request's seed, up to 10 times; ``index`` and ``label`` are
             those of the replacement. ``raise``: :class:`VideoDecodeError`, for testing. ``skip``:
             it has ``inputs=None``, and the collate function drops it.
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
-        max_tries: Replacements tried before an error is raised.
         extensions: Extensions of the files, when a folder is searched; None for those of videos.
         class_file: Names of the labels of a list, one per line from label 0; searched as the list
             is. The names of a folder's labels are those of its sub-folders.
@@ -135,6 +134,7 @@ class VideoDataset(Dataset):
 
     kind = "video"  # what the files are, for messages
     extensions: Sequence[str] = VIDEO_EXTENSIONS
+    max_tries = 10  # replacements of a bad file before an error is raised
 
     def __init__(
         self,
@@ -143,7 +143,6 @@ class VideoDataset(Dataset):
         pipeline: Sequence[Transform | dict[str, Any]] = (),
         on_error: str = "replace",
         timeout: float | None = 60.0,
-        max_tries: int = 10,
         extensions: Sequence[str] | None = None,
         class_file: str | None = None,
     ) -> None:
@@ -151,8 +150,6 @@ class VideoDataset(Dataset):
             raise ValueError(f"on_error must be one of {', '.join(_ON_ERROR)}, got {on_error!r}")
         if timeout is not None and timeout <= 0:
             raise ValueError(f"timeout must be positive seconds or None, got {timeout}")
-        if max_tries < 0:
-            raise ValueError(f"max_tries must not be negative, got {max_tries}")
         self.data_root = os.path.expanduser(data_root)
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
         self.class_file = None if class_file is None else self._find_list(class_file)
@@ -163,7 +160,7 @@ class VideoDataset(Dataset):
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
         self._sampling = next(found, None)
         self._sampling_step = None if self._sampling is None else self.pipeline[self._sampling]
-        self.on_error, self.timeout, self.max_tries = on_error, timeout, max_tries
+        self.on_error, self.timeout = on_error, timeout
         self.current_files = CurrentFiles()
         self._caller = TimeLimitedCaller()
         self._reading = -1
@@ -361,8 +358,7 @@ class VideoDataset(Dataset):
                 if self.timeout is not None:
                     self._caller.restart(math.inf)
         except (TimeoutError, VideoTimeoutError):
-            reason = f"timed out after {self.timeout:g} s"
-            self._known_bad[index] = reason
+            self._known_bad[index] = reason = f"timed out after {self.timeout:g} s"
             raise VideoDecodeError(path, reason) from None
         except VideoDecodeError as error:
             if error.permanent:
@@ -370,20 +366,15 @@ class VideoDataset(Dataset):
             raise
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+        """The sample of one video, with the frames that exist if the container lists others."""
         try:
-            return self._run_once(index, seed, given, None)
+            return run_pipeline(self.pipeline, {**self._inputs(index, seed), **given})
         except FrameCountError as error:
-            correction = error.correction
+            given = {**given, "correction": error.correction}
         try:
-            return self._run_once(index, seed, given, correction)
+            return run_pipeline(self.pipeline, {**self._inputs(index, seed), **given})
         except FrameCountError as error:
             raise VideoDecodeError(given["path"], f"cannot be decoded: {error}") from error
-
-    def _run_once(
-        self, index: int, seed: int, given: dict[str, Any], correction: np.ndarray | None
-    ) -> dict[str, Any]:
-        inputs = {**self._inputs(index, seed), **given, "correction": correction}
-        return run_pipeline(self.pipeline, inputs)
 
     def _inputs(self, index: int, seed: int) -> dict[str, Any]:
         """Input of the first transform, beside path, deadline, targets and correction."""

@@ -13,7 +13,7 @@ from typing import TextIO
 import numpy as np
 
 from sce_video.utils.files import local_copy, write_text
-from sce_video.utils.storage import exists, find_files, is_url
+from sce_video.utils.storage import exists, is_url, walk_files
 
 VIDEO_EXTENSIONS = (
     ".3gp", ".avi", ".flv", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts",
@@ -249,11 +249,11 @@ def scan_folder(
 
     The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
     directly in ``root`` has no label (-1). For hidden files and links see
-    :func:`~sce_video.utils.storage.find_files`. ValueError if there is no such folder or file;
+    :func:`~sce_video.utils.storage.walk_files`. ValueError if there is no such folder or file;
     ``extensions`` are in lower case, with the dot.
     """
     check_folder(root, kind)
-    paths = find_files(root, extensions)
+    paths = sorted(walk_files(root, extensions))
     if not paths:
         raise ValueError(f"no {kind} in {root!r}; searched for {' '.join(extensions)}")
     tops = [path.partition(os.sep)[0] if os.sep in path else None for path in paths]

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
         OptimizerStepHook,
         ProgressHook,
     )
-    from sce_video.engine.hooks.screen import ScreenProgressHook
     from sce_video.engine.logs import (
         MeanLogProcessor,
         MLflowVisBackend,
+        ScreenProgressHook,
         TensorboardVisBackend,
         Visualizer,
         WandbVisBackend,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mmengine.dist import get_world_size
 
@@ -15,19 +15,13 @@ class BatchLayout:
     ``ResumableSampler`` gives rank r the samples r, r + processes, ... of an epoch's order, so an
     optimiser step has the same samples in every layout with the same global batch.
 
-    Attributes:
-        processes: Ranks.
-        batch_size: Samples of a rank's micro-batch.
-        accumulated: Micro-batches of an optimiser step.
-        iters_per_epoch: Micro-batches of a rank in an epoch.
-        samples: Samples of the data set.
     """
 
     processes: int
-    batch_size: int
-    accumulated: int
-    iters_per_epoch: int
-    samples: int
+    batch_size: int  # samples of a rank's micro-batch
+    accumulated: int  # micro-batches of an optimiser step
+    iters_per_epoch: int  # micro-batches of a rank in an epoch
+    samples: int  # of the data set
 
     @property
     def global_batch(self) -> int:
@@ -47,13 +41,8 @@ def layout_of(runner: Any) -> BatchLayout | None:
     iters = getattr(runner.train_loop, "iters_per_epoch", None)
     if loader.batch_size is None or iters is None:
         return None
-    return BatchLayout(
-        processes=get_world_size(),
-        batch_size=loader.batch_size,
-        accumulated=runner.optim_wrapper._accumulative_counts,
-        iters_per_epoch=iters,
-        samples=len(loader.dataset),
-    )
+    accumulated = runner.optim_wrapper._accumulative_counts
+    return BatchLayout(get_world_size(), loader.batch_size, accumulated, iters, len(loader.dataset))
 
 
 def divide_global_batch(cfg: Any, processes: int) -> None:
@@ -116,8 +105,7 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
             f"{name} has a global batch of {before}: with {now.processes} x {now.batch_size} "
             f"samples, optim_wrapper.accumulative_counts is {accumulated}, not {now.accumulated}"
         )
-    now = layout_of(runner)
-    assert now is not None
+    now = cast(BatchLayout, layout_of(runner))
     counted = (before.accumulated, before.global_batch)
     if runner.param_schedulers and counted != (now.accumulated, now.global_batch):
         raise ValueError(
@@ -132,8 +120,7 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
     rounded = alike and abs(in_epoch - now.iters_per_epoch // now.accumulated) == 1
     if rounded and loader.drop_last and hasattr(loader.sampler, "set_total_size"):
         loader.sampler.set_total_size(in_epoch * now.global_batch)
-        now = layout_of(runner)
-        assert now is not None
+        now = cast(BatchLayout, layout_of(runner))
     return _iteration(before, now, meta, name)
 
 

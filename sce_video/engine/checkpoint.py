@@ -210,18 +210,16 @@ def file_sha256(path: str | Path) -> str:
 def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> dict[str, Any]:
     """Provenance of the weights of a file or URL, for checkpoints and results made from them.
 
-    Returns:
-        ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
-        its recipe reproduces), ``training`` (what was really trained, see
-        :func:`record_training`), ``selected`` (how ``save_best`` chose it) and ``pretrained`` (the
-        provenance of the checkpoint from which its training started, or "random").
+    It is ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
+    its recipe reproduces), ``training`` (:func:`record_training`), ``selected`` (how ``save_best``
+    chose it) and ``pretrained`` (the same of where its training started, or "random").
     """
-    meta = (load_checkpoint_file(path) if checkpoint is None else checkpoint).get("meta", {})
-    names = ("epoch", "benchmark", "selected", "pretrained")
-    known = {name: meta.get(name) for name in names}
-    known["training"] = recorded_training({"meta": meta})
-    found = {name: value for name, value in known.items() if value is not None and is_plain(value)}
-    return {"path": str(path), "sha256": file_sha256(path), **found}
+    content = load_checkpoint_file(path) if checkpoint is None else checkpoint
+    meta = {**content.get("meta", {}), "training": recorded_training(content)}
+    names = ("epoch", "benchmark", "selected", "pretrained", "training")
+    known = {name: meta[name] for name in names if meta.get(name) is not None}
+    plain_ones = {name: value for name, value in known.items() if is_plain(value)}
+    return {"path": str(path), "sha256": file_sha256(path), **plain_ones}
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
@@ -257,15 +255,16 @@ def unpack_message_hub(state: dict, folder: str | Path) -> dict:
     Hooks remove the checkpoints that it names. It may be a stranger's, so what is no checkpoint of
     ``folder``, the work dir of the training, is left out.
     """
-    info = dict(state["runtime_info"])
+    info = {}
     for name, value in state["runtime_info"].items():
         if name == "keep_ckpt_ids":
-            info[name] = [step for step in value if type(step) is int]
+            value = [step for step in value if type(step) is int]
         elif "ckpt" in name or name == STOP_CHECKPOINT:
             file = Path(value).name if isinstance(value, str) else ""
-            info[name] = file if name == STOP_CHECKPOINT else str(Path(folder, file))
             if not _OWN_NAME.fullmatch(file):
-                del info[name]
+                continue
+            value = file if name == STOP_CHECKPOINT else str(Path(folder, file))
+        info[name] = value
     histories = dict(state["log_scalars"])
     for name, stored in histories.items():
         if not isinstance(stored, HistoryBuffer):
@@ -297,11 +296,8 @@ def is_plain(value: Any) -> bool:
 def random_states() -> dict:
     """States of the random generators of Python, numpy and torch, as plain data."""
     name, keys, *rest = np.random.get_state()
-    states = {
-        "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
-        "torch": torch.get_rng_state(),
-    }
+    numpy = (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest)
+    states = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()
     return states
@@ -378,16 +374,11 @@ def record_training(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The resolved config of a training, and facts that no config states, as plain data.
 
-    Args:
-        runner: The runner, its model and training data set built.
-        resumed: Record in the checkpoint that the training was resumed from, empty if that has
-            none; None if it was not resumed.
-
-    Returns:
-        The config, whose epochs are those of the loop, which a budget sets; and ``network``,
-        ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
-        (global), ``max_epochs``, and ``changed``: settings that differ between the parts of a
-        resumed training.
+    ``resumed`` is the record in the checkpoint that the training was resumed from, empty if that
+    has none; None if it was not resumed. The config has the epochs of the loop, which a budget
+    sets. The facts are ``network``, ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of
+    its list), ``batch_size`` (global), ``max_epochs``, and ``changed``: settings that differ
+    between the parts of a resumed training.
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
@@ -428,9 +419,7 @@ def describe_network(runner: Runner) -> dict[str, Any]:
 def describe_samples(dataset: Any) -> dict[str, Any]:
     """Where the samples of a data set come from and how many there are, as plain data.
 
-    They are ``type``, ``samples`` and, where the data set has them, ``kind``, ``name``, ``split``,
-    ``data_root``, ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names) and
-    ``films`` (of AVA).
+    ``num_classes`` counts the different labels; ``films`` are those of AVA.
     """
     found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
     for name in ("kind", "name", "split", "data_root", "ann_file"):
@@ -439,8 +428,7 @@ def describe_samples(dataset: Any) -> dict[str, Any]:
     labels = np.asarray(getattr(dataset, "labels", ()))
     if (labels >= 0).any():
         found["num_classes"] = len(np.unique(labels[labels >= 0]))
-    classes = (getattr(dataset, "metainfo", None) or {}).get("classes")
-    if classes:
+    if classes := (getattr(dataset, "metainfo", None) or {}).get("classes"):
         found["classes"] = [str(name) for name in classes]
     if hasattr(dataset, "num_films"):
         found["films"] = dataset.num_films
@@ -454,17 +442,15 @@ def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
     """
     if not filename.startswith(BEST):
         return None
-    dataset: Any = runner.val_dataloader.dataset
-    found = {
+    data = describe_samples(runner.val_dataloader.dataset)
+    found: dict[str, Any] = {
         "metric": filename.removeprefix(BEST).rpartition("_epoch_")[0],
         "value": float(runner.message_hub.get_info("best_score", float("nan"))),
-        "data_root": str(getattr(dataset, "data_root", "")),
+        "data_root": data.get("data_root", ""),
+        **{name: data[name] for name in ("split", "ann_file") if name in data},
     }
-    if getattr(dataset, "split", None) is not None:  # of a set whose splits share a folder
-        found["split"] = str(dataset.split)
-    ann_file = getattr(dataset, "ann_file", None)
-    if ann_file is not None:
-        found |= {"ann_file": str(ann_file), "ann_sha256": file_sha256(ann_file)}
+    if "ann_file" in data:
+        found["ann_sha256"] = file_sha256(data["ann_file"])
     return found
 
 

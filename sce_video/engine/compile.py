@@ -27,22 +27,6 @@ class FoldedConv3d(nn.Conv3d):
         return images.unflatten(0, (n, t)).transpose(1, 2)
 
 
-def fold_spatial_convolutions(module: nn.Module) -> int:
-    """Let the convolutions of a module that are spatial alone fold T into N; returns their number.
-
-    Names and values of the weights stay.
-    """
-    count = 0
-    for conv in module.modules():
-        if type(conv) is not nn.Conv3d or isinstance(conv.padding, str):
-            continue
-        over_time = (conv.kernel_size[0], conv.stride[0], conv.padding[0])
-        if over_time == (1, 1, 0) and conv.padding_mode == "zeros":
-            conv.__class__ = FoldedConv3d
-            count += 1
-    return count
-
-
 def compile_backbones(model: nn.Module, options: Any) -> int:
     """Compile every module named ``backbone`` of a bare model, in place; returns their number.
 
@@ -57,22 +41,30 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
         )
     options = {} if options is True else dict(options)
     found = _backbones(model)
-    # In place: torch.compile(module) would return a wrapper with other names of weights.
-    for backbone in found:
-        try:
+    try:
+        for backbone in found:  # in place: torch.compile's wrapper has other names of weights
             backbone.compile(**options)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"compile={options}: {error}") from error
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"compile={options}: {error}") from error
     return len(found)
 
 
 def fold_backbones(model: nn.Module) -> int:
     """Let all backbones compute spatial convolutions in 2-D; returns the number of convolutions.
 
+    Names and values of the weights stay.
+
     Raises:
         ValueError: there is none, as in an image network or a transformer.
     """
-    count = sum(fold_spatial_convolutions(backbone) for backbone in _backbones(model))
+    count = 0
+    for conv in (part for backbone in _backbones(model) for part in backbone.modules()):
+        if type(conv) is not nn.Conv3d or isinstance(conv.padding, str):
+            continue
+        over_time = (conv.kernel_size[0], conv.stride[0], conv.padding[0])
+        if over_time == (1, 1, 0) and conv.padding_mode == "zeros":
+            conv.__class__ = FoldedConv3d
+            count += 1
     if not count:
         raise ValueError(
             "conv_2d=True: the backbone has no three-dimensional convolution over space alone"
@@ -108,7 +100,6 @@ _CLASSES: dict[type, type] = {
     kind: type(f"Small{kind.__name__}", (_LeavesBf16, kind), {})
     for kind in (nn.Conv3d, nn.Conv2d, FoldedConv3d)
 }
-SmallConv3d = _CLASSES[nn.Conv3d]
 
 
 def guard_small_convolutions(module: nn.Module) -> int:

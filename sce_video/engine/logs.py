@@ -1,37 +1,55 @@
-"""Logs of a run: where their files cannot be written, one warning, and the run goes on.
+"""Logs of a run: on a terminal, in files, in trackers.
 
-What a training produces are its checkpoints; if these cannot be written either, it ends.
+Where a file cannot be written there is one warning, and the run goes on: what a training produces
+are its checkpoints; if these cannot be written either, it ends.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mmengine.visualization
 from mmengine.config import Config
-from mmengine.dist import master_only
+from mmengine.dist import is_main_process, master_only
+from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.runner import LogProcessor
 from mmengine.visualization.vis_backend import BaseVisBackend, force_init_env
 
-from sce_video.registry import LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
+from sce_video.registry import HOOKS, LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import write_error
 
+#: Beginnings of mmengine's messages that tell a user nothing: for the log file only.
+_FILE_ONLY = (
+    "Exp name:",
+    "Distributed training is not used",
+    "Checkpoints will be saved to",
+    "Hooks will be executed",
+    '"FileClient" will be deprecated',
+    '"HardDiskBackend" is the alias',
+    "Config:",
+    "\n------------------------------------------------------------\nSystem environment:",
+)
 
-def warn_once_if_unwritable(logger: logging.Logger) -> None:
-    """Let the handlers of a logger report once that they cannot write, for example to a full disk.
 
-    ``logging`` itself prints a traceback for every message.
+def prepare_handlers(logger: logging.Logger) -> None:
+    """Keep details off the screen, and report once that a handler cannot write.
+
+    The details are environment, config, hook table and the like. Of a full disk ``logging`` itself
+    prints a traceback for every message.
     """
     reported: set[logging.Handler] = set()
 
@@ -47,6 +65,133 @@ def warn_once_if_unwritable(logger: logging.Logger) -> None:
 
     for handler in logger.handlers:
         handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
+        if type(handler) is logging.StreamHandler:
+            handler.addFilter(_for_the_screen)  # once: a filter that is there stays alone
+
+
+def _for_the_screen(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_FILE_ONLY)
+
+
+def _no_train_line(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Epoch(train)")
+
+
+# Seconds between two drawings: a drawing takes two milliseconds of the training's own thread.
+_EVERY = 0.5
+
+
+@HOOKS.register_module()
+class ScreenProgressHook(Hook):
+    """Two lines at the bottom of a terminal: epoch, time left; loss, kNN, speed, wait for data.
+
+    All other messages appear above them, and the lines of the training's log are in the log file
+    only. Where stdout is no terminal nothing changes. Nothing is read from the device: the numbers
+    are those that are logged.
+    """
+
+    priority = "LOWEST"
+
+    def __init__(self) -> None:
+        self._screen: _Screen | None = None
+
+    def before_train(self, runner) -> None:
+        plain = os.environ.get("TERM") in (None, "dumb", "unknown")
+        if is_main_process() and sys.stdout.isatty() and not plain:
+            self._screen = _Screen(runner.logger)
+            self._screen.draw(runner, runner.iter)
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
+        if self._screen is not None and time.monotonic() - self._screen.drawn >= _EVERY:
+            self._screen.draw(runner, runner.iter + 1)
+
+    def after_row(self, runner, row: Mapping[str, Any]) -> None:
+        if self._screen is not None:
+            self._screen.numbers |= dict(row)
+
+    def after_stop(self, runner) -> None:
+        """Leave the terminal as it was; called however the training ends."""
+        if self._screen is not None:
+            self._screen.draw(runner, runner.iter)
+            self._screen.close()
+            self._screen = None
+
+
+class _Screen:
+    """The lines at the bottom, with all handlers of a logger writing above them."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        from rich.console import Console, Group  # here: a log file need not pay for the import
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.text import Text
+
+        handlers = (h for h in logger.handlers if type(h) is logging.StreamHandler)
+        self._streams = {handler: handler.stream for handler in handlers}
+        self._output = sys.stdout, sys.stderr
+        columns = TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[left]}")
+        self._bar = Progress(*columns)
+        self._task = self._bar.add_task("", left="")
+        self._text = Text(no_wrap=True, overflow="ellipsis")
+        # Without automatic refresh: no thread, whose locks a forked worker would inherit.
+        shown, console = Group(self._bar, self._text), Console(file=sys.stdout)
+        self._live = Live(shown, console=console, auto_refresh=False)
+        self.numbers: dict[str, Any] = {}
+        self._owner = os.getpid()
+        self._live.start()
+        for handler in self._streams:
+            handler.addFilter(_no_train_line)
+            handler.setStream(sys.stdout)  # rich's, which writes above the lines
+        _open_screens.add(self)
+        atexit.register(self.close)  # shows the cursor again
+
+    def draw(self, runner: Any, done: int) -> None:
+        self.drawn = time.monotonic()
+        epoch = f"epoch {min(runner.epoch + 1, runner.max_epochs)}/{runner.max_epochs}"
+        total, eta = runner.train_loop.max_iters, runner.message_hub.runtime_info.get("eta")
+        left = f"{done}/{total}" + ("" if eta is None else f", {timedelta(seconds=int(eta))} left")
+        self._bar.update(self._task, completed=done, total=total, description=epoch, left=left)
+        self._text.plain = describe_numbers(self.numbers)
+        self._live.refresh()
+
+    def close(self) -> None:
+        if self._live.is_started and os.getpid() == self._owner:
+            self._live.stop()
+            self.restore()
+
+    def restore(self) -> None:
+        """Let the logger and Python write to the terminal itself."""
+        _open_screens.discard(self)
+        atexit.unregister(self.close)
+        sys.stdout, sys.stderr = self._output
+        for handler, stream in self._streams.items():
+            handler.stream = stream
+            handler.removeFilter(_no_train_line)
+
+
+_open_screens: set[_Screen] = set()
+
+
+def _leave_in_child() -> None:
+    for screen in list(_open_screens):  # a loader worker must not draw
+        screen.restore()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
+
+
+def describe_numbers(numbers: Mapping[str, Any]) -> str:
+    """``loss 3.46, kNN 45.2 %, 24 videos/s, data wait 10 %`` of what is there."""
+    shown = (
+        ("loss", "loss {:.3f}", 1),
+        ("knn_top1", "kNN {:.1f} %", 100),
+        ("videos_per_s", "{:.0f} videos/s", 1),
+        ("data_wait", "data wait {:.0f} %", 100),
+        ("h_rank", "rank of h {:.1f}", 1),
+    )
+    return ", ".join(
+        text.format(factor * numbers[name]) for name, text, factor in shown if name in numbers
+    )
 
 
 @VISBACKENDS.register_module()
@@ -113,19 +258,15 @@ class MeanLogProcessor(LogProcessor):
     listed. Values that are *set* instead of measured are shown as they are: the learning rate, and
     what a hook declares with :meth:`show_current`. Validation and test logs are mmengine's.
 
-    Args:
-        window_size: Iterations of the window.
-        by_epoch: Count in epochs rather than iterations.
-        num_digits: Digits shown in the terminal.
-        custom_cfg: Statistics of single values, see mmengine's ``LogProcessor``.
+    ``window_size`` is the number of iterations of the window; the other arguments are mmengine's.
     """
 
     def __init__(
         self,
         window_size: int = 10,
         by_epoch: bool = True,
-        num_digits: int = 4,
         custom_cfg: list[dict] | None = None,
+        num_digits: int = 4,
     ) -> None:
         if window_size < 1:
             raise ValueError(f"window_size must be at least 1, got {window_size}")
@@ -145,11 +286,10 @@ class MeanLogProcessor(LogProcessor):
         customised = {entry.get("log_name", entry["data_src"]) for entry in custom_cfg}
         for key in tag:
             name = key.removeprefix("train/")
-            if name in customised:
-                continue
-            history = runner.message_hub.get_scalar(f"train/{name}")
-            is_set = name in self._set_values
-            tag[key] = history.current() if is_set else history.mean(self.window_size)
+            if name not in customised:
+                history = runner.message_hub.get_scalar(f"train/{name}")
+                is_set = name in self._set_values
+                tag[key] = history.current() if is_set else history.mean(self.window_size)
         return tag
 
 

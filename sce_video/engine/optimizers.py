@@ -133,9 +133,8 @@ class LARS(Optimizer):
 def _check(settings: dict[str, Any]) -> None:
     """Raise ValueError if a setting of a group is out of range."""
     for name in ("lr", "weight_decay", "trust_coefficient"):
-        value = settings[name]
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a finite number of 0 or more, got {value}")
+        if not 0 <= settings[name] < math.inf:
+            raise ValueError(f"{name} must be a finite number of 0 or more, got {settings[name]}")
     if settings["trust_coefficient"] == 0:
         raise ValueError("trust_coefficient must be above 0, got 0: no weight would ever change")
     if not 0 <= settings["momentum"] < 1:
@@ -198,16 +197,13 @@ class NoNormDecayConstructor:
         self.no_decay = frozenset(names)
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
-        spared: list[nn.Parameter] = []
-        others: list[nn.Parameter] = []
+        groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
         for module in unwrap_model(model).modules():
             for name, parameter in module.named_parameters(recurse=False):
                 if parameter.requires_grad:
-                    without = isinstance(module, _NORMS) or name in self.no_decay
-                    (spared if without else others).append(parameter)
-        groups: list[dict[str, Any]] = [{"params": others}]
-        if spared:
-            groups.append({"params": spared, "weight_decay": 0.0})
+                    spared = isinstance(module, _NORMS) or name in self.no_decay
+                    groups[spared]["params"].append(parameter)
+        groups = groups if groups[1]["params"] else groups[:1]
         return _build_wrapper(self.optim_wrapper_cfg, groups)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Where OpenMMLab's packages carry configs and tools; setup.py copies them there for a wheel.
 _IN_WHEEL = ".mim"
-_SHOWN = 3
 #: How the names of the recipes end that sce-video pretrain fills in.
 _FOLDER_RECIPE = "_r3d18_folder_small"
 
@@ -78,15 +77,14 @@ def find_sweep(sweep: str | Path) -> Path:
         FileNotFoundError: There is none; the message names sweeps with similar names.
     """
     path = Path(sweep)
+    known = {other.stem: other for other in (recipes_folder() / "sweeps").glob("*.py")}
     if path.is_file():
         return path
-    shipped = recipes_folder() / "sweeps" / f"{path.stem}.py"
-    if path.parts[:-1] in ((), ("configs", "sweeps")) and shipped.is_file():
-        return shipped
-    known = [other.stem for other in (recipes_folder() / "sweeps").glob("*.py")]
+    if path.parts[:-1] in ((), ("configs", "sweeps")) and path.stem in known:
+        return known[path.stem]
     raise FileNotFoundError(f"no sweep {sweep}{_similar(path.stem, known)}")
 
 
 def _similar(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, _SHOWN)
+    near = difflib.get_close_matches(name, known, 3)
     return f"; similar names: {', '.join(near)}" if near else ""

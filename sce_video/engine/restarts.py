@@ -8,6 +8,8 @@ start notes what has launched it, and a later one knows its predecessor.
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import math
 import os
 import platform
 import signal
@@ -15,8 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,8 @@ from mmengine.dist import get_world_size, is_main_process
 
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import WriteError, read_json_lines
-from sce_video.utils.run_files import HISTORY, append_row, keep_rows_until
+from sce_video.utils.files import WriteError, append_text, read_json_lines, write_text
+from sce_video.utils.run_files import HISTORY
 from sce_video.version import __version__
 
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
@@ -120,22 +122,20 @@ def requeued_job(runner: Any) -> str | None:
         ]
         idle = len(list(takewhile(bool, here)))
         if idle >= MAX_STARTS_WITHOUT_STEP:
-            runner.logger.error(
-                f"job {job} is not requeued: its last {idle} starts have done no step after "
-                f"iteration {runner.iter}; a longer time limit, or an earlier signal, leaves time "
-                "for one"
+            problem = (
+                f"is not requeued: its last {idle} starts have done no step after iteration "
+                f"{runner.iter}; a longer time limit, or an earlier signal, leaves time for one"
             )
-            return None
-        reason = call_scontrol(job)
-        if reason is not None:
-            runner.logger.error(
-                f"job {job} could not be requeued: {reason}; the checkpoint is written: run "
-                f"`scontrol requeue {job}` where Slurm is installed, or submit the job again with "
-                "--resume"
+        elif reason := call_scontrol(job):
+            problem = (
+                f"could not be requeued: {reason}; the checkpoint is written: run `scontrol "
+                f"requeue {job}` where Slurm is installed, or submit the job again with --resume"
             )
-            return None
-        runner.logger.info(f"job {job} is requeued; its next start continues the training")
-        return job
+        else:
+            runner.logger.info(f"job {job} is requeued; its next start continues the training")
+            return job
+        runner.logger.error(f"job {job} {problem}")
+        return None
 
     # Rank 0 alone; the others wait, since the first that ends makes srun end all.
     return run_on_main_rank(requeue)
@@ -143,15 +143,9 @@ def requeued_job(runner: Any) -> str | None:
 
 def call_scontrol(job: str) -> str | None:
     """Call ``scontrol requeue``; the reason of a failure, else None."""
+    how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
     try:
-        done = subprocess.run(
-            ["scontrol", "requeue", job],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SCONTROL_SECONDS,
-            check=False,
-        )
+        done = subprocess.run(["scontrol", "requeue", job], timeout=_SCONTROL_SECONDS, **how)
     except FileNotFoundError:
         return f"there is no scontrol on {socket.gethostname()}"
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -164,9 +158,8 @@ def call_scontrol(job: str) -> str | None:
 def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
 
-    The block may change what it yields, ``status`` and ``message`` of the end. By default the
-    status is ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A
-    process that is killed leaves no end.
+    The block may change what it yields, ``status`` (``finished``) and ``message`` of the end. An
+    exception makes it ``failed``, KeyboardInterrupt ``interrupted``; a killed process leaves none.
     """
     model = unwrap_model(runner.model)
     versions = {
@@ -202,8 +195,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     try:
         yield end
     except BaseException as error:
-        is_interrupt = isinstance(error, KeyboardInterrupt)
-        end["status"] = "interrupted" if is_interrupt else "failed"
+        end["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise
     finally:
@@ -228,6 +220,17 @@ def warned_once(runner: Any, name: str) -> Iterator[None]:
         _unwritable.add(path)
 
 
+def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
+    """Append a row; NaN and infinity, which JSON does not have, become null.
+
+    Raises:
+        WriteError: nothing was appended.
+    """
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v
+              for k, v in row.items()}  # fmt: skip
+    append_text(path, json.dumps(finite, allow_nan=False) + "\n")
+
+
 def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
     """Append a row to a file of the work folder; rank 0 does, and a full disk is a warning."""
     if is_main_process():
@@ -235,17 +238,16 @@ def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
             append_row(Path(runner.work_dir, name), row)
 
 
-def continue_rows(runner: Any, name: str) -> Path:
+def continue_rows(runner: Any, name: str) -> None:
     """Begin a file of rows of a training; a resumed one loses the rows that are computed again.
 
-    Called on rank 0.
-
-    Raises:
-        WriteError: the file cannot be written.
+    Where a step had another number of iterations, the rows get the numbers that the same steps have
+    now. Damaged lines stay, since nobody knows what they were; a half-written last one is removed.
+    Rank 0 does this, and a full disk is a warning.
     """
     path = Path(runner.work_dir, name)
-    if runner.iter == 0:
-        path.unlink(missing_ok=True)
+    if not is_main_process() or not path.exists():
+        return
     starts = starts_of(runner.work_dir)
     if starts and starts[-1].get("log") == Path(runner.log_dir).name:
         starts = starts[:-1]  # this one; two starts of one second share the folder of their logs
@@ -253,5 +255,20 @@ def continue_rows(runner: Any, name: str) -> Path:
     now = runner.optim_wrapper._accumulative_counts
     before = starts[-1].get("accumulated") if starts else None
     before = before if type(before) is int and before > 0 else now
-    keep_rows_until(path, runner.iter, (before, now))
-    return path
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = []
+    for line in lines if runner.iter else ():
+        with suppress(ValueError, KeyError, TypeError):
+            row = json.loads(line)
+            number = row["iter"] if now == before else -(-row["iter"] * now // before)  # rounded up
+            if number > runner.iter:
+                continue
+            if number != row["iter"]:
+                line = json.dumps({**row, "iter": number}).encode() + b"\n"
+        if line.endswith(b"\n"):
+            kept.append(line)
+    with warned_once(runner, name):
+        if runner.iter == 0:
+            path.unlink()
+        elif kept != lines:
+            write_text(path, b"".join(kept).decode("utf-8", errors="surrogateescape"))

@@ -39,8 +39,7 @@ from sce_video.engine.checkpoint import (
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
 from sce_video.engine.config.check import DEFAULT_HOOKS
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
-from sce_video.engine.hooks.screen import keep_details_off_the_screen
-from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
+from sce_video.engine.logs import Visualizer, prepare_handlers
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -95,9 +94,9 @@ class VideoRunner(Runner):
         """
         if isinstance(dataloader, dict):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
-            dataloader = {**dataloader, "pin_memory": pin_memory}
-            if not dataloader.get("num_workers"):
-                dataloader["persistent_workers"] = False
+            persistent = dataloader.get("persistent_workers") and dataloader.get("num_workers")
+            kept = {"pin_memory": pin_memory, "persistent_workers": bool(persistent)}
+            dataloader = {**dataloader, **kept}
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
         announce = getattr(loader.sampler, "announce_batches", None)
         if announce is not None and getattr(loader.dataset, "reads_ahead", False):
@@ -107,8 +106,7 @@ class VideoRunner(Runner):
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
         """Build mmengine's logger; environment, config and hook table go to its file only."""
         logger = super().build_logger(log_level, log_file)
-        keep_details_off_the_screen(logger)
-        warn_once_if_unwritable(logger)
+        prepare_handlers(logger)
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
@@ -163,14 +161,14 @@ class VideoRunner(Runner):
         Raises:
             ValueError: another value, or arguments that torch.compile refuses.
         """
+        model = unwrap_model(self.model)
         if self.cfg.get("conv_2d"):
-            fold_backbones(unwrap_model(self.model))
-        device = next(self.model.parameters()).device.type
+            fold_backbones(model)
+        device = next(model.parameters()).device.type
         if device == "cpu" and getattr(self.optim_wrapper, "dtype", None) == torch.bfloat16:
-            guard_small_convolutions(unwrap_model(self.model))
-        options = self.cfg.get("compile")
-        if options:
-            count = compile_backbones(unwrap_model(self.model), options)
+            guard_small_convolutions(model)
+        if options := self.cfg.get("compile"):
+            count = compile_backbones(model, options)
             self.logger.info(f"compiled {count} backbones; the first iterations are slow")
 
     def save_checkpoint(
@@ -202,18 +200,18 @@ class VideoRunner(Runner):
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         layout = layout_of(self)
         config, training = record_training(self, self._resumed_record)
-        meta.update(
-            seed=self.seed,
-            experiment_name=self.experiment_name,
-            time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),
-            mmengine_version=mmengine.__version__,
-            random_states=all_gather_object(random_states()),
-            pretrained=self._pretrained,
-            training=training,
-            selected=record_selection(self, filename),
-            batch_layout=None if layout is None else asdict(layout),
-            **{SNAPSHOT: json.dumps(config)},
-        )
+        meta |= {
+            "seed": self.seed,
+            "experiment_name": self.experiment_name,
+            "time": time.strftime("%Y%m%d_%H%M%S", time.localtime()),
+            "mmengine_version": mmengine.__version__,
+            "random_states": all_gather_object(random_states()),
+            "pretrained": self._pretrained,
+            "training": training,
+            "selected": record_selection(self, filename),
+            "batch_layout": None if layout is None else asdict(layout),
+            SNAPSHOT: json.dumps(config),
+        }
         metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
         if metainfo.get("classes"):  # names of a classifier's outputs
             meta["classes"] = list(metainfo["classes"])
@@ -264,16 +262,14 @@ class VideoRunner(Runner):
                 f"{sorted(weights)[:3]}..., the model {sorted(own)[:3]}..."
             )
         check_weights(model, weights, str(filename), strict)
-        missing, unexpected = model.load_state_dict(weights, strict=False)
+        missing, extra = model.load_state_dict(weights, strict=False)
         if missing:
             which = f"{len(missing)} weights of the model are not in the file {missing[:5]}"
             self.logger.warning(f"{filename}: {which}")
-        if unexpected:  # the heads of a pretraining, where only its backbone is used
-            parts = sorted({name.split(".")[0] for name in unexpected})
-            self.logger.info(
-                f"{filename}: {len(unexpected)} of its weights are not part of "
-                f"{type(model).__name__} and are left out ({', '.join(parts)})"
-            )
+        if extra:  # the heads of a pretraining, where only its backbone is used
+            parts = ", ".join(sorted({name.split(".")[0] for name in extra}))
+            what = f"not part of {type(model).__name__} and are left out ({parts})"
+            self.logger.info(f"{filename}: {len(extra)} of its weights are {what}")
         return checkpoint
 
     def load_or_resume(self) -> None:
@@ -340,15 +336,14 @@ class VideoRunner(Runner):
             )
         return None if readable is None else str(readable)
 
-    def resume(self, filename: str, map_location: Any = "default") -> None:
+    def resume(self, filename: str) -> None:
         """Restore weights, optimiser, counters and random states of a checkpoint.
 
         Raises:
             ValueError: the file has no training state, or the weights of another model.
         """
-        device = get_device() if map_location == "default" else map_location
         # Strict: a run that lacks a weight of its queue or target would not be the same run.
-        checkpoint = self.load_checkpoint(filename, map_location=device, strict=True)
+        checkpoint = self.load_checkpoint(filename, get_device(), strict=True)
         meta = checkpoint.get("meta", {})
         if not {"epoch", "iter"} <= set(meta) or "optimizer" not in checkpoint:
             raise ValueError(
@@ -367,9 +362,8 @@ class VideoRunner(Runner):
             self.set_randomness(**self._randomness_cfg)
             if hasattr(self.train_dataloader.sampler, "seed"):
                 self.train_dataloader.sampler.seed = seed
-        self.message_hub.load_state_dict(
-            unpack_message_hub(checkpoint["message_hub"], self.work_dir)
-        )
+        hub = unpack_message_hub(checkpoint["message_hub"], self.work_dir)
+        self.message_hub.load_state_dict(hub)
         self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
         self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
         if self.param_schedulers:

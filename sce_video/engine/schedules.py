@@ -91,15 +91,13 @@ def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float
 
     The changes, (step, new total), ascend by step; without any the position is the step.
     """
-    place: float = step
     begun, at, end = 0, 0.0, total
     for changed, new in changes:
         if changed >= step:
             break
         at += (changed - begun) * (total - at) / (end - begun)
         begun, end = changed, new
-        place = at + (step - begun) * (total - at) / (end - begun)
-    return place
+    return at + (step - begun) * (total - at) / (end - begun)
 
 
 def _share(step: float, total: int) -> float:
@@ -114,8 +112,7 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     """A schedule from a number (constant) or ``dict(name="cosine", start=0.99, end=1.0)``.
 
     Durations may be given in epochs: ``warmup_epochs`` for ``warmup_steps`` and
-    ``milestone_epochs`` for ``milestones``. The result is a ``functools.partial`` of one of
-    :data:`SCHEDULES`.
+    ``milestone_epochs`` for ``milestones``.
 
     Raises:
         ValueError: no number or dict, an unknown name, arguments that the schedule does not take
@@ -201,9 +198,7 @@ class ScheduleHook(Hook):
     ) -> None:
         if base_batch_size is not None and base_batch_size < 1:
             raise ValueError(f"base_batch_size must be at least 1 or None, got {base_batch_size}")
-        self.lr = lr
-        self.model = dict(model or {})
-        self.base_batch_size = base_batch_size
+        self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self._base_lrs: list[float] = []
 
     def before_run(self, runner) -> None:
@@ -219,7 +214,7 @@ class ScheduleHook(Hook):
             ValueError: the model has no such number or refuses its values, or a schedule is
                 malformed.
         """
-        self._accumulation = accumulation = accumulative_counts(runner)
+        self._accumulation = accumulation = runner.optim_wrapper._accumulative_counts
         steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
         self._total = steps_per_epoch * runner.train_loop.planned_epochs
         own, ranks = runner.train_dataloader.batch_size, get_world_size()
@@ -232,15 +227,12 @@ class ScheduleHook(Hook):
             f"rate {self._base_lrs[0]:g} "
             f"x {factor:g} = {rates[0]:g}, {self._total} optimiser steps"
         )
-        self._lr_schedules = []
-        for rate in rates:
-            spec: Any = rate
-            if self.lr is not None:
-                first = "peak" if self.lr.get("name") == "warmup_cosine" else "start"
-                spec = {**self.lr, first: rate}
-                if "end" in spec:
-                    spec["end"] *= factor
-            self._lr_schedules.append(build_schedule(spec, steps_per_epoch))
+        specs: list[Any] = rates
+        if self.lr is not None:
+            first = "peak" if self.lr.get("name") == "warmup_cosine" else "start"
+            end = {"end": self.lr["end"] * factor} if "end" in self.lr else {}
+            specs = [{**self.lr, first: rate, **end} for rate in rates]
+        self._lr_schedules = [build_schedule(spec, steps_per_epoch) for spec in specs]
         model = unwrap_model(runner.model)
         before = {name: getattr(model, name, None) for name in self.model}
         for name, value in before.items():
@@ -277,8 +269,3 @@ class ScheduleHook(Hook):
             value = schedule(step, self._total)
             setattr(model, name, value)
             runner.message_hub.update_scalar(f"train/{name}", value)
-
-
-def accumulative_counts(runner) -> int:
-    """Micro-batches per optimiser step."""
-    return runner.optim_wrapper._accumulative_counts

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
@@ -47,7 +47,6 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received = 0  # the number of the first signal
-        self._interrupts = 0
         self._pid = os.getpid()
         self._previous: dict[int, Callable | int | None] = {}
 
@@ -66,7 +65,6 @@ class StopSignals:
                 # Slurm and torchrun may both send it; the second must not end what comes after.
                 previous = signal.SIG_IGN
             signal.signal(number, previous)
-        self._previous = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a forked child has inherited this handler
@@ -75,12 +73,11 @@ class StopSignals:
                 os.kill(os.getpid(), number)
             return
         self.received = self.received or number
-        self._interrupts += number == signal.SIGINT
-        if self._interrupts > 1:
-            raise KeyboardInterrupt
-        if number == signal.SIGINT and is_main_process():
-            # The interrupted code may hold the lock of a log handler; os.write needs none.
-            os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)  # of the second one
+            if is_main_process():
+                # The interrupted code may hold the lock of a log handler; os.write needs none.
+                os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
 
 
 def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
@@ -117,7 +114,6 @@ def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
             loader.worker_init_fn = worker_init
 
 
-_Item = TypeVar("_Item")
 #: Steps that the host may be ahead of the GPU: more would only hold the memory of more batches.
 _STEPS_AHEAD = 2
 
@@ -138,7 +134,7 @@ def copied_ahead(
         return
     stream = _copy_stream(device)
 
-    def copies() -> Iterator[tuple[dict[str, Any], torch.cuda.Event]]:
+    def copies() -> Iterator[Any]:
         for batch in batches:
             with torch.cuda.stream(stream):
                 views = [view.to(device, non_blocking=True) for view in batch["inputs"]]
@@ -146,7 +142,7 @@ def copied_ahead(
             yield {**batch, "inputs": views}, arrived
 
     begun: deque[torch.cuda.Event] = deque()
-    for batch, arrived in one_ahead(copies()):
+    for (batch, arrived), _ in pairwise(chain(copies(), [None])):  # after the next is fetched
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
@@ -163,16 +159,6 @@ def copied_ahead(
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     # One for all epochs: the allocator caches memory per stream.
     return torch.cuda.Stream(device)
-
-
-def one_ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield each item after the next one has been fetched."""
-    waiting: list[_Item] = []
-    for item in items:
-        waiting.append(item)
-        if len(waiting) == 2:
-            yield waiting.pop(0)
-    yield from waiting
 
 
 #: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
@@ -230,33 +216,33 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self.planned_epochs = int(max_epochs)
 
     @property
+    def _accumulation(self) -> int:
+        wrapper = self.runner.optim_wrapper
+        if isinstance(wrapper, dict):  # not built yet
+            return wrapper.get("accumulative_counts", 1)
+        return wrapper._accumulative_counts
+
+    @property
     def iters_per_epoch(self) -> int:
         """Iterations (micro-batches) per epoch."""
-        wrapper = self.runner.optim_wrapper
-        accumulation = (
-            wrapper.get("accumulative_counts", 1)  # not built yet
-            if isinstance(wrapper, dict)
-            else wrapper._accumulative_counts
-        )
-        return len(self.dataloader) // accumulation * accumulation
+        return len(self.dataloader) // self._accumulation * self._accumulation
 
     @property
     def max_iters(self) -> int:
         """Iterations of the whole training."""
         if self.replans:
-            return self.replans[-1][1] * self.runner.optim_wrapper._accumulative_counts
+            return self.replans[-1][1] * self._accumulation
         return self._max_epochs * self.iters_per_epoch
 
     @property
     def max_steps(self) -> int:
         """Optimiser steps of the whole training."""
-        return self.max_iters // self.runner.optim_wrapper._accumulative_counts
+        return self.max_iters // self._accumulation
 
     @property
     def planned_steps(self) -> int:
         """Optimiser steps that were planned at the start; the length of the schedules."""
-        steps_per_epoch = self.iters_per_epoch // self.runner.optim_wrapper._accumulative_counts
-        return steps_per_epoch * self.planned_epochs
+        return self.iters_per_epoch // self._accumulation * self.planned_epochs
 
     def replan(self, step: int, total: int) -> None:
         """End after ``total`` optimiser steps, also in the middle of an epoch.
@@ -283,25 +269,22 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             TrainingStepError: a ValueError or OSError inside a step.
         """
         check_training(self)
-        if self.replans:  # of the checkpoint that is resumed
-            self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
+        self._max_epochs = -(-self.max_iters // self.iters_per_epoch)  # of a resumed, changed plan
         for line in describe_training(self):
             self.runner.logger.info(line)
         self.warnings = training_warnings(self)
         for warning in self.warnings:
             self.runner.logger.warning(warning)
         self.stopped_by = self.failure = None
-        finished = self._epoch >= self._max_epochs
-        if finished or self._iter >= self.max_iters:
+        if self._epoch >= self._max_epochs or self._iter >= self.max_iters:
             self.runner.logger.warning(
                 f"the training is finished: all {self.max_iters} iterations of its "
                 f"{self._max_epochs} epochs are done, there is nothing to resume (to train longer: "
                 "--cfg-options train_cfg.max_epochs=N)"
             )
-        if finished:
+        if self._epoch >= self._max_epochs:
             return self.runner.model
-        loop = self.runner.val_loop
-        validation = [] if loop is None else [loop.dataloader]
+        validation = [loop.dataloader for loop in [self.runner.val_loop] if loop is not None]
         try:
             with (
                 StopSignals() as self._signals,
@@ -349,12 +332,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
             with report_worker_crashes(self.dataloader):
                 device = next(unwrap_model(self.runner.model).parameters()).device
-                accumulation = self.runner.optim_wrapper._accumulative_counts
                 alone = get_world_size() == 1 or device.type == "cpu"
                 batches = copied_ahead(islice(self.dataloader, left), device)
                 for idx, data_batch in enumerate(batches, start=seen):
                     self.run_iter(idx, data_batch)
-                    steps, micro_batches = divmod(self._iter, accumulation)
+                    steps, micro_batches = divmod(self._iter, self._accumulation)
                     agree = alone or steps % _STEPS_PER_AGREEMENT == 0
                     if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
                         self._stop_if_asked()

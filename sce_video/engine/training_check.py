@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
 from typing import Any
 
 from mmengine.dist import get_world_size
@@ -11,12 +17,15 @@ from torch import nn
 from sce_video.datasets.labels import check_dataset_labels
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.engine.restarts import device_name
+from sce_video.registry import DATASETS
 from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.errors import NamedWarning
 
 # A larger share of the samples left out of every epoch is warned of.
 _MAX_LEFT_OUT = 0.2
 # Fewer optimiser steps change a network too little to be worth a training.
 _FEW_STEPS = 100
+_EDGE = 65536  # bytes compared at both ends of a file
 
 
 def check_training(loop: Any) -> None:
@@ -39,13 +48,12 @@ def check_training(loop: Any) -> None:
     if head is not None:
         check_dataset_labels(dataset, head.num_classes)
     if any(type(module) is nn.BatchNorm1d for module in model.modules()):
-        rest = 0 if loader.drop_last else len(loader.sampler) % loader.batch_size
         if loader.batch_size == 1:
             raise ValueError(
                 "train_dataloader.batch_size=1: BN of the MLP heads normalises over the batch and "
                 "needs two samples per process at least"
             )
-        if rest == 1:
+        if not loader.drop_last and len(loader.sampler) % loader.batch_size == 1:
             raise ValueError(
                 f"the last batch of {len(loader.sampler)} samples in batches of "
                 f"{loader.batch_size} has one sample, over which BN cannot normalise: set "
@@ -108,28 +116,120 @@ def training_warnings(loop: Any) -> list[str]:
             f"the whole training has {steps} optimiser steps, too few to learn much: raise "
             "train_cfg.max_epochs or lower train_dataloader.batch_size"
         )
-    check = getattr(model, "check_training", None)
-    if check is not None:
-        warnings += check(samples, batch, getattr(loader.dataset, "num_views", None))
-    return warnings
+    check: Any = getattr(model, "check_training", lambda *_: [])
+    return warnings + check(samples, batch, getattr(loader.dataset, "num_views", None))
 
 
 def describe_training(loop: Any) -> list[str]:
     """What is trained on what, for the first lines of the log."""
-    loader = loop.dataloader
-    dataset = loader.dataset
-    found = describe_samples(dataset)
-    kind = found.get("kind", "sample")
+    found = describe_samples(loop.dataloader.dataset)
+    kind, processes = found.get("kind", "sample"), get_world_size()
     source = found.get("ann_file") or found.get("data_root")
     count = len(found.get("classes", ())) or found.get("num_classes")
     classes = f"of {count} classes" if count else "without labels"
-    processes = get_world_size()
     accumulation = loop.runner.optim_wrapper._accumulative_counts
-    batch = loader.batch_size * processes * accumulation
-    steps = loop.iters_per_epoch // accumulation
+    batch = loop.dataloader.batch_size * processes * accumulation
+    device = device_name(next(unwrap_model(loop.runner.model).parameters()).device)
     return [
-        f"{len(dataset)} {kind}s {classes}{f' in {source}' if source else ''}",
-        f"{device_name(next(unwrap_model(loop.runner.model).parameters()).device)}, "
-        f"{processes} process{'es' * (processes > 1)}; {loop.max_epochs} epochs of {steps} steps, "
-        f"{batch} {kind}s each; all details in {loop.runner.logger.log_file}",
+        f"{found['samples']} {kind}s {classes}{f' in {source}' if source else ''}",
+        f"{device}, {processes} process{'es' * (processes > 1)}; {loop.max_epochs} epochs of "
+        f"{loop.iters_per_epoch // accumulation} steps, {batch} {kind}s each; all details in "
+        f"{loop.runner.logger.log_file}",
     ]
+
+
+def unusual_rate(
+    rate: float, batch: int, optimizer: str, ranges: Mapping[str, Sequence[float]]
+) -> list[NamedWarning]:
+    """The alarm of a peak rate that the linear rule (rate proportional to batch) makes unlikely.
+
+    ``ranges`` has the least and the largest rate for a batch of 256 by the name of the optimiser.
+    """
+    scaled = rate * 256 / batch
+    least, largest = ranges.get(optimizer, (scaled, scaled))
+    if least <= scaled <= largest:
+        return []
+    text = (
+        f"the peak learning rate {rate:g} of {optimizer} at a global batch of {batch} is "
+        f"{scaled:.3g} for 256 samples by the linear rule; usual are {least:g} to {largest:g}. "
+        "Check optim_wrapper.optimizer.lr and custom_hooks.ScheduleHook.base_batch_size, the batch "
+        "that this rate is meant for"
+    )
+    bound = least if scaled < least else largest
+    return [NamedWarning(text, "learning_rate", scaled, bound)]
+
+
+def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
+    """Alarms of evaluation sets that share files with the training set.
+
+    Evaluated are ``test_dataloader``, ``val_dataloader`` and the queries of an online evaluation. A
+    gallery may be the training set: neighbours are usually taken from there. An evaluation set that
+    cannot be listed here, because its files are elsewhere, is left out. With more files of both
+    sets than ``max_compared``, paths alone are compared, not sizes and contents.
+    """
+    training = runner.train_dataloader.dataset
+    if not hasattr(training, "path"):
+        return []
+    supervised = hasattr(unwrap_model(runner.model), "cls_head")
+    meaning = "no labels are trained on, but the result is better than on new samples"
+    if supervised:
+        meaning = "their labels are trained on, so the result says nothing about new samples"
+    loaders = [(name, runner.cfg.get(name)) for name in ("test_dataloader", "val_dataloader")]
+    queries = [getattr(hook, "queries", None) for hook in runner.hooks]
+    loaders += [("the queries of the online evaluation", loader) for loader in queries]
+    found = []
+    for name, loader in loaders:
+        dataset: Any = None if isinstance(loader, Mapping) else getattr(loader, "dataset", None)
+        if isinstance(loader, Mapping):
+            # Not on this machine, or anybody's class: the evaluation will say so.
+            with suppress(Exception):
+                dataset = DATASETS.build(dict(loader["dataset"]))
+        if not hasattr(dataset, "path"):
+            continue
+        own, other = ([str(d.path(i)) for i in range(len(d))] for d in (training, dataset))
+        if shared := common_files(own, other, max_compared):
+            text = (
+                f"{len(shared)} of {len(other)} files of {name} are in the training set, too, such "
+                f"as {shared[0]}: {meaning}. Evaluate on other files"
+            )
+            level = "error" if supervised else "warning"
+            share = len(shared) / len(other)
+            found.append(NamedWarning(text, "evaluated_files", share, 0.0, level))
+    return found
+
+
+def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared: int) -> list[str]:
+    """The evaluated files that are in the training set by resolved path, or by size and content.
+
+    Compared are the first and the last 64 KiB of files of one size.
+    """
+    seen, wanted = set(training), set(evaluated)
+    few = len(seen) + len(wanted) <= max_compared
+    folder = lru_cache(1024)(os.path.realpath)
+
+    def resolve(path: str) -> str:
+        # Links of single files cost a call each: of many files folders alone are resolved.
+        if few:
+            return os.path.realpath(path)
+        return os.path.join(folder(os.path.dirname(path)), os.path.basename(path))
+
+    def size(path: str) -> int:
+        return os.path.getsize(path) if os.path.isfile(path) else 0
+
+    @cache
+    def digest(path: str) -> bytes:
+        with open(path, "rb") as file:
+            begin = file.read(_EDGE)
+            file.seek(max(file.tell(), size(path) - _EDGE))
+            return hashlib.sha256(begin + file.read(_EDGE)).digest()
+
+    resolved = {resolve(path) for path in seen}
+    shared = {path for path in wanted if path in seen or resolve(path) in resolved}
+    by_size = defaultdict(list)
+    for path in seen if few else ():
+        by_size[size(path)].append(path)
+    for path in wanted - shared if few else ():
+        alike = by_size[size(path)] if size(path) > 0 else ()
+        if any(digest(path) == digest(other) for other in alike):
+            shared.add(path)
+    return sorted(shared)

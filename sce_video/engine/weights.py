@@ -8,6 +8,7 @@ user gives may name every registered network.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -58,21 +59,24 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
             sides.
     """
     weights = checkpoint_weights(checkpoint)
-    own = {k: v for k, v in unwrap_model(model).state_dict().items() if not k.endswith(_IGNORED)}
+    own = checkpoint_weights(model.state_dict())
+    own = {key: value for key, value in own.items() if not key.endswith(_IGNORED)}
     backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
     # Without a prefix the first part of a name says whether a weight belongs to the backbone.
     parts = (_PREFIX,) if backbone else tuple({f"{key.split('.')[0]}." for key in own})
     backbone = backbone or own
-    candidates = [key for key in weights if f"{key}.".startswith(parts)]
-    extra = [key for key in candidates if key not in own and not key.endswith(_IGNORED)]
     if not backbone.keys() & weights.keys():
         raise ValueError(
             f"no backbone weight of the model is in {name}: the model has {list(backbone)[:3]}..., "
             f"the file {list(weights)[:3]}...; convert it first (tools/convert) or give the "
             "file that has this backbone"
         )
-    missing = [key for key in backbone if key not in weights]
-    if faults := _describe_faults(backbone, weights, missing, extra):
+    of_backbone = {
+        key: value
+        for key, value in weights.items()
+        if key in backbone or (f"{key}.".startswith(parts) and not key.endswith(_IGNORED))
+    }
+    if faults := _describe_faults(backbone, of_backbone):
         raise ValueError(
             f"{name} is of another backbone than the model ({faults}): is the depth or width of "
             "the config right?"
@@ -80,17 +84,19 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     return len(backbone)
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
-    return tuple(value.shape) if torch.is_tensor(value) else None
+def _describe_faults(own: dict, weights: dict, strict: bool = True) -> str:
+    """The numbers of weights that do not fit, and the first two of each kind; "" if all do.
 
-
-def _describe_faults(own: dict, weights: dict, missing: list[str], extra: list[str]) -> str:
-    """The numbers of weights that do not fit, and the first two of each kind; "" if all do."""
+    Unless ``strict``, weights that one side alone has are no fault.
+    """
+    shape = {k: tuple(v.shape) if torch.is_tensor(v) else None for k, v in weights.items()}
     shapes = [
-        f"{key} {_shape(weights[key])} instead of {_shape(own[key])}"
-        for key in own
-        if key in weights and _shape(weights[key]) != _shape(own[key])
+        f"{key} {shape[key]} instead of {tuple(value.shape)}"
+        for key, value in own.items()
+        if key in shape and shape[key] != tuple(value.shape)
     ]
+    missing = [key for key in own if strict and key not in weights]
+    extra = [key for key in weights if strict and key not in own]
     kinds = (("missing", missing), ("of another shape", shapes), ("too many", extra))
     return "; ".join(f"{len(found)} {what}, first {found[:2]}" for what, found in kinds if found)
 
@@ -102,10 +108,7 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
         ValueError: a weight has another shape; if ``strict``, one is missing or too many. The
             message names the file (``name``).
     """
-    own = model.state_dict()
-    missing = [key for key in own if key not in weights] if strict else []
-    extra = [key for key in weights if key not in own] if strict else []
-    if faults := _describe_faults(own, weights, missing, extra):
+    if faults := _describe_faults(model.state_dict(), weights, strict):
         raise ValueError(
             f"{name} is of another network than {type(model).__name__} of the config ({faults}): "
             "are the options that change the network those of its training?"
@@ -115,10 +118,9 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
     """Load and count the backbone's weights alone, as of :func:`check_backbone_weights`."""
     count = check_backbone_weights(model, checkpoint, name)
-    inner = unwrap_model(model)
-    own = {key for key in inner.state_dict() if key.startswith(_PREFIX)}
     weights = checkpoint_weights(checkpoint)
-    inner.load_state_dict({k: v for k, v in weights.items() if k in own}, strict=False)
+    backbone = {k: v for k, v in weights.items() if k.startswith(_PREFIX)}
+    unwrap_model(model).load_state_dict(backbone, strict=False)
     return count
 
 
@@ -177,9 +179,8 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
     if not exists(beside):
         return {"state_dict": weights, "meta": {}}
     stored = read_exported_config(beside)
-    provenance = stored.get("provenance")
-    provenance = provenance if isinstance(provenance, dict) else {}
-    meta = {name: provenance[name] for name in _META if name in provenance}
+    given = stored.get("provenance")
+    meta = {k: v for k, v in given.items() if k in _META} if isinstance(given, dict) else {}
     classes = (stored.get("classifier") or {}).get("classes")
     if isinstance(classes, list):
         meta["classes"] = classes
@@ -215,44 +216,35 @@ def test_settings(stored: dict[str, Any]) -> dict[str, Any]:
     Values that are missing there are None here.
     """
     given, classifier = stored["model"], stored.get("classifier") or {}
-    frames = {"num_frames": given.get("num_frames")}
-    clip: dict[str, Any] = {"type": "CenterSegmentClip", **frames}
+    clip: dict[str, Any] = {"type": "CenterSegmentClip", "num_frames": given.get("num_frames")}
     if given.get("clip_duration") is not None:
-        clip = {"type": "UniformClips", "clip_duration": given["clip_duration"], **frames}
+        clip |= {"type": "UniformClips", "clip_duration": given["clip_duration"]}
         clip["num_clips"] = classifier.get("num_clips", 4)
     crops = {"crop_size": given.get("crop_size"), "num_crops": classifier.get("num_crops", 1)}
-    loader = {
-        "batch_size": 2,
-        "num_workers": 2,
-        "dataset": {
-            "type": "VideoDataset",
-            "on_error": "raise",
-            "pipeline": [
-                {"type": "OpenVideo"},
-                clip,
-                {"type": "DecodeSharedFrames"},
-                {"type": "ResizeShortSide", "size": given.get("short_side")},
-                {"type": "PackVideo", **crops},
-            ],
-        },
-    }
+    pipeline = [
+        {"type": "OpenVideo"},
+        clip,
+        {"type": "DecodeSharedFrames"},
+        {"type": "ResizeShortSide", "size": given.get("short_side")},
+        {"type": "PackVideo", **crops},
+    ]
+    dataset = {"type": "VideoDataset", "on_error": "raise", "pipeline": pipeline}
+    loader = {"batch_size": 2, "num_workers": 2, "dataset": dataset}
+    preprocessor = {"type": "VideoDataPreprocessor", "mean": given.get("mean")}
+    preprocessor["std"] = given.get("std")
     model = {"type": "Encoder", "backbone": given.get("backbone")}
     test_cfg: dict[str, Any] = {"type": "MultiViewTestLoop"}
+    metrics: list[dict[str, Any]]
     if classifier:
-        sizes = {
-            "num_classes": classifier.get("num_classes"),
-            "in_channels": stored["feature_size"],
-        }
-        model |= {"type": "Recognizer3D", "cls_head": {"type": "I3DHead", **sizes}}
-        metrics: list[dict[str, Any]] = [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}]
-        prefix = "Recognizer"
+        head = {"type": "I3DHead", "num_classes": classifier.get("num_classes")}
+        head["in_channels"] = stored["feature_size"]
+        model |= {"type": "Recognizer3D", "cls_head": head}
+        preprocessor["type"] = "RecognizerDataPreprocessor"
+        metrics = [{"type": "TopKAccuracy"}, {"type": "MeanClassAccuracy"}]
     else:
         test_cfg["gallery_dataloader"] = loader
         metrics = [{"type": "KNN", "k": 20}, {"type": "LinearProbe"}]
         metrics += [{"type": "Retrieval", "ks": [1, 5, 10]}, {"type": "FeatureStatistics"}]
-        prefix = "Video"
-    normalisation = {name: given.get(name) for name in ("mean", "std")}
-    preprocessor = {"type": f"{prefix}DataPreprocessor", **normalisation}
     return {
         "model": {**model, "data_preprocessor": preprocessor},
         "test_dataloader": loader,
@@ -332,12 +324,10 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
         raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
-    values = 0
+    values = itertools.count(1)
 
     def clean(node: Any, key: str, depth: int) -> Any:
-        nonlocal values
-        values += 1
-        if depth > _MAX_DEPTH or values > _MAX_VALUES:
+        if depth > _MAX_DEPTH or next(values) > _MAX_VALUES:
             raise ValueError(
                 f"a backbone's config has at most {_MAX_VALUES} values, nested {_MAX_DEPTH} deep"
             )
@@ -395,7 +385,11 @@ def checked_parts(node: Any) -> Any:
             a URL or an option of a store: a stranger's file causes no requests.
     """
     if isinstance(node, dict):
-        if "type" in node and not _is_part(node["type"]):
+        name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
+        registries = [next(r.chain()).module_dict for r in (DATASETS, TRANSFORMS, METRICS)]
+        parts = [found[name] for found in registries if name in found and name not in _WRITES]
+        ours = any(part.__module__.startswith("sce_video.") for part in parts)
+        if name not in _PARTS and not ours:
             raise ValueError(
                 f"type {node['type']!r:.100} is no data set, transform, metric or head of "
                 "sce_video: only those are built for a config that is read as data"
@@ -409,17 +403,6 @@ def checked_parts(node: Any) -> Any:
     if isinstance(node, str) and "://" in node:
         raise ValueError(f"{node!r:.100} is a URL, which a config that is read as data cannot open")
     return node
-
-
-def _is_part(kind: Any) -> bool:
-    name = kind.removeprefix("sce_video.") if isinstance(kind, str) else ""
-    if name in _PARTS:
-        return True
-    for registry in (DATASETS, TRANSFORMS, METRICS):
-        part = next(registry.chain()).module_dict.get(name)
-        if part is not None and part.__module__.startswith("sce_video."):
-            return name not in _WRITES
-    return False
 
 
 @contextmanager

@@ -84,16 +84,9 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
 
 def is_locked(folder: str | Path) -> bool:
     """Whether a training holds a work folder now; False on a file system without locks."""
-    try:
-        descriptor = os.open(Path(folder, LOCK), os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return not lock_descriptor(descriptor, blocking=False)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+    with suppress(OSError), open(Path(folder, LOCK), "rb") as file:
+        return not lock_descriptor(file.fileno(), blocking=False)
+    return False
 
 
 def config_of_run(folder: Path) -> Path:
@@ -103,10 +96,10 @@ def config_of_run(folder: Path) -> Path:
         FileNotFoundError: there is none, or several and none is called config.py.
     """
     names = sorted(path.name for path in folder.glob("*.py"))
-    if CONFIG not in names and len(names) != 1:
-        found = ", ".join(names) or "no .py file"
-        raise FileNotFoundError(f"the config of the run in {folder} is not clear: {found}")
-    return folder / (CONFIG if CONFIG in names else names[0])
+    if CONFIG in names or len(names) == 1:
+        return folder / (CONFIG if CONFIG in names else names[0])
+    found = ", ".join(names) or "no .py file"
+    raise FileNotFoundError(f"the config of the run in {folder} is not clear: {found}")
 
 
 def folder_of_run(run: str | Path) -> str | Path:
@@ -147,11 +140,8 @@ def counted(number: int, thing: str) -> str:
 def _logs_with_steps(folder: Path) -> list[Path]:
     """Log folders of the starts of a training that has logged a step, oldest first."""
     metrics = folder / METRICS
-    if not metrics.is_file():
+    if not metrics.is_file() or b'"kind": "train"' not in metrics.read_bytes():
         return []
-    with open(metrics, encoding="utf-8", errors="replace") as file:
-        if not any('"kind": "train"' in line for line in file):
-            return []
     names = {Path(str(start.get("log"))).name for start in starts_of(folder)}
     return sorted(folder / name for name in names if fnmatch(name, _LOG_FOLDERS)) or [metrics]
 

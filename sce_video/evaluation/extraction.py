@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +30,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation.features import write_streamed_features
+from sce_video.evaluation.features import RowStream, save_features
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.provenance import describe_run
 from sce_video.evaluation.rows import (
@@ -159,8 +158,7 @@ class ExtractionJob(NetworkJob):
         of_views = len(pipeline) > 0 and isinstance(pipeline[-1], PackVideo)
         self.item_size = 1 if of_views else loader.batch_size or 1
         self.unit = "videos" if of_views else "batches"
-        self._dataset: Any = dataset
-        self._collate: Any = loader.collate_fn
+        self._dataset, self._collate = cast(Any, dataset), cast(Any, loader.collate_fn)
         # The on_error that holds here, which is not that of the config where it has none.
         of_data = {} if loop.cfg is None else dict(loop.cfg["dataset"])
         if "on_error" in of_data:
@@ -181,20 +179,26 @@ class ExtractionJob(NetworkJob):
         """Key of the item of these samples; keys are in the order of the data set."""
         return f"{indices.start:012}-{indices.stop:012}"
 
+    def parts(self, indices: range, store: RecordStore) -> list[range]:
+        """The item of these samples; of one that failed an item for each sample."""
+        record = store.get(self.key(indices))
+        if record is None or record.done:
+            return [indices]
+        return [range(index, index + 1) for index in indices]
+
     def item(self, indices: range) -> Item:
-        """The item of these samples."""
-        item = Item(self.key(indices), None, indices)
-        return replace(item, source=self.source(item))
+        """The item of these samples, with the state of their files; empty without a file."""
+        states: list[dict[str, Any]] = [{}]
+        if hasattr(self._dataset, "path"):
+            states = [file_state(str(self._dataset.path(index))) or {} for index in indices]
+        state = states[0]
+        if len(states) > 1:  # it is stored with every record: that of a batch is one digest
+            state = {"files": hashlib.sha256(json.dumps(states).encode()).hexdigest()}
+        return Item(self.key(indices), state, indices)
 
     def source(self, item: Item) -> State:
-        """State of the files; of what is no file, or does not exist, it is empty."""
-        if not hasattr(self._dataset, "path"):
-            return {}
-        states = [file_state(str(self._dataset.path(index))) or {} for index in item.argument]
-        # A state is stored with every record: that of a batch is one digest.
-        if len(states) == 1:
-            return states[0]
-        return {"files": hashlib.sha256(json.dumps(states).encode()).hexdigest()}
+        """State of the files now."""
+        return self.item(item.argument).source
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether an item is finished; one of several samples that failed is done one by one."""
@@ -213,23 +217,17 @@ class ExtractionJob(NetworkJob):
 
     def process(self, item: Item) -> Facts:
         """Rows as data; views, indices, labels and unreadable files as values."""
-        indices = list(item.argument)
+        indices, dataset = list(item.argument), self._dataset
         try:
-            if hasattr(self._dataset, "__getitems__"):
-                samples = self._dataset.__getitems__(indices)
-            else:
-                samples = [self._dataset[index] for index in indices]
+            joint = getattr(dataset, "__getitems__", None)
+            samples = joint(indices) if joint else [dataset[index] for index in indices]
         except VideoDecodeError as error:  # under on_error="raise"
             raise RunError(str(error)) from error
-        batch, name = self._collate(samples), sample_paths(self._dataset, indices[:1])[0]
+        batch, name = self._collate(samples), sample_paths(dataset, indices[:1])[0]
         function = mean_representation(self._max_views)
         part = self.run_network(lambda: rows_of_batch(self.network, batch, function), name)
-        facts = {
-            "indices": part.indices,
-            "labels": part.labels,
-            "failures": [list(failure) for failure in part.failures],
-            "views": part.num_views,
-        }
+        facts: dict[str, Any] = {"indices": part.indices, "labels": part.labels}
+        facts |= {"failures": [*map(list, part.failures)], "views": part.num_views}
         return Facts(facts, b"".join(values.numpy().tobytes() for values in part.values))
 
     def recorded(self, indices: range, record: Record) -> tuple[PartialRows, np.ndarray]:
@@ -240,12 +238,9 @@ class ExtractionJob(NetworkJob):
             return PartialRows(failures=[(path, failure_of(record)) for path in paths]), values
         if record.data:
             values = np.frombuffer(record.data, np.float32).reshape(len(facts["indices"]), -1)
-        samples = PartialRows(
-            labels=facts["labels"],
-            indices=facts["indices"],
-            failures=[(str(path), str(why)) for path, why in facts["failures"]],
-            num_views=facts["views"],
-        )
+        samples = PartialRows(labels=facts["labels"], indices=facts["indices"])
+        samples.failures = [(str(path), str(why)) for path, why in facts["failures"]]
+        samples.num_views = facts["views"]
         return samples, values
 
 
@@ -254,9 +249,8 @@ class FeatureExtractionLoop(BaseLoop):
     """Write the mean representation of every video of ``test_dataloader`` to a .npz file.
 
     It is a batch job (docs/jobs.md): processes decode and embed, and every feature is saved at once
-    to records in ``<out>.parts/``, from which an interrupted run resumes, also with another number
-    of processes or ranks. Each rank embeds a part; the first one writes the file and removes the
-    folder, which is on shared storage where there are several machines.
+    to records in ``<out>.parts/``, from which an interrupted run resumes. Each rank embeds a part;
+    the first one writes the file and removes the folder, which several machines share.
 
     Args:
         runner: Its model gives representations.
@@ -293,10 +287,11 @@ class FeatureExtractionLoop(BaseLoop):
             raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
         if get_world_size() > 1 and ray is not None:
             raise ValueError("--ray is for runs without --launcher: ranks have their own parts")
-        self.cfg = dict(dataloader) if isinstance(dataloader, dict) else None
-        # The processes of the job decode, not those of a loader.
-        unused = {**dataloader, "num_workers": 0} if isinstance(dataloader, dict) else dataloader
-        super().__init__(runner, build_eval_dataloader(unused, runner.seed))
+        self.cfg = None
+        if isinstance(dataloader, dict):
+            self.cfg = dict(dataloader)
+            dataloader = {**dataloader, "num_workers": 0}  # the processes of the job decode
+        super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
         self.path = Path(runner.work_dir) / out
         self.parts = self.path.with_name(self.path.name + ".parts")
         self.weights = self.parts / "weights.pth"
@@ -332,7 +327,7 @@ class FeatureExtractionLoop(BaseLoop):
         return run_on_main_rank(lambda: self._write(job, provenance))
 
     @contextmanager
-    def _records_of_all(self, job: ExtractionJob) -> Iterator[RecordStore]:
+    def _joined(self, job: ExtractionJob) -> Iterator[RecordStore]:
         """The records of all ranks of this run and of earlier ones, which had others."""
         with RecordStore(self.parts / "records.sqlite", job.name) as store:
             # Of several records of an item the latest counts.
@@ -349,14 +344,13 @@ class FeatureExtractionLoop(BaseLoop):
         """The items to embed, after a check that the file and the records are of this run."""
         if self.path.exists():
             raise ValueError(f"{self.path} exists: remove it, or give another --out")
-        with self._records_of_all(job) as store:
+        with self._joined(job) as store:
             items = (job.item(indices) for indices, _ in self._records(job, store))
             due = [item.argument for item in items if not is_current(job, item, store)]
             known = len(store)
         if known:
-            self.runner.logger.info(
-                f"resuming: {known} {job.unit} were embedded before, {len(due)} are left"
-            )
+            done = f"{known} {job.unit} were embedded before"
+            self.runner.logger.info(f"resuming: {done}, {len(due)} are left")
         if self.workers.count != 0:
             save_checkpoint_file(job.network.state_dict(), self.weights)
         return due
@@ -373,11 +367,9 @@ class FeatureExtractionLoop(BaseLoop):
         workers = self.workers.at_most(len(due))
         run_job(job, map(job.item, due), store, workers, report)
         # One bad file would cost all others of its batch.
-        batches = [(store.get(job.key(indices)), indices) for indices in due if len(indices) > 1]
-        failed = [indices for record, indices in batches if record is None or not record.done]
-        single = [range(index, index + 1) for indices in failed for index in indices]
-        if single:
-            run_job(job, map(job.item, single), store, workers)
+        failed = [one for indices in due for one in job.parts(indices, store) if one != indices]
+        if failed:
+            run_job(job, map(job.item, failed), store, workers)
         if is_main_process():
             progress.finish()
 
@@ -385,30 +377,28 @@ class FeatureExtractionLoop(BaseLoop):
         self, job: ExtractionJob, store: RecordStore
     ) -> Iterator[tuple[range, Record | None]]:
         """Indices and record of every item; of a batch that failed those of its samples."""
-        for indices in job.ranges():
-            record = store.get(job.key(indices))
-            if record is None or record.done or len(indices) == 1:
-                yield indices, record
-                continue
-            for index in indices:
-                one = range(index, index + 1)
-                yield one, store.get(job.key(one))
+        for one in (part for indices in job.ranges() for part in job.parts(indices, store)):
+            yield one, store.get(job.key(one))
 
     def _write(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
         """Write the file, with the features of one block in memory at a time."""
-        with self._records_of_all(job) as store:
+        with self._joined(job) as store:
+
+            def recorded() -> Iterator[tuple[PartialRows, np.ndarray]]:
+                for indices, record in self._records(job, store):
+                    yield job.recorded(indices, cast(Record, record))
+
             # Two passes: first all but the features, which do not fit into memory.
             joined, size = PartialRows(), 0
-            for indices, record in self._records(job, store):
-                part, features = job.recorded(indices, cast(Record, record))
+            for part, features in recorded():
                 joined.add(part)
                 size = size or features.shape[1]
             samples = complete(joined, self.dataloader.dataset)
             assert samples.indices.tolist() == joined.indices, "items in the order of the data set"
-            records = ((i, cast(Record, r)) for i, r in self._records(job, store))
-            values = (row for i, record in records for row in job.recorded(i, record)[1])
+            values = (row for _, features in recorded() for row in features)
             described = {**provenance, "views": samples.num_views, "videos": len(samples)}
-            write_streamed_features(self.path, samples, values, size, described)
+            stream = RowStream((len(samples), size), np.dtype(np.float32), values)
+            save_features(self.path, samples, described, stream)
         # Only after the file is complete under its name.
         shutil.rmtree(self.parts, ignore_errors=True)
         self.runner.logger.info(

@@ -39,10 +39,6 @@ _MAX_EXPANSION, _SMALL_BYTES = 100, 1 << 26
 _MAX_MEMBERS, _MAX_SIDE = 1000, 2**40
 #: Bytes of an array that are in memory at once where it is written from an iterator.
 BLOCK_BYTES = 8 << 20
-_READ_HEADER = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 
 @dataclass(frozen=True)
@@ -61,15 +57,9 @@ class RowStream:
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         count = max(1, BLOCK_BYTES // max(1, row_bytes))
         rows, written = iter(self.rows), 0
-        while some := list(islice(rows, count)):
-            # Every row of it is set below, or the zip fails.
-            block = np.empty((len(some), *self.shape[1:]), self.dtype)
-            for slot, row in zip(block, some, strict=True) if block.ndim > 1 else ():
-                if np.shape(row) != slot.shape:  # it would be broadcast
-                    raise ValueError(f"a row of shape {np.shape(row)} in an array {self.shape}")
-                slot[...] = row
-            if block.ndim == 1:
-                block[:] = some
+        while len(block := np.array(list(islice(rows, count)), self.dtype)):
+            if block.shape[1:] != self.shape[1:]:
+                raise ValueError(f"a row of shape {block.shape[1:]} in an array {self.shape}")
             written += len(block)
             yield block
         if written != self.shape[0]:
@@ -120,8 +110,8 @@ def read_npz(
     """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
 
     A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages are read
-    when they are used, and writing to the array does not change the file. All others are read into
-    memory. ``what`` is the expected kind of file, for messages: "a feature file".
+    when they are used, and writing to the array does not change the file. ``what`` is the expected
+    kind of file, for messages: "a feature file".
 
     Raises:
         FileNotFoundError: no such file.
@@ -145,9 +135,13 @@ def read_npz(
                 )
             for info in members:
                 name = info.filename.removesuffix(".npy")
-                _check_member(stored.zip, info, name)
-                mapped = _mapped(path, info)
-                arrays[name] = stored[name] if mapped is None else mapped
+                shape, fortran, dtype = _member_header(stored.zip, info, name)
+                offset = _mapped_offset(path, info)
+                if offset is None:
+                    arrays[name] = stored[name]
+                else:  # copy-on-write: a tensor of it may be changed, the file stays
+                    layout: Any = (offset, shape, "F" if fortran else "C")
+                    arrays[name] = np.memmap(path, dtype, "c", *layout)
         provenance = json.loads(str(arrays.pop("protocol", "{}")))
         if not isinstance(provenance, dict):
             raise ValueError(f"its 'protocol' must be a JSON object, got {provenance!s:.60}")
@@ -163,8 +157,10 @@ def read_npz(
     return arrays, provenance
 
 
-def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
-    """Raise ValueError unless a member is an array as long as its shape and type say.
+def _member_header(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str
+) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type of a member; ValueError unless it is an array of just that length.
 
     numpy allocates the shape before it reads the values.
     """
@@ -173,9 +169,10 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) ->
             version = np.lib.format.read_magic(member)
         except ValueError:
             raise ValueError(f"{name!r} is not an array") from None
-        if version not in _READ_HEADER:
+        if version not in ((1, 0), (2, 0)):
             raise ValueError(f"{name!r} is an array of a kind that is not read here")
-        shape, _, dtype = _READ_HEADER[version](member)
+        read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+        shape, fortran, dtype = read(member)
         stored = info.file_size - member.tell()
     if dtype.hasobject:
         raise ValueError(f"{name!r} holds Python objects: object arrays are never unpickled")
@@ -188,10 +185,11 @@ def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) ->
         raise ValueError(
             f"{name!r} of shape {shape} and type {dtype} takes {size:,} bytes, not {stored:,}"
         )
+    return shape, fortran, dtype
 
 
-def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
-    """The memory-mapped array of a member; None if it has to be read."""
+def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
+    """Where in the file the values of a member begin, to map them; None if it has to be read."""
     # Compressed bytes are no array, and a small one costs more to map than to read.
     if info.compress_type != zipfile.ZIP_STORED or info.file_size < _MAPPED_BYTES:
         return None
@@ -205,12 +203,8 @@ def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
             return None
         if np.lib.format.read_magic(file) != (1, 0):
             return None
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        offset = file.tell()
-    if dtype.hasobject or offset % _ALIGNMENT:
-        return None
-    # Copy-on-write: a tensor of it may be changed, the file stays.
-    return np.memmap(path, dtype, "c", offset, shape, "F" if fortran else "C")
+        np.lib.format.read_array_header_1_0(file)
+        return None if file.tell() % _ALIGNMENT else file.tell()
 
 
 def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
@@ -272,11 +266,8 @@ def extract_features(model: nn.Module, dataloader: DataLoader) -> Rows:
 
 def sample_columns(rows: Rows) -> dict[str, np.ndarray | RowStream]:
     """Labels, indices and paths of rows, as they are written; :func:`read_rows` reads them."""
-    return {
-        "labels": rows.labels.cpu().numpy().astype(np.int64),
-        "indices": rows.indices.cpu().numpy().astype(np.int64),
-        "paths": text_stream(rows.paths),
-    }
+    labels, indices = (t.cpu().numpy().astype(np.int64) for t in (rows.labels, rows.indices))
+    return {"labels": labels, "indices": indices, "paths": text_stream(rows.paths)}
 
 
 def read_rows(
@@ -285,16 +276,13 @@ def read_rows(
     """Rows of a matrix in an .npz file, the ``others`` that it has, and the provenance."""
     arrays, provenance = read_npz(path, what, (name, *required))
     # No copy: a large matrix stays in the file until its rows are used.
-    matrices = {
-        key: torch.from_numpy(as_matrix(path, arrays[key], key))
-        for key in (name, *others)
-        if key in arrays
-    }
+    names = [key for key in (name, *others) if key in arrays]
+    matrices = {key: torch.from_numpy(as_matrix(path, arrays[key], key)) for key in names}
     values = matrices.pop(name)
-    defaults = {"labels": np.full(len(values), -1), "indices": np.arange(len(values))}
+    arrays = {"labels": np.full(len(values), -1), "indices": np.arange(len(values)), **arrays}
     labels, indices = (
-        torch.from_numpy(as_integers(path, arrays.get(key, default), key, len(values)))
-        for key, default in defaults.items()
+        torch.from_numpy(as_integers(path, arrays[key], key, len(values)))
+        for key in ("labels", "indices")
     )
     paths = as_strings(path, arrays["paths"], "paths", len(values))
     num_views = provenance.get("num_views", 1)
@@ -305,58 +293,51 @@ def read_rows(
     return rows, matrices, provenance
 
 
-def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:
+def save_features(
+    path: str | Path,
+    features: Rows,
+    provenance: dict | None = None,
+    stream: RowStream | None = None,
+) -> None:
     """Write ``features, labels, indices, paths`` and, as JSON text, ``protocol`` to a .npz file.
 
     Features (N, C) are stored as float32, those of altered clips as ``features_shuffled`` and so
-    on; ``protocol`` is the provenance with the number of views and the failures. The file is
-    written atomically and read without pickle. Raises ValueError: the name does not end in .npz.
+    on; ``protocol`` is the provenance with the number of views and the failures. A ``stream`` gives
+    the features while they are written, instead of the ``values`` of the rows. The file is written
+    atomically and read without pickle. Raises ValueError: the name does not end in .npz.
     """
-    values = features.values.detach().cpu().numpy().astype(np.float32, copy=False)
-    write_streamed_features(path, features, values, values.shape[1], provenance)
+    arrays: dict[str, Any] = {
+        name: np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.float32)
+        for name, values in _matrices(features).items()
+    }
+    arrays |= {"features": stream or arrays["features"], **sample_columns(features)}
+    described = {"num_views": features.num_views, "failures": features.failures}
+    write_npz(path, arrays, {**(provenance or {}), **described})
 
 
-def write_streamed_features(
-    path: str | Path,
-    samples: Rows,
-    values: Iterable[np.ndarray],
-    size: int,
-    provenance: dict | None = None,
-) -> None:
-    """:func:`save_features` of N features (``size``,) float32 that are made while they are written.
-
-    They come in the order of the ``samples``, whose own ``values`` are not used.
-    """
-    write_npz(
-        path,
-        {
-            "features": RowStream((len(samples), size), np.dtype(np.float32), values),
-            **{
-                f"features_{name}": altered.cpu().numpy().astype(np.float32, copy=False)
-                for name, altered in samples.altered.items()
-            },
-            **sample_columns(samples),
-        },
-        {**(provenance or {}), "num_views": samples.num_views, "failures": samples.failures},
-    )
+def _matrices(features: Rows) -> dict[str, Tensor]:
+    """The features of unaltered and altered clips by their names in a file."""
+    altered = {f"features_{name}": values for name, values in features.altered.items()}
+    return {"features": features.values, **altered}
 
 
 def load_features(path: str | Path) -> tuple[Rows, dict]:
     """Read what :func:`save_features` wrote: the features and their provenance.
 
-    ``features`` of another number type are converted to float32. Files of other programs may lack
-    ``labels`` (then -1), ``indices`` (then 0, 1, ...) and ``protocol`` (then empty); nothing is
-    unpickled. Large features written by :func:`save_features` are memory-mapped.
+    Files of other programs may hold another number type and lack ``labels`` (then -1), ``indices``
+    (then 0, 1, ...) and ``protocol`` (then empty). Large features of ours are memory-mapped.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not a feature file, lengths differ, a label is out of range, or a feature
             is not finite; the message names the file and the video.
     """
-    others = (f"features_{name}" for name in ALTERATIONS)
+    others = [f"features_{name}" for name in ALTERATIONS]
     what = "a feature file of this package"
-    features, altered, provenance = read_rows(path, what, "features", ["paths"], others)
-    for name, values in {"features": features.values, **altered}.items():
+    features, found, provenance = read_rows(path, what, "features", ["paths"], others)
+    altered = {name.removeprefix("features_"): values for name, values in found.items()}
+    features = replace(features, altered=altered)
+    for name, values in _matrices(features).items():
         wrong, first = count_not_finite(values)
         if wrong:
             raise ValueError(
@@ -364,8 +345,6 @@ def load_features(path: str | Path) -> tuple[Rows, dict]:
                 f"infinity, the first is row {first}, {features.paths[first]}: "
                 "the network that made them has diverged"
             )
-    altered = {name.removeprefix("features_"): values for name, values in altered.items()}
-    features = replace(features, altered=altered)
     outside = (features.labels < -1) | (features.labels > MAX_LABEL)
     rows = torch.nonzero(outside).flatten().tolist()
     if rows:
@@ -405,15 +384,15 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
         FileNotFoundError: no such file.
         ValueError: not a feature file, no labels, features of different sizes; the file is named.
     """
-    queries, query_provenance = load_features(query)
+    queries, stored = load_features(query)
     check_labelled(queries, purpose)
-    described = describe_feature_file(query, queries, query_provenance)
+    described = describe_feature_file(query, queries, stored)
     # A claim of the transfer protocols is not one of these metrics.
-    stated = query_provenance.get("benchmark")
+    stated = stored.get("benchmark")
     if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:
         stated = None
     provenance: dict[str, Any] = {
-        **query_provenance,
+        **stored,
         "kind": "representation",
         "benchmark": stated,
         "videos": len(queries),
@@ -423,18 +402,20 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     }
     if gallery is None:
         return FeaturePair(queries, None, provenance, [])
-    features, gallery_provenance = queries, query_provenance
-    provenance["bank"] = {**described, "path": str(gallery)}
+    features, bank = queries, {**described, "path": str(gallery)}
     # Read once, if it is named twice.
     if not (os.path.exists(gallery) and os.path.samefile(query, gallery)):
         features, gallery_provenance = load_features(gallery)
         check_labelled(features, purpose)
         check_same_size(queries, features)
-        provenance["bank"] = describe_feature_file(gallery, features, gallery_provenance)
-    provenance["bank_videos"] = len(features)
-    provenance["bank_failures"] = len(features.failures)
-    provenance["same_file"] = provenance["bank"]["sha256"] == described["sha256"]
-    notes = checkpoint_notes(query_provenance, gallery_provenance, query, gallery)
+        bank = describe_feature_file(gallery, features, gallery_provenance)
+    provenance |= {
+        "bank": bank,
+        "bank_videos": len(features),
+        "bank_failures": len(features.failures),
+        "same_file": bank["sha256"] == described["sha256"],
+    }
+    notes = checkpoint_notes(stored, bank["protocol"], query, gallery)
     return FeaturePair(queries, features, provenance, notes)
 
 
@@ -452,7 +433,5 @@ def checkpoint_notes(
     one, other = (c.get("sha256") if isinstance(c, dict) else None for c in checkpoints)
     if one is None or other is None or one == other:
         return []
-    return [
-        f"the features were made by different checkpoints: {query} by {one[:12]}, "
-        f"{gallery} by {other[:12]}"
-    ]
+    made = f"{query} by {one[:12]}, {gallery} by {other[:12]}"
+    return [f"the features were made by different checkpoints: {made}"]

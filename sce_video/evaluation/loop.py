@@ -48,21 +48,6 @@ def open_grid(model: Any) -> Sequence[Any] | None:
     return None if getattr(head, "selected", 0) is not None else head.grid
 
 
-def _described(grid: Sequence[Any], index: int) -> dict[str, Any]:
-    point = grid[index]
-    names = {"name": point.name, "lr": point.lr, "weight_decay": point.weight_decay}
-    return {"index": index, **names}
-
-
-def point_rows(rows: Rows, index: int, count: int) -> Rows:
-    """The rows of one of ``count`` classifiers whose scores are side by side, (N, count * K)."""
-    values = rows.values.unflatten(1, (count, -1))[:, index]
-    central = rows.central
-    if central is not None:
-        central = central.unflatten(1, (count, -1))[:, index]
-    return replace(rows, values=values, central=central)
-
-
 def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
     """The best of the G points of a grid by the top-1 accuracy of mean scores (N, G * K).
 
@@ -70,11 +55,10 @@ def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
     name, learning rate, weight decay and ``top1``; and a line for the log.
     """
     check_labelled(rows, "the selection of a probe", "the selection set")
-    points = []
-    for i in range(len(grid)):
-        scores = point_rows(rows, i, len(grid)).values
-        top1 = top_k_accuracy(scores, rows.labels, (1,))[1]
-        points.append({**_described(grid, i), "top1": top1})
+    points: list[dict[str, Any]] = []
+    for point, scores in zip(grid, rows.values.chunk(len(grid), dim=1), strict=True):
+        named = {"index": len(points), "name": point.name, **point._asdict()}
+        points.append({**named, "top1": top_k_accuracy(scores, rows.labels, (1,))[1]})
     best, worst = max(points, key=lambda p: p["top1"]), min(point["top1"] for point in points)
     found = {
         "selected": best,
@@ -93,12 +77,12 @@ def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
 def different_steps(first: Any, second: Any) -> list[str]:
     """The steps in which the pipelines of two loader configs differ; none if one is built."""
     pipelines = []
-    for loader in (first, second):
-        dataset = loader.get("dataset") if isinstance(loader, dict) else None
-        pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
-        if pipeline is None:
+    for part in (first, second):
+        for key in ("dataset", "pipeline"):
+            part = part.get(key) if isinstance(part, dict) else None
+        if part is None:
             return []
-        pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
+        pipelines.append([dict(step) if isinstance(step, dict) else step for step in part])
     pairs = enumerate(itertools.zip_longest(*pipelines))
     return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
 
@@ -115,10 +99,9 @@ _WHY = {
 class MultiViewTestLoop(BaseLoop):
     r"""Evaluate a model on a labelled set by the metrics of ``test_evaluator``.
 
-    The model determines the row of a sample: the mean representation over its views, the mean
-    class probabilities over its views (model with a ``cls_head``), or the scores of its boxes
-    (model with a ``roi_head``); the pipeline of the data set determines the views. The samples are
-    split over the ranks; every video counts once. ::
+    The model determines the row of a sample: the mean over its views of the representations, or of
+    the class probabilities (model with a ``cls_head``), or the scores of its boxes (``roi_head``);
+    the pipeline of the data set determines the views. The samples are split over the ranks. ::
 
         test_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(...))
         test_evaluator = [dict(type="KNN", k=20), dict(type="LinearProbe"), dict(type="Retrieval")]
@@ -144,10 +127,9 @@ class MultiViewTestLoop(BaseLoop):
         selection_dataloader: The labelled set, neither trained on nor tested, on which one of the
             attentive probes of a grid is selected by its top-1 accuracy before the test.
 
-    Raises:
-        ValueError: no metric, or one that cannot be computed from this model; both or neither of
-            gallery and group pattern where a metric needs one; labels and classes that do not fit
-            together; a grid of probes without a selection set; an unknown precision.
+    Raises ValueError: no metric, or one that cannot be computed from this model; both or neither of
+    gallery and group pattern where a metric needs one; labels and classes that do not fit together;
+    a grid of probes without a selection set; an unknown precision.
     """
 
     _stage = "test"
@@ -242,16 +224,16 @@ class MultiViewTestLoop(BaseLoop):
                 "labelled set on which one is selected, model.cls_head.selected the index of one"
             )
         loader = build_eval_dataloader(selection, self.runner.seed)
-        check_same_classes(
-            self.dataloader.dataset, loader.dataset, ("the test has", "the selection set has")
-        )
+        names = "the test has", "the selection set has"
+        check_same_classes(self.dataloader.dataset, loader.dataset, names)
         check_dataset_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
         return loader
 
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
-        self.runner.call_hook(f"before_{self._stage}")
-        self.runner.call_hook(f"before_{self._stage}_epoch")
+        call_hook, gallery = self.runner.call_hook, None
+        call_hook(f"before_{self._stage}")
+        call_hook(f"before_{self._stage}_epoch")
         # Before the test, whose rows are those of the selected probe.
         if self.selection_dataloader is not None:
             head = unwrap_model(self.runner.model).cls_head
@@ -263,14 +245,13 @@ class MultiViewTestLoop(BaseLoop):
             head.select(found["selected"]["index"])
             self.runner.logger.info(text)
         rows = self._collect(self.dataloader, self._stage)
-        gallery = None
         if self.gallery_dataloader is not None:
             # After the queries: it is usually the larger set, and mistakes show up sooner.
             gallery = self._collect(self.gallery_dataloader, "gallery")
         # All ranks have all rows; computing on one keeps files and logs single.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
-        self.runner.call_hook(f"after_{self._stage}_epoch", metrics=metrics)
-        self.runner.call_hook(f"after_{self._stage}")
+        call_hook(f"after_{self._stage}_epoch", metrics=metrics)
+        call_hook(f"after_{self._stage}")
         return metrics
 
     def _collect(self, dataloader: DataLoader, name: str) -> Rows:
@@ -316,15 +297,10 @@ class MultiViewTestLoop(BaseLoop):
             path = join(self.runner.work_dir, self.out)
             if outcomes is not None:
                 save_outcomes(outcomes_path(path), outcomes)
-            parts = [rows] if gallery is None else [rows, gallery]
-            content = {
-                "metrics": metrics,
-                **({"intervals": intervals} if intervals else {}),
-                **details,
-                "protocol": provenance,
-                "failures": [list(failure) for part in parts for failure in part.failures],
-            }
-            write_json(path, content)
+            failures = rows.failures + ([] if gallery is None else gallery.failures)
+            named = {"intervals": intervals} if intervals else {}
+            shown = {"protocol": provenance, "failures": [*map(list, failures)]}
+            write_json(path, {"metrics": metrics, **named, **details, **shown})
         listed, texts = listed_metrics(self.metrics, metrics)
         table = format_metrics(listed, provenance, intervals)
         self.runner.logger.info("\n" + "\n".join([table, *texts]))
@@ -339,14 +315,13 @@ class MultiViewTestLoop(BaseLoop):
             described["protocols"] = settings
         described |= {"precision": self.precision, "videos": len(rows)}
         described["failures"] = len(rows.failures)
-        if self.kind == "recognition":
-            described["num_classes"] = rows.num_classes
-        if self.kind == "representation":
-            described["feature_size"] = rows.values.shape[1]
+        if self.kind != "detection":
+            name = {"recognition": "num_classes", "representation": "feature_size"}[self.kind]
+            described[name] = rows.values.shape[1]
         if gallery is not None and self.gallery_dataloader is not None:
-            described["bank_videos"] = len(gallery)
-            described["bank_failures"] = len(gallery.failures)
-            described["bank"] = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
+            bank = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
+            described |= {"bank_videos": len(gallery), "bank_failures": len(gallery.failures)}
+            described["bank"] = bank
         head: Any = getattr(unwrap_model(self.runner.model), "cls_head", None)
         grid = getattr(head, "grid", ())
         if self.selection is not None:
@@ -359,8 +334,9 @@ class MultiViewTestLoop(BaseLoop):
                 )
             described["selection"] = {**found, "tested_videos": tested}
         elif len(grid) > 1 and head.selected is not None:
-            point = _described(grid, head.selected)
-            described["selection"] = {"selected": point, "rule": "given by the config"}
+            point = grid[head.selected]
+            named = {"index": head.selected, "name": point.name, **point._asdict()}
+            described["selection"] = {"selected": named, "rule": "given by the config"}
         return described
 
 
@@ -368,12 +344,11 @@ class MultiViewTestLoop(BaseLoop):
 class MultiViewValLoop(MultiViewTestLoop):
     """Validate during training by the metrics of ``val_evaluator``.
 
-    The same code and arguments as :class:`MultiViewTestLoop`, usually with one view per video.
-    Files that cannot be decoded are reported in the log and left out of the metrics. Of a grid of
-    attentive probes the metrics are those of the probe that is best on these samples, beside
-    ``top1_<point>`` of each. Raises ValueError: as :class:`MultiViewTestLoop`; class folders other
-    than those of the training set; a metric that needs a gallery (``OnlineEvaluationHook`` computes
-    those).
+    As :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot be decoded are
+    reported in the log and left out of the metrics. Of a grid of attentive probes the metrics are
+    those of the probe that is best on these samples, beside ``top1_<point>`` of each. Raises
+    ValueError, besides: class folders other than those of the training set; a metric that needs a
+    gallery (``OnlineEvaluationHook`` computes those).
     """
 
     _stage = "val"
@@ -386,16 +361,12 @@ class MultiViewValLoop(MultiViewTestLoop):
         max_views: int = 30,
         precision: str = "float32",
     ) -> None:
-        super().__init__(
-            runner, dataloader, evaluator, max_views=max_views, precision=precision, out=None
-        )
+        options: dict[str, Any] = {"max_views": max_views, "precision": precision, "out": None}
+        super().__init__(runner, dataloader, evaluator, **options)
         train_loop = getattr(runner, "_train_loop", None)
         if isinstance(train_loop, BaseLoop):  # built already, as in Runner.train
-            check_same_classes(
-                train_loop.dataloader.dataset,
-                self.dataloader.dataset,
-                ("the training has", "the validation has"),
-            )
+            names = "the training has", "the validation has"
+            check_same_classes(train_loop.dataloader.dataset, self.dataloader.dataset, names)
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         if rows.failures:
@@ -409,6 +380,6 @@ class MultiViewValLoop(MultiViewTestLoop):
             return compute_metrics(self.metrics, rows)
         found, text = select_point(rows, grid)
         self.runner.logger.info(text)
-        best = point_rows(rows, found["selected"]["index"], len(grid))
+        scores = rows.values.chunk(len(grid), dim=1)[found["selected"]["index"]]
         accuracies = {f"top1_{point['name']}": point["top1"] for point in found["points"]}
-        return compute_metrics(self.metrics, best) | accuracies
+        return compute_metrics(self.metrics, replace(rows, values=scores)) | accuracies

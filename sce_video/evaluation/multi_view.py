@@ -29,12 +29,10 @@ def view_chunks(
 ) -> Iterator[Tensor]:
     """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
-    On a CPU a chunk is at most 24 MiB, or one view. The frames are copied to the device once; of
-    the views only one chunk is in memory. A video has ``frames`` uint8 (F, H, W, 3), ``positions``
-    int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width), as
-    :class:`~sce_video.datasets.transforms.PackVideo` makes them.
-
-    Views are uint8 (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
+    On a CPU a chunk is at most 24 MiB, or one view. A video has ``frames`` uint8 (F, H, W, 3),
+    ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width),
+    as :class:`~sce_video.datasets.transforms.PackVideo` makes them. Views are uint8
+    (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")
@@ -56,8 +54,8 @@ def _cut_on_device(
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
     # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
-    frames = video["frames"].to(device, non_blocking=True)
-    positions = video["positions"].to(device, non_blocking=True)
+    names = "frames", "positions"
+    frames, positions = (video[name].to(device, non_blocking=True) for name in names)
     offsets, (height, width) = video["offsets"].tolist(), crop_sides(video)
     for start, stop in parts:
         chunk = []
@@ -98,9 +96,6 @@ def rows_of_views(
     return rows
 
 
-_PRECISIONS = ("float32", "bfloat16", "float16")
-
-
 def row_function(
     model: Any, max_views: int = 30, precision: str = "float32"
 ) -> tuple[str, RowFunction]:
@@ -110,8 +105,9 @@ def row_function(
     "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
     video per forward pass bound the device memory. Raises ValueError: an unknown precision.
     """
-    if precision not in _PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}: {precision!r}")
+    known = ("float32", "bfloat16", "float16")
+    if precision not in known:
+        raise ValueError(f"precision must be one of {', '.join(known)}: {precision!r}")
     dtype: torch.dtype = getattr(torch, precision)
     inner = unwrap_model(model)
     if hasattr(inner, "roi_head"):
@@ -194,10 +190,9 @@ def check_alterations(alterations: tuple[str, ...]) -> None:
 def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> np.ndarray:
     """Indices of the frames of a clip in the order in which the altered clip shows them.
 
-    A shuffled clip has an order drawn uniformly from all but the original one. It depends on the
-    arguments alone, the seed of the sample and the number of the clip in it, so on no batch, rank
-    or number of workers. Returns (T,) int64. Raises ValueError: a clip of one frame, an unknown
-    alteration.
+    A shuffled clip has an order drawn uniformly from all but the original one, by the seed of the
+    sample and the number of the clip in it alone. Returns (T,) int64. Raises ValueError: a clip of
+    one frame, an unknown alteration.
     """
     check_alterations((alteration,))
     if num_frames < 2:
@@ -226,19 +221,20 @@ def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
     order of clip k of a sample is that of the sample's seed and k, see :func:`frame_order`.
     """
     seeds = [int(seed) for seed in batch["seed"]]
+
+    def altered(frames: Tensor, seed: int, clip: int) -> Tensor:
+        return frames[torch.from_numpy(frame_order(alteration, len(frames), seed, clip))]
+
     if "videos" in batch:
         videos = []
         for video, seed in zip(batch["videos"], seeds, strict=True):
-            clips, frames = video["positions"].shape
-            shuffled = np.stack([frame_order(alteration, frames, seed, k) for k in range(clips)])
-            shown = video["positions"].gather(1, torch.from_numpy(shuffled))
-            videos.append({**video, "positions": shown})
+            shown = [altered(clip, seed, k) for k, clip in enumerate(video["positions"])]
+            videos.append({**video, "positions": torch.stack(shown)})
         return {**batch, "videos": videos}
-    views = []
-    for number, view in enumerate(batch["inputs"]):
-        orders = [frame_order(alteration, view.shape[1], seed, number) for seed in seeds]
-        pairs = zip(view, orders, strict=True)
-        views.append(torch.stack([clip[torch.from_numpy(order)] for clip, order in pairs]))
+    views = [
+        torch.stack([altered(clip, seed, k) for clip, seed in zip(view, seeds, strict=True)])
+        for k, view in enumerate(batch["inputs"])
+    ]
     return {**batch, "inputs": views}
 
 

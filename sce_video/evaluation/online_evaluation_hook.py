@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.train_loop import outliving_workers
 from sce_video.evaluation.features import extract_features
 from sce_video.evaluation.functional.statistics import group_ids
-from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics
+from sce_video.evaluation.metrics.base import compute_metrics, place_metrics
 from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled
 from sce_video.registry import HOOKS, METRICS
 from sce_video.utils.distributed import run_on_main_rank
@@ -34,10 +35,9 @@ _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
 class OnlineEvaluationHook(Hook):
     r"""Metrics of the online encoder's features every few epochs: kNN accuracy, collapse metrics.
 
-    Embeds a labelled set, which need not be the training set, in eval mode, split over the ranks.
-    The metrics go to the log, to the visualizer's backends (TensorBoard) under ``evaluation/``, and
-    to a JSON-lines file. Training is not affected: random states, BN statistics and the mode of
-    every module are restored. ::
+    Embeds a labelled set in eval mode, split over the ranks. The metrics go to the log, to the
+    visualizer's backends (TensorBoard) under ``evaluation/``, and to a JSON-lines file. Training is
+    not affected: random states, BN statistics and the mode of every module stay. ::
 
         custom_hooks = [dict(
             type="OnlineEvaluationHook", interval=5,
@@ -80,7 +80,7 @@ class OnlineEvaluationHook(Hook):
         self.gallery, self.queries, self.group_pattern = gallery, queries, group_pattern
         self.metrics = [METRICS.build(dict(metric)) for metric in metrics or _METRICS]
         for metric in self.metrics:
-            kinds = metric.kinds if isinstance(metric, RowMetric) else ()
+            kinds = getattr(metric, "kinds", ())
             if kinds and "representation" not in kinds:
                 raise ValueError(
                     f"online evaluation computes metrics of features, {type(metric).__name__} is "
@@ -108,24 +108,22 @@ class OnlineEvaluationHook(Hook):
             self._run(runner, epoch=runner.epoch + 1)
 
     def _run(self, runner: Runner, epoch: int) -> None:
-        started = time.monotonic()
+        started, parts = time.monotonic(), []
         # A training with this hook stays bit-identical to one without.
         states = random_states()
         try:
-            parts = []
             for dataloader in (self.gallery, self.queries):
-                if not isinstance(dataloader, DataLoader):  # before_train built those there are
-                    continue
-                # Workers that Ctrl-C ends would end the training before its checkpoint.
-                with outliving_workers(dataloader):
-                    parts.append(extract_features(runner.model, dataloader))
+                if isinstance(dataloader, DataLoader):  # before_train built those there are
+                    # Workers that Ctrl-C ends would end the training before its checkpoint.
+                    with outliving_workers(dataloader):
+                        parts.append(extract_features(runner.model, dataloader))
         finally:
             set_random_states(states)
 
         def evaluate() -> None:
-            record: dict[str, Any] = {"epoch": epoch, "iter": runner.iter}
             place_metrics(self.metrics, runner.model, runner.work_dir)
-            record |= self._compute(parts[-1], parts[0] if len(parts) > 1 else None)
+            found = self._compute(parts[-1], parts[0] if len(parts) > 1 else None)
+            record: dict[str, Any] = {"epoch": epoch, "iter": runner.iter, **found}
             failures = {failure for rows in parts for failure in rows.failures}
             record |= {"videos": len(parts[-1]), "failures": len(failures)}
             record["seconds"] = round(time.monotonic() - started, 3)
@@ -141,9 +139,8 @@ class OnlineEvaluationHook(Hook):
                 if not torch.isfinite(rows.values).all():
                     return {"error": "the representation holds NaN or infinity"}
         if gallery is None:
-            groups = torch.arange(len(queries))
-            if self.group_pattern is not None:
-                groups = group_ids(queries.paths, self.group_pattern)[0]
+            pattern, groups = self.group_pattern, torch.arange(len(queries))
+            groups = groups if pattern is None else group_ids(queries.paths, pattern)[0]
             queries = replace(queries, groups=groups)
         return dict(compute_metrics(self.metrics, queries, gallery))
 
@@ -170,11 +167,9 @@ class OnlineEvaluationHook(Hook):
             # A new run in an old folder: the old numbers are not lost.
             path.rename(path.with_name(f"{path.name}.before_{runner.timestamp}"))
             return
-        kept = []
+        kept = ""
         for line in path.read_text().splitlines():
-            try:
-                if json.loads(line)["epoch"] <= runner.epoch:
-                    kept.append(line)
-            except (ValueError, KeyError, TypeError):
-                continue  # incomplete: the run was killed while writing it
-        write_text(path, "".join(f"{line}\n" for line in kept))
+            # An incomplete line: the run was killed while writing it.
+            with suppress(ValueError, KeyError, TypeError):
+                kept += f"{line}\n" if json.loads(line)["epoch"] <= runner.epoch else ""
+        write_text(path, kept)

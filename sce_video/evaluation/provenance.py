@@ -93,15 +93,15 @@ def stated_benchmark(
     origin = checkpoint if is_origin else checkpoint.get("pretrained")
     if random or origin == "random":
         return {**benchmark, **dict.fromkeys(_OF_PRETRAINING)}, {}
-    reason = f"{file} does not state what its training started from"
-    if isinstance(origin, dict):
-        source = origin.get("path") or origin.get("source") or "the file"
-        reason = f"{source} has no record of its training (converted, or of other code)"
     if not isinstance(origin, dict) or not isinstance(origin.get("training"), dict):
+        reason = f"{file} does not state what its training started from"
+        if isinstance(origin, dict):
+            source = origin.get("path") or origin.get("source") or "the file"
+            reason = f"{source} has no record of its training (converted, or of other code)"
         known = dict.fromkeys(_OF_PRETRAINING, UNKNOWN)
         return {**benchmark, **known}, dict.fromkeys(_OF_PRETRAINING, reason)
-    declared = origin.get("benchmark")
-    declared = declared if isinstance(declared, dict) else {}
+    stated = origin.get("benchmark")
+    declared = stated if isinstance(stated, dict) else {}
     data = str(declared.get("dataset", UNKNOWN))
     method = str(declared.get("pretraining", declared.get("protocol", UNKNOWN)))
     names = data, method, origin.get("epoch", UNKNOWN)
@@ -118,13 +118,10 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
         described["classes"] = classes
     if "ann_file" in described:
         described["ann_sha256"] = file_sha256(dataset.ann_file)
-    transforms = getattr(dataset, "pipeline", ())
-    described["pipeline"] = [
-        {"type": type(step).__name__}
-        | {name: v for name, v in vars(step).items() if name[:1] != "_" and _is_plain(v)}
-        for step in transforms
-    ]
-    for transform in transforms:
+    described["pipeline"] = []
+    for transform in getattr(dataset, "pipeline", ()):
+        own = {name: v for name, v in vars(transform).items() if name[:1] != "_" and _is_plain(v)}
+        described["pipeline"].append({"type": type(transform).__name__, **own})
         if hasattr(transform, "num_clips"):
             described["clips"] = transform.num_clips
             described["crops"] = num_views // transform.num_clips

@@ -76,7 +76,7 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     return row
 
 
-def verdict(row: Mapping[str, Any], other: str = "random") -> str:
+def decision(row: Mapping[str, Any], other: str = "random") -> str:
     """``better``, ``no better`` or ``undecided`` of a row, by the rule of this module."""
     measure = measure_of(row)
     if measure is None or f"low_{other}" not in row or row["videos"] < _MIN_VIDEOS:
@@ -92,10 +92,10 @@ def verdict(row: Mapping[str, Any], other: str = "random") -> str:
 
 def is_comparison(row: Mapping[str, Any]) -> bool:
     """Whether a row of a log has all numbers of a comparison, none of them NaN."""
-    needed = {"videos", "rank"}
+    needed, measure = {"videos", "rank"}, measure_of(row)
     for other in OTHERS:
-        if f"rank_{other}" in row:
-            needed |= {f"gain_{other}", f"{measure_of(row)}_{other}"} if measure_of(row) else set()
+        if f"rank_{other}" in row and measure:
+            needed |= {f"gain_{other}", f"{measure}_{other}"}
     return all(math.isfinite(row.get(name, math.nan)) for name in needed)
 
 
@@ -106,7 +106,7 @@ def measure_of(row: Mapping[str, Any]) -> str | None:
 
 def sentences(row: Mapping[str, Any]) -> Iterator[str]:
     """The comparison in words, a sentence for each other network."""
-    measure = measure_of(row)
+    measure, found = measure_of(row), {BETTER: "better than", NO_BETTER: "no better than"}
     for other, words in OTHERS.items():
         if f"rank_{other}" not in row:
             continue
@@ -114,14 +114,13 @@ def sentences(row: Mapping[str, Any]) -> Iterator[str]:
         if measure is None:
             yield f"{row['videos']} videos beside {words}: {ranks}"
             continue
-        found = {BETTER: "better than", NO_BETTER: "no better than"}
-        judged = f"{found.get(verdict(row, other), 'not decided against')} {words}"
+        decided = f"{found.get(decision(row, other), 'not decided against')} {words}"
         ends = ""
         if f"low_{other}" in row:
             low, high = (100 * row[f"{end}_{other}"] for end in ("low", "high"))
             ends = f", 95 % interval {low:.1f} to {high:.1f}"
         yield (
-            f"{judged}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
+            f"{decided}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
             f"{100 * row[f'{measure}_{other}']:.1f} % ({row['videos']} videos, difference "
             f"{100 * row[f'gain_{other}']:.1f} points{ends}), {ranks}"
         )

@@ -64,14 +64,12 @@ class Rows:
         if len(shape) != 2:
             raise ValueError(f"{self.name} must be (N, C), got shape {shape}")
         count = len(self.values) if self.counts is None else len(self.counts)
-        columns: dict[str, Any] = {
-            "labels": self.labels,
-            "indices": self.indices,
-            "paths": self.paths,
-        }
-        columns |= {} if self.groups is None else {"groups": self.groups}
-        columns |= self.columns
-        wrong = [f"{len(one)} {name}" for name, one in columns.items() if len(one) != count]
+        columns = {name: getattr(self, name) for name in ("labels", "indices", "paths", "groups")}
+        wrong = [
+            f"{len(one)} {name}"
+            for name, one in (columns | self.columns).items()
+            if one is not None and len(one) != count
+        ]
         if wrong:
             raise ValueError(f"{self.name}: {count} rows do not match {', '.join(wrong)}")
         if self.central is not None and tuple(self.central.shape) != shape:
@@ -106,6 +104,15 @@ class Rows:
         """C, for rows of class probabilities."""
         return self.values.shape[1]
 
+    def refuse(self, wrong: Tensor, why: str) -> None:
+        """Raise ValueError naming the first sample of the mask ``wrong`` (N,), if there is one."""
+        if bool(wrong.any()):
+            row = int(torch.nonzero(wrong)[0])
+            raise ValueError(
+                f"{self.name}: {why}: {int(wrong.sum())} of {len(self)} videos, the first is "
+                f"row {row}, {self.paths[row]} (label {int(self.labels[row])})"
+            )
+
     def subset(self, keep: Tensor) -> Rows:
         """The samples selected by ``keep``: a bool mask (N,) or indices."""
         if self.counts is not None:
@@ -113,16 +120,16 @@ class Rows:
         # A mask and indices select alike from a range.
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
+        tensors: dict[str, Any] = {}
+        for name in ("values", "labels", "indices", "central", "groups"):
+            whole = getattr(self, name)
+            tensors[name] = None if whole is None else whole[selected]
         return replace(
             self,
-            values=self.values[selected],
-            labels=self.labels[selected],
-            indices=self.indices[selected],
             paths=[self.paths[i] for i in chosen],
-            central=None if self.central is None else self.central[selected],
-            groups=None if self.groups is None else self.groups[selected],
             columns={name: [column[i] for i in chosen] for name, column in self.columns.items()},
             altered={name: values[selected] for name, values in self.altered.items()},
+            **tensors,
         )
 
 
@@ -177,7 +184,7 @@ class PartialRows:
 
     values: list[Tensor] = field(default_factory=list)
     central: list[Tensor] = field(default_factory=list)
-    counts: list[int] | None = None
+    counts: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -185,13 +192,8 @@ class PartialRows:
 
     def add(self, other: PartialRows) -> None:
         """Append the rows of another part."""
-        self.values += other.values
-        self.central += other.central
-        if other.counts is not None:
-            self.counts = [*(self.counts or []), *other.counts]
-        self.labels += other.labels
-        self.indices += other.indices
-        self.failures += other.failures
+        for name in ("values", "central", "counts", "labels", "indices", "failures"):
+            getattr(self, name).extend(getattr(other, name))
         self.num_views = max(self.num_views, other.num_views)
 
 
@@ -202,9 +204,10 @@ def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> P
     """
     part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
     if len(batch["index"]) > 0:  # else all samples of the batch were skipped
-        values, part.num_views, central, part.counts = function(model, batch)
+        values, part.num_views, central, counts = function(model, batch)
         part.values = [values] if len(values) else []
         part.central = [central] if central is not None else []
+        part.counts = counts or []
         part.labels = [int(label) for label in batch["label"]]
         part.indices = [int(index) for index in batch["index"]]
     return part
@@ -236,10 +239,9 @@ def collect_rows(
 ) -> Rows:
     """The rows of a whole data set, in its order, computed in eval mode.
 
-    Each rank processes the samples that its sampler gives it; every rank returns the rows of the
-    whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
-    The model is bare or wrapped, and keeps its modes; the loader gives batches as made by
-    :func:`sce_video.collate_views`; ``progress`` is over the samples of all ranks.
+    Each rank processes the samples that its sampler gives it, and returns the rows of all; samples
+    that a padding sampler repeats are dropped. The model is bare or wrapped, and keeps its modes;
+    the loader gives batches of :func:`sce_video.collate_views`; ``progress`` is over all ranks.
 
     Raises:
         RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
@@ -296,7 +298,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
         first.setdefault(index, slot)
     indices = sorted(first)
     failures = list(dict.fromkeys(partial.failures))
-    missing = sorted(set(range(len(dataset))) - set(indices))
+    missing = set(range(len(dataset))) - set(indices)
     unreadable = {path for path, _ in failures}
     lost = len(missing) - len(unreadable)
     if hasattr(dataset, "path"):  # one unreadable file may hold several samples
@@ -308,7 +310,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
         )
     order = torch.tensor([first[i] for i in indices], dtype=torch.long)
     counts, slots = None, order
-    if partial.counts is not None:
+    if partial.counts:
         # Sample i has the rows from ends[i] - counts[i] to ends[i] - 1.
         ends = list(itertools.accumulate(partial.counts))
         ranges = [range(ends[i] - partial.counts[i], ends[i]) for i in order.tolist()]
@@ -344,11 +346,8 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     """
     if isinstance(cfg, DataLoader):
         return cfg
-    cfg = {
-        "sampler": {"type": "DefaultSampler", "shuffle": False, "round_up": False},
-        "collate_fn": {"type": "sce_video.collate_views"},
-        **cfg,
-    }
+    sampler = {"type": "DefaultSampler", "shuffle": False, "round_up": False}
+    cfg = {"sampler": sampler, "collate_fn": {"type": "sce_video.collate_views"}, **cfg}
     loader = VideoRunner.build_dataloader(cfg, seed=seed)
     dataset: Any = loader.dataset
     # "replace" is the default of a data set, for training.

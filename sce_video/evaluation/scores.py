@@ -46,30 +46,19 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
     loaded = replace(loaded, central=one_view.get("one_view_scores"))
     for name, values in {"scores": loaded.values, **one_view}.items():
         finite = torch.isfinite(values).all(dim=1)
-        _refuse(loaded, ~finite, f"{name!r} holds NaN or infinity")
+        loaded.refuse(~finite, f"{name!r} holds NaN or infinity")
     outside = (loaded.labels < -1) | (loaded.labels >= loaded.num_classes)
-    _refuse(loaded, outside, f"labels out of range, there are {loaded.num_classes} classes")
+    loaded.refuse(outside, f"labels out of range, there are {loaded.num_classes} classes")
     return loaded, provenance
-
-
-def _refuse(scores: Rows, wrong: Tensor, why: str) -> None:
-    """Raise ValueError naming the first video of the mask ``wrong`` (N,), if there is one."""
-    if bool(wrong.any()):
-        row = int(torch.nonzero(wrong)[0])
-        raise ValueError(
-            f"{scores.name}: {why}: {int(wrong.sum())} of {len(scores)} videos, the first is "
-            f"row {row}, {scores.paths[row]} (label {int(scores.labels[row])})"
-        )
 
 
 def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """The weighted mean of the class probabilities of several networks, or several inputs.
 
-    Two or more sets hold the same videos, in any order: they are matched by path, and the result is
-    in the order of the first set. One-view scores are fused where all sets have them. The weights,
-    by default equal ones, are divided by their sum. Raises ValueError: fewer than two sets, invalid
-    weights, a video that one set lacks or has twice, labels or numbers of classes that differ,
-    scores that are no probabilities. The message names the first such video and its file.
+    The videos are matched by path; the result is in the order of the first set. One-view scores are
+    fused where all sets have them. The weights, by default equal ones, are divided by their sum.
+    Raises ValueError: fewer than two sets, invalid weights, a video that one set lacks or has
+    twice, labels or numbers of classes that differ, scores that are no probabilities.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")
@@ -87,15 +76,13 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
             if values is not None:
                 off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
                 wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
-                _refuse(scores, wrong, "scores to be fused must be probabilities (softmax)")
+                scores.refuse(wrong, "scores to be fused must be probabilities (softmax)")
     kept = [scores.central for scores in aligned if scores.central is not None]
 
     def mean(matrices: list[Tensor]) -> Tensor:
         # In float64, so that the order of the sets changes nothing that is shown.
-        total = torch.zeros(first.values.shape, dtype=torch.float64)
-        for share, matrix in zip(shares, matrices, strict=True):
-            total += share * matrix.double()
-        return total.float()
+        weighted = (w * m.double() for w, m in zip(shares, matrices, strict=True))
+        return sum(weighted, torch.zeros((), dtype=torch.float64)).float()
 
     return Rows(
         values=mean([scores.values for scores in aligned]),
@@ -109,25 +96,24 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
 
 def _order(first: Rows, other: Rows) -> Tensor:
     """Rows (N,) of ``other`` with the videos of ``first``; checks that both sets agree."""
-    rows_of: list[dict[str, int]] = [{}, {}]  # path to row
-    for scores, rows in zip((other, first), rows_of, strict=True):
-        for row, path in enumerate(scores.paths):
-            if rows.setdefault(path, row) != row:
-                raise ValueError(
-                    f"{scores.name} holds {path} twice, in rows {rows[path]} and {row}"
-                )
     if other.num_classes != first.num_classes:
         raise ValueError(
             f"{other.name} has {other.num_classes} classes, {first.name} has {first.num_classes}"
         )
-    for part, rows, reference in zip((other, first), rows_of, (first, other), strict=True):
-        missing = [path for path in reference.paths if path not in rows]
+    row_of: dict[str, int] = {}
+    for part, reference in ((first, other), (other, first)):
+        row_of = {}  # in the end that of the other
+        for row, path in enumerate(part.paths):
+            if row_of.setdefault(path, row) != row:
+                twice = f"in rows {row_of[path]} and {row}"
+                raise ValueError(f"{part.name} holds {path} twice, {twice}")
+        missing = [path for path in reference.paths if path not in row_of]
         if missing:
             raise ValueError(
                 f"{part.name} lacks {len(missing)} videos of {reference.name}, the first is "
                 f"{missing[0]}"
             )
-    order = torch.tensor([rows_of[0][path] for path in first.paths], dtype=torch.long)
+    order = torch.tensor([row_of[path] for path in first.paths], dtype=torch.long)
     differ = torch.nonzero(other.labels[order] != first.labels).flatten().tolist()
     if differ:
         row = differ[0]

@@ -1,12 +1,18 @@
-"""Transfer protocols on feature files: what is fitted on what, and the result with its provenance.
+"""Transfer protocols on feature files: linear classifiers of scikit-learn on frozen features.
 
-The classifiers are in ``functional/transfer.py``.
+Many-shot: logistic regression whose C is chosen on a validation split; SimCLR (arXiv 2002.05709,
+appendix B.8.1) as in linusericsson/ssl-transfer, ``linear.py``, by which tab:many-shot of the paper
+was made. Low-shot: one SVM per class of VOC2007 (tab:low-shot-voc), salesforce/PCL,
+``eval_svm_voc.py``.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-from collections.abc import Sequence
+import random
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +21,8 @@ import numpy as np
 
 from sce_video.datasets.labels import read_label_table
 from sce_video.evaluation.features import checkpoint_notes, describe_feature_file, load_features
-from sce_video.evaluation.functional.transfer import (
-    C_GRID,
-    Labelled,
-    low_shot_svm,
-    many_shot,
-    random_holdout,
-)
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+from sce_video.utils.errors import MissingPackageError
 
 #: The sets of tab:many-shot: the metric as in linusericsson/ssl-transfer, ``linear.py``, whether
 #: there is an official validation split, and the result of SCE in the table, percent.
@@ -42,6 +42,10 @@ MANY_SHOT_SETS = {
 #: tab:low-shot-voc, SCE: mAP in percent by images per class, None is all of trainval; with the
 #: second decimal of the README of juliendenize/SCE, the table has one.
 LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, None: 88.24}
+#: Values of C tried, strongest fit first: 1/w for 45 weights w from 1e-6 to 1e5.
+C_GRID = tuple((1.0 / np.logspace(-6, 5, 45)).tolist())
+#: top-1 accuracy; mean over classes of the accuracy; mean over classes of 11-point AP.
+METRICS = ("top1", "mean_class", "map11")
 
 
 class TransferParts(NamedTuple):
@@ -56,11 +60,11 @@ class TransferParts(NamedTuple):
     provenance: dict[str, Any]
     notes: list[str]
 
-    @property
-    def failures(self) -> list[list[str]]:
-        """Files of any part that could not be decoded, with the error."""
-        found = (failure for rows in self.rows.values() for failure in rows.failures)
-        return [list(pair) for pair in dict.fromkeys(found)]
+    def results(self, metrics: dict[str, float], settings: dict[str, Any]) -> dict[str, Any]:
+        """The content of results.json, with the files of any part that could not be decoded."""
+        failures = dict.fromkeys(pair for rows in self.rows.values() for pair in rows.failures)
+        provenance = {**self.provenance, **settings}
+        return {"metrics": metrics, "protocol": provenance, "failures": [*map(list, failures)]}
 
 
 def load_transfer_parts(
@@ -89,18 +93,18 @@ def load_transfer_parts(
         if rows[part].failures:
             notes.append(f"{len(rows[part].failures)} images of {part} could not be decoded")
     test = described["test"]["protocol"]
-    for part in rows:
+    part_of: dict[str, str] = {}
+    for part, part_rows in rows.items():
         if part != "test":
-            check_same_size(rows["test"], rows[part])
+            check_same_size(rows["test"], part_rows)
             paths = str(files["test"]), str(files[part])
             notes += checkpoint_notes(test, described[part]["protocol"], *paths)
-    part_of: dict[str, str] = {}
-    for path, part in ((path, name) for name in rows for path in rows[name].paths):
-        if part_of.setdefault(path, part) != part:
-            raise ValueError(
-                f"{path} is in the features of {part_of[path]} and of {part}: each part needs "
-                "the features of its own list"
-            )
+        for path in part_rows.paths:
+            if part_of.setdefault(path, part) != part:
+                raise ValueError(
+                    f"{path} is in the features of {part_of[path]} and of {part}: each part needs "
+                    "the features of its own list"
+                )
     version = None
     with suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version("scikit-learn")
@@ -116,13 +120,116 @@ def load_transfer_parts(
     return TransferParts(rows, labels, provenance, notes)
 
 
+def on_dataset(content: dict[str, Any], dataset: str | None) -> dict[str, Any]:
+    """The results with the name of the set they were measured on, in their benchmark, too.
+
+    The recipe of the features names what the network was pretrained on, as far as the checkpoint
+    confirms it; the set is known here only. None is a set of one's own, which is no benchmark.
+    """
+    protocol = content["protocol"]
+    stated = protocol.get("benchmark")
+    benchmark = None
+    if isinstance(stated, dict) and dataset is not None:
+        benchmark = {**stated, "protocol": protocol["protocol_name"], "dataset": dataset}
+    return {**content, "protocol": {**protocol, "benchmark": benchmark, "dataset": dataset}}
+
+
+def _sklearn(module: str) -> Any:
+    """A module of scikit-learn, which is an extra."""
+    try:
+        return importlib.import_module(f"sklearn.{module}")
+    except ImportError as error:
+        raise MissingPackageError(
+            "the transfer protocols are those of scikit-learn, which cannot be imported "
+            f"({error}): pip install -c requirements/constraints.txt -e '.[transfer]'"
+        ) from error
+
+
+def _convergence_warnings_ignored() -> warnings.catch_warnings:
+    """Context in which the protocol's number of iterations need not be enough to converge."""
+    category = _sklearn("exceptions").ConvergenceWarning
+    return warnings.catch_warnings(action="ignore", category=category)
+
+
+def _check_matrix(features: np.ndarray, labels: np.ndarray, name: str) -> None:
+    """Raise ValueError unless features are a finite matrix (N, D) with N >= 1 rows of labels."""
+    if features.ndim != 2 or len(features) != len(labels) or len(features) == 0:
+        raise ValueError(
+            f"{name}: features {features.shape} and labels {labels.shape} must be (N, D) and "
+            "(N, ...) with one row or more"
+        )
+    if not np.isfinite(features).all():
+        raise ValueError(f"{name}: some features are not finite")
+
+
+# -- average precision ---------------------------------------------------------------------------
+
+
+def eleven_point_ap(recall: np.ndarray, best: np.ndarray) -> float:
+    """Mean over recalls r = 0, 0.1, ..., 1 of the highest precision at a recall of r or more.
+
+    The definition of VOC2007 (Everingham et al. 2010, section 4.2), on scikit-learn's
+    ``precision_recall_curve`` as in ssl-transfer: it begins at recall 0 with precision 1, so the
+    term at r = 0 is always 1.
+    """
+    terms = best[np.searchsorted(recall, np.linspace(0, 1, 11), side="left")]
+    terms[0] = 1.0
+    return float(terms.mean())
+
+
+def all_points_ap(recall: np.ndarray, best: np.ndarray) -> float:
+    """Area under the curve of the highest precision at a recall of r or more, over all r.
+
+    The definition of VOC since 2010, and of PCL.
+    """
+    return float(np.sum(np.diff(recall, prepend=0.0) * best))
+
+
+def mean_average_precision(
+    scores: np.ndarray,
+    positives: np.ndarray,
+    definition: Callable[[np.ndarray, np.ndarray], float],
+) -> float:
+    """Mean over the classes of the average precision of scores (N, C) and positives (N, C) bool.
+
+    The definition is of recall and the highest precision at that recall or more, one entry for each
+    different score: images of equal score enter together, so the result does not depend on their
+    order. Raises ValueError for a class that no image shows.
+    """
+    values = []
+    for column, (own, shown) in enumerate(zip(scores.T, positives.T, strict=True)):
+        if not shown.any():
+            none = f"none of the {len(own)} images shows the class: it has no precision"
+            raise ValueError(f"class {column}: {none}")
+        order = np.argsort(-own, kind="stable")
+        found = np.cumsum(shown[order])
+        last = np.flatnonzero(np.append(np.diff(own[order]) != 0, True))  # of images of one score
+        precision = found[last] / (last + 1)
+        best = np.maximum.accumulate(precision[::-1])[::-1]
+        values.append(definition(found[last] / found[-1], best))
+    return float(np.array(values).mean())
+
+
+# -- many-shot -----------------------------------------------------------------------------------
+
+
+class Labelled(NamedTuple):
+    """Features (N, D) of a part of a data set, neither l2-normalised nor standardised, and labels.
+
+    Labels are (N,) class numbers; for "map11" (N, C) bool, the classes that an image shows.
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+
+
 def evaluate_many_shot(
     parts: TransferParts, metric: str, official_val: bool, grid: Sequence[float] = C_GRID
 ) -> dict[str, Any]:
     """The content of results.json for many-shot linear transfer, by a metric of METRICS.
 
     Without an official validation split, "val", a fifth of "train" is held out. Raises ValueError:
-    a validation part that is missing or not official, or see ``many_shot``.
+    a validation part that is missing or not official, or see :func:`many_shot`.
     """
     if official_val and "val" not in parts.rows:
         raise ValueError("the set has an official validation split: give its features as --val")
@@ -145,32 +252,107 @@ def evaluate_many_shot(
         train, held = data["train"], random_holdout(len(data["train"].labels))
         data["val"] = Labelled(train.features[held], train.labels[held])
         data["train"] = Labelled(train.features[~held], train.labels[~held])
-    result = many_shot(data["train"], data["val"], data["test"], metric, grid)
-    metrics: dict[str, float] = {f"many_shot_{metric}": result.score}
-    if result.validation:
-        metrics[f"many_shot_val_{metric}"] = result.validation[result.c]
-    provenance = {
-        **parts.provenance,
+    score, c, validation = many_shot(data["train"], data["val"], data["test"], metric, grid)
+    metrics = {f"many_shot_{metric}": score}
+    if validation:
+        metrics[f"many_shot_val_{metric}"] = validation[c]
+    settings = {
         "protocol_name": "many_shot",
-        "c": result.c,
-        "validation": {f"{c:.6g}": value for c, value in result.validation.items()},
+        "c": c,
+        "validation": {f"{tried:.6g}": value for tried, value in validation.items()},
         "validation_split": "official" if official_val else "20 % of train, seed 0",
     }
-    return {"metrics": metrics, "protocol": provenance, "failures": parts.failures}
+    return parts.results(metrics, settings)
 
 
-def on_dataset(content: dict[str, Any], dataset: str | None) -> dict[str, Any]:
-    """The results with the name of the set they were measured on, in their benchmark, too.
+def random_holdout(count: int) -> np.ndarray:
+    """(count,) bool: a fifth of the rows, for validation where a set has no official split.
 
-    The recipe of the features names what the network was pretrained on, as far as the checkpoint
-    confirms it; the set is known here only. None is a set of one's own, which is no benchmark.
+    The first of the row numbers after ``numpy.random.seed(0)`` and ``numpy.random.shuffle``, as in
+    ssl-transfer. Raises ValueError: none would be held out, or all.
     """
-    protocol = content["protocol"]
-    stated = protocol.get("benchmark")
-    benchmark = None
-    if isinstance(stated, dict) and dataset is not None:
-        benchmark = {**stated, "protocol": protocol["protocol_name"], "dataset": dataset}
-    return {**content, "protocol": {**protocol, "benchmark": benchmark, "dataset": dataset}}
+    indices = list(range(count))
+    np.random.RandomState(0).shuffle(indices)  # the global generator is not touched
+    held = indices[: int(np.floor(0.2 * count))]
+    if not held:
+        raise ValueError(f"0.2 of {count} training images is no validation split")
+    return np.isin(np.arange(count), held)
+
+
+def many_shot(
+    train: Labelled,
+    val: Labelled,
+    test: Labelled,
+    metric: str = "top1",
+    grid: Sequence[float] = C_GRID,
+    max_iter: int = 100,
+) -> tuple[float, float, dict[float, float]]:
+    """Fit on train for every C, choose on val, fit on both, score on test.
+
+    Every fit, in the order of the grid, starts from the solution of the one before and takes at
+    most ``max_iter`` iterations of L-BFGS; on large sets that is not to convergence. Of equal
+    validation scores the first C counts; with one C there is no choice. The bias is not penalised.
+
+    Returns:
+        The metric on test (0 to 1), the chosen C, and the metric on val by C tried.
+
+    Raises ValueError: an unknown metric, an empty grid, parts that do not fit together.
+    """
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    if not grid or min(grid) <= 0:
+        raise ValueError(f"the grid of C must hold positive numbers, got {tuple(grid)}")
+    wanted, shape = (2, "(N, C)") if metric == "map11" else (1, "(N,)")
+    parts = []
+    for name, part in (("train", train), ("validation", val), ("test", test)):
+        if part.labels.ndim != wanted:
+            raise ValueError(f"{name}: {metric} needs labels {shape}, got {part.labels.shape}")
+        _check_matrix(part.features, part.labels, name)
+        parts.append(Labelled(part.features.astype(np.float64), part.labels))
+    train, val, test = parts
+
+    def classifier() -> Any:
+        kind = _sklearn("linear_model").LogisticRegression
+        return kind(solver="lbfgs", warm_start=True, max_iter=max_iter)
+
+    model = classifier()
+    validation: dict[float, float] = {}
+    with _convergence_warnings_ignored():
+        # warm_start: the order of the grid is part of the protocol.
+        for c in grid if len(grid) > 1 else ():
+            validation[c] = _fit_and_score(model, c, train, val, metric)
+        best = max(validation, key=lambda c: validation[c]) if validation else grid[0]
+        # The chosen C is fitted again on all but the test.
+        both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
+        if not np.array_equal(np.unique(train.labels), np.unique(both.labels)):
+            model = classifier()  # a start of another shape is refused
+        return _fit_and_score(model, best, both, test, metric), best, validation
+
+
+def _fit_and_score(model: Any, c: float, fit: Labelled, part: Labelled, metric: str) -> float:
+    """The metric on a part, fitted with ``multi_class="multinomial"``, whatever the version.
+
+    Of two classes ssl-transfer's multinomial model penalises a weight vector for each, which are
+    w/2 and -w/2: the binary model, which newer versions of scikit-learn fit, with 2 C.
+    """
+
+    def fitted(labels: np.ndarray) -> Any:
+        count = len(np.unique(labels))
+        if count < 2:
+            raise ValueError("all training images are of one class, or none shows a class")
+        return model.set_params(C=2 * c if count == 2 else c).fit(fit.features, labels)
+
+    if metric == "map11":
+        scores = [fitted(column).decision_function(part.features) for column in fit.labels.T]
+        return mean_average_precision(np.stack(scores, axis=1), part.labels, eleven_point_ap)
+    hits = fitted(fit.labels).predict(part.features) == part.labels
+    if metric == "top1":
+        return float(hits.mean())
+    classes = np.unique(part.labels)
+    return float(np.mean([hits[part.labels == label].mean() for label in classes]))
+
+
+# -- low-shot ------------------------------------------------------------------------------------
 
 
 def evaluate_low_shot(
@@ -191,7 +373,68 @@ def evaluate_low_shot(
     test = parts.rows["test"].values.numpy().astype(np.float64), parts.labels["test"] == 1
     results = low_shot_svm(*fitted, *test, shots, draws, seed)
     named = {"full" if k is None else str(k): values for k, values in results.items()}
-    settings = {"protocol_name": "low_shot_svm", "draws": draws, "seed": seed}
-    provenance = {**parts.provenance, **settings, "map_of_draws": named}
     metrics = {f"low_shot_map_{k}": float(np.mean(values)) for k, values in named.items()}
-    return {"metrics": metrics, "protocol": provenance, "failures": parts.failures}
+    settings = {"protocol_name": "low_shot_svm", "draws": draws, "seed": seed}
+    return parts.results(metrics, {**settings, "map_of_draws": named})
+
+
+def low_shot_svm(
+    train: np.ndarray,
+    train_positives: np.ndarray,
+    test: np.ndarray,
+    test_positives: np.ndarray,
+    shots: Sequence[int | None],
+    draws: int = 5,
+    seed: int = 0,
+) -> dict[int | None, list[float]]:
+    """All-points mAP (0 to 1) of every draw, by K; None is the whole training set, once.
+
+    A draw are K images that show each class, for all classes: an image drawn for several classes is
+    in it as often, and a class of fewer images gives all. The draws of every K begin with
+    ``random.Random(seed)``, so a draw of K images is part of that of 2 K.
+
+    Features (N, D) of train and val, in the order of the image names, and of test (M, D) are
+    divided by their l2 norm plus 1e-5; positives are (N, C) and (M, C) bool, and "difficult" images
+    count as negatives.
+    """
+    _check_matrix(test, test_positives, "test")
+    train, test = (x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-5) for x in (train, test))
+    results: dict[int | None, list[float]] = {}
+    for count in shots:
+        if count is not None and count < 1:
+            raise ValueError(f"the number of images per class must be at least 1, got {count}")
+        # From the same seed for every K, so that it does not depend on the others.
+        generator = random.Random(seed)
+        results[count] = []
+        for _ in range(1 if count is None else draws):
+            chosen = list(range(len(train))) if count is None else []
+            for column in train_positives.T if count is not None else ():
+                images = np.flatnonzero(column).tolist()
+                generator.shuffle(images)
+                chosen += images[:count]
+            scores = svm_scores(train[chosen], train_positives[chosen], test)
+            results[count].append(mean_average_precision(scores, test_positives, all_points_ap))
+    return results
+
+
+def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """(M, C) distances of features (M, D) to the hyperplane of one SVM per class.
+
+    They are fitted to features (N, D) and positives (N, C) bool; all other images of a class are
+    its negatives, of half its weight. Raises ValueError: shapes that do not match, or a class
+    without positives or negatives.
+    """
+    _check_matrix(train, positives, "train")
+    # The arguments of PCL.
+    loss = {"penalty": "l2", "loss": "squared_hinge", "dual": True, "intercept_scaling": 1.0}
+    solver = {"tol": 1e-4, "max_iter": 2000, "random_state": 0, "class_weight": {1: 2, -1: 1}}
+    scores = []
+    with _convergence_warnings_ignored():
+        for number, column in enumerate(positives.T):
+            if column.all() or not column.any():
+                what = "negative" if column.all() else "positive"
+                raise ValueError(f"class {number} has no {what} training image")
+            model = _sklearn("svm").LinearSVC(C=0.5, **loss, **solver)
+            fitted = model.fit(train, np.where(column, 1, -1))
+            scores.append(fitted.decision_function(features))
+    return np.stack(scores, axis=1)

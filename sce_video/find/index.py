@@ -13,17 +13,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from sce_video.datasets import scan_folder
+from sce_video.datasets import VideoDecodeError, scan_folder
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.sources import is_table, is_table_folder, list_videos
-from sce_video.datasets.tables.table import is_remote, read_table
-from sce_video.evaluation.extraction import failure_of, time_limit
+from sce_video.datasets.tables.table import TableError, read_table
+from sce_video.evaluation.extraction import (
+    NetworkJob,
+    explain_network_error,
+    failure_of,
+    time_limit,
+)
 from sce_video.find.store import (
     DESCRIPTION,
     FEATURES,
@@ -31,23 +37,35 @@ from sce_video.find.store import (
     FileRecord,
     FileStore,
     IndexStore,
-    Matrix,
-    StoredRows,
+    VideoIndex,
 )
 from sce_video.find.table_store import TableStore, open_feature_column
-from sce_video.inference.embed import EmbedJob, EmbedOptions, feature_of, windows_of
-from sce_video.inference.model import VideoModel
-from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
+from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
+from sce_video.inference.model import VideoModel, build_model
+from sce_video.inference.views import embed_sample
+from sce_video.inference.windows import embed_windows
+from sce_video.jobs import (
+    Facts,
+    Item,
+    ItemError,
+    Record,
+    RecordStore,
+    RunError,
+    State,
+    Workers,
+    file_state,
+    is_current,
+    run_job,
+)
 from sce_video.utils.storage import STORES, trusted_stores
 
 #: Records of unfinished runs in the folder of an index.
 _RECORDS = "records.sqlite"
 #: Columns of a table of videos that tell whether a row has changed.
 _STATE = ("path", "size", "source_mtime_ns")
-#: Whitening: fewer features say too little of their covariance, for which at most so many, at
-#: equal steps, are taken.
-FEWEST_WHITENED, _MOST_WHITENED = 100, 8192
-_TINY = 1e-12
+#: What an index may be kept in. A table counts more than a file, which remains beside it where a
+#: conversion was interrupted.
+_STORES: dict[str, type[IndexStore]] = {TABLE: TableStore, FEATURES: FileStore}
 
 
 @dataclass(frozen=True)
@@ -76,19 +94,16 @@ class IndexReport:
 
 
 def find_store(folder: Path) -> IndexStore | None:
-    """What an index is kept in; None if there is no index.
-
-    A table counts more than a file, which remains beside it where a conversion was interrupted.
-    """
-    stores = TableStore(folder / TABLE), FileStore(folder / FEATURES)
-    return next((store for store in stores if store.exists()), None)
+    """What an index is kept in; None if there is no index."""
+    found = (kind(folder / name) for name, kind in _STORES.items() if (folder / name).exists())
+    return next(found, None)
 
 
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
     """Remove what an index is kept in, but for ``kept``; ValueError if it is not of an index."""
-    for store in (FileStore(folder / FEATURES), TableStore(folder / TABLE)):
-        if kept is None or store.file != kept.file:
-            store.remove()
+    for name, kind in _STORES.items():
+        if (folder / name).exists() and (kept is None or kept.file.name != name):
+            kind(folder / name).remove()
 
 
 def index_mismatches(
@@ -103,6 +118,111 @@ def index_mismatches(
         elif old != new:
             differences.append(f"{prefix}{name} is {old} in the index, now {new}")
     return differences
+
+
+class EmbedJob(NetworkJob):
+    """Gives the feature of one video, or of each of its windows.
+
+    The processes build the network from its settings and its checkpoint. They compute with one
+    thread each on a CPU, so a feature does not depend on their number.
+
+    Args:
+        model: The network; it is not sent to the processes.
+        root: Folder or table that the keys of the items are relative to.
+        options: Views of a video.
+        retry_failed: Files that could not be decoded are due again.
+        ray: Whether the processes are those of a Ray cluster, which gives them their GPUs.
+        processes_per_gpu: Of the cluster.
+        windows: Give the features of the windows of each video; None for one of all of it.
+    """
+
+    name = "embed"
+
+    def __init__(
+        self,
+        model: VideoModel,
+        root: str,
+        options: EmbedOptions,
+        *,
+        retry_failed: bool,
+        ray: bool,
+        processes_per_gpu: int,
+        windows: Windows | None,
+    ) -> None:
+        if processes_per_gpu < 1:
+            raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
+        device = model.device.type if ray else str(model.device)
+        super().__init__(model, model.encoder.modules(), device)
+        self.settings = {
+            "root": root,
+            "checkpoint": model.checkpoint_sha256,
+            "settings": {
+                "model": model.settings.to_dict(),
+                "num_clips": count_clips(model, options),
+                "num_crops": options.num_crops,
+                **({} if windows is None else {"windows": windows.to_dict()}),
+            },
+        }
+        self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
+        self.root, self.windows, self.retry_failed = root, windows, retry_failed
+        self._options, self._checkpoint, self._settings = options, model.checkpoint, model.settings
+
+    def item(self, path: str, state: tuple[int, int]) -> Item:
+        """The item of a file with size and modification time, negative if there is no file."""
+        size, mtime = state
+        return Item(path, {"size": size, "mtime_ns": mtime} if size >= 0 else None)
+
+    def build(self, device: torch.device) -> VideoModel:
+        """The network, which has the weights that the run began with."""
+        model = build_model(self._settings, self._checkpoint, device)
+        if model.checkpoint_sha256 != self.settings["checkpoint"]:
+            raise RunError(f"{self._checkpoint} has changed since the run began")
+        return model
+
+    def setup(self) -> None:
+        """Build the network, and what reads files for it."""
+        super().setup()
+        self._files = VideoFiles(self.network, self._options)
+
+    def process(self, item: Item) -> Facts:
+        """The feature as data; of windows their features behind their spans."""
+        path, options = os.path.join(self.root, item.key), self._options
+        if self.windows is None:
+            sample = self._files.read(path)
+            if sample.get("frames") is None:
+                raise ItemError("bad", "; ".join(reason for _, reason in sample["failures"]))
+            row = self.run_network(lambda: embed_sample(self.network, sample, options, path), path)
+            return Facts({}, row.tobytes())
+        # Decoding and the network take turns, so their errors are told apart by type.
+        try:
+            found = embed_windows(self.network, path, self.windows, options)
+        except (VideoDecodeError, TableError) as error:
+            raise ItemError("bad", getattr(error, "reason", str(error))) from error
+        except MemoryError as error:
+            raise ItemError("bad", f"{type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise RunError(explain_network_error(error, path)) from error
+        facts = {"windows": len(found), "reason": found.reason}
+        return Facts(facts, found.spans.tobytes() + found.features.tobytes())
+
+    def source(self, item: Item) -> State:
+        """Size and modification time; rows of a table do not change during a run."""
+        return item.source if is_table(self.root) else file_state(f"{self.root}/{item.key}")
+
+    def holds(self, item: Item, record: Record) -> bool:
+        """Whether the file has a feature, or could not be decoded and is not to be tried again."""
+        return record.done or not self.retry_failed
+
+
+def _embedded(record: Record) -> tuple[np.ndarray, np.ndarray | None, str]:
+    """Feature (D,) of a finished record; of windows (W, D), spans (W, 2), why some are missing."""
+    assert record.data is not None
+    count = record.facts.get("windows")
+    if count is None:
+        return np.frombuffer(record.data, dtype=np.float32), None, ""
+    spans = np.frombuffer(record.data, dtype=np.float64, count=2 * count).reshape(count, 2)
+    features = np.frombuffer(record.data, dtype=np.float32, offset=spans.nbytes)
+    return features.reshape(count, -1), spans, record.facts["reason"]
 
 
 def _embed_due(
@@ -138,41 +258,33 @@ def _embed_due(
 
 
 def _current_records(
+    job: EmbedJob,
     states: dict[str, tuple[int, int]],
     known: dict[str, FileRecord],
     records: RecordStore,
-    windows: bool,
-) -> tuple[dict[str, FileRecord], bool]:
-    """What the index holds from now on, by path, and whether a file of it was embedded."""
+) -> dict[str, FileRecord]:
+    """What the index holds from now on, by path."""
 
-    def read(key: str) -> np.ndarray:
+    def feature(key: str) -> np.ndarray:
         """A feature, which stays in the records until it is written."""
         record = records.get(key)
         assert record is not None
-        return windows_of(record)[0] if windows else feature_of(record)
+        return _embedded(record)[0]
 
     current: dict[str, FileRecord] = {}
-    embedded = False
-    for path, (size, mtime) in states.items():
+    for path, state in states.items():
         record = records.get(path)
-        of_file = record is not None and (
-            not record.done  # there is no such file
-            if size < 0
-            else record.source == {"size": size, "mtime_ns": mtime}
-        )
-        if record is not None and of_file:
-            embedded = True
+        if record is not None and record.source == job.item(path, state).source:
             if record.done:
-                _, spans, reason = windows_of(record) if windows else (None, None, "")
-                feature = partial(read, record.key)
-                current[path] = FileRecord(size, mtime, feature, reason, spans)
+                _, spans, reason = _embedded(record)
+                current[path] = FileRecord(*state, partial(feature, path), reason, spans)
             else:
-                current[path] = FileRecord(size, mtime, None, failure_of(record))
-        elif path in known and known[path].same_file((size, mtime)):
+                current[path] = FileRecord(*state, None, failure_of(record))
+        elif path in known and known[path].same_file(state):
             current[path] = known[path]
         else:  # embedded by an interrupted run, and gone since
-            current[path] = FileRecord(size, mtime, None, "there is no such file")
-    return current, embedded
+            current[path] = FileRecord(*state, None, "there is no such file")
+    return current
 
 
 def _read_known(
@@ -204,8 +316,8 @@ def _read_known(
             raise ValueError(f"{unfinished.path} is no unfinished run of an index: remove it")
         checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
         check_same({**settings, "checkpoint": checkpoint})
-    whole = not begun and store.exists() and (folder / DESCRIPTION).is_file()
-    source = store if store.exists() else find_store(folder)
+    whole = not begun and store.file.exists() and (folder / DESCRIPTION).is_file()
+    source = store if store.file.exists() else find_store(folder)
     if source is None:
         return {}, False
     stored, known = source.read()
@@ -216,7 +328,7 @@ def _read_known(
 def real_path(root: str | os.PathLike[str]) -> str:
     """A folder or table without links; the URI of a table in an object store as it is."""
     name = os.fspath(root)
-    return name.rstrip("/") if is_remote(name) else os.path.realpath(name)
+    return name.rstrip("/") if "://" in name else os.path.realpath(name)
 
 
 def _video_states(root: str) -> dict[str, tuple[int, int]]:
@@ -242,137 +354,6 @@ def _video_states(root: str) -> dict[str, tuple[int, int]]:
         else:
             states[path] = (status.st_size, status.st_mtime_ns)
     return states
-
-
-@dataclass(frozen=True, eq=False)
-class Whitening:
-    """A linear map after which features of an index vary alike in every direction.
-
-    The cosine of two features is dominated by the few directions in which all features of a network
-    vary most. After whitening it counts how unusual a common property is, without any label:
-    features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
-    """
-
-    mean: np.ndarray
-    matrix: np.ndarray
-
-    def __call__(self, features: np.ndarray) -> np.ndarray:
-        """(..., D) float64 of (..., D)."""
-        return (features.astype(np.float64) - self.mean) @ self.matrix
-
-
-def fit_whitening(features: Matrix) -> Whitening:
-    """The whitening of the rows of (N, D) features; ValueError for NaN or infinity.
-
-    With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
-    cosines are those of any other square root of the inverse of R. The mean variance is added in
-    every direction, since small differences are those of compression and of where a window begins.
-    """
-    count, size = features.shape
-    taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
-    rows = np.asarray(features[taken], dtype=np.float64)
-    mean = rows.mean(axis=0)
-    rows -= mean
-    covariance = rows.T @ rows / len(rows)
-    if not np.isfinite(covariance).all():
-        raise ValueError("a feature holds NaN or infinity: build the index from scratch")
-    covariance[np.diag_indices(size)] += max(np.trace(covariance) / size, _TINY)
-    return Whitening(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
-
-
-@dataclass(frozen=True, eq=False)
-class VideoIndex:
-    """An index for search; made by :func:`read_index`.
-
-    The arrays of a file are memory-mapped and sorted by path, those of a table are read when they
-    are used, so an index of millions of videos opens at once.
-
-    Attributes:
-        folder: Folder of the index.
-        stored: Paths, features, sizes and times of the files, and the settings of the index.
-    """
-
-    folder: Path
-    stored: StoredRows
-
-    def __len__(self) -> int:
-        return len(self.stored)
-
-    @property
-    def features(self) -> Matrix:
-        """(N, D) float32, read-only; memory-mapped, or read when they are used, if large."""
-        features = self.stored.features
-        if isinstance(features, np.ndarray):
-            features = features.view()
-            features.flags.writeable = False
-        return features
-
-    @cached_property
-    def paths(self) -> list[str]:
-        """N paths relative to ``root``; the whole list, see :meth:`path` for one."""
-        return self.stored.paths.tolist()
-
-    @property
-    def whitens(self) -> bool:
-        """Whether searches whiten features by default: those of windows, if they are enough."""
-        return self.windows is not None and len(self) >= FEWEST_WHITENED
-
-    @cached_property
-    def whitening(self) -> Whitening:
-        """See :func:`~sce_video.find.index.fit_whitening`; computed from at most 8192 rows."""
-        return fit_whitening(self.stored.features)
-
-    @property
-    def root(self) -> str:
-        """The indexed folder of videos, absolute."""
-        return self.stored.header["root"]
-
-    @property
-    def checkpoint(self) -> dict[str, str]:
-        """``path`` and ``sha256`` of the weights."""
-        return self.stored.header["checkpoint"]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """``model`` (:class:`.inference.model_settings.ModelSettings`), clips and crops."""
-        return self.stored.header["settings"]
-
-    @property
-    def failures(self) -> list[tuple[str, str]]:
-        """(path, reason) of the files that cannot be decoded."""
-        some = set() if self.windows is None else set(self.paths)  # only some of their windows
-        return [(path, r.reason) for path, r in self.stored.failed.items() if path not in some]
-
-    @property
-    def windows(self) -> Windows | None:
-        """How its videos were divided; None if a row is a whole video."""
-        values = self.settings.get("windows")
-        return None if values is None else Windows.from_dict(values)
-
-    @property
-    def options(self) -> EmbedOptions:
-        """Clips and crops with which its videos were embedded."""
-        return EmbedOptions(
-            num_clips=self.settings["num_clips"], num_crops=self.settings["num_crops"]
-        )
-
-    def path(self, row: int) -> str:
-        """Path of a row, relative to ``root``."""
-        return self.stored.paths_of(np.array([row]))[0]
-
-    def row(self, path: str) -> int | None:
-        """Row of a path relative to ``root``; None if it is not in the index."""
-        return next(iter(self.stored.rows(path)), None)
-
-    def file(self, path: str) -> str:
-        """Absolute path of a video of the index."""
-        return os.path.join(self.root, path)
-
-    def is_unchanged(self, row: int, file: str | os.PathLike) -> bool:
-        """Whether a file has the size and time that it had when it was embedded as this row."""
-        status = os.stat(file)
-        state = self.stored.sizes[row], self.stored.mtimes[row]
-        return bool(state == (status.st_size, status.st_mtime_ns))
 
 
 def build_index(
@@ -439,16 +420,16 @@ def build_index(
     header = {**job.settings, "checkpoint": checkpoint}
     with RecordStore(folder / _RECORDS, job.name) as records:
         # An index that is kept in a table stays there.
-        wanted = table or approximate or (folder / TABLE).is_dir()
-        store = TableStore(folder / TABLE) if wanted else FileStore(folder / FEATURES)
+        name = TABLE if table or approximate or (folder / TABLE).exists() else FEATURES
+        store = _STORES[name](folder / name)
         if rebuild:
             _remove_stores(folder)
             records.clear()
         known, whole = _read_known(folder, store, header, records)
         new, changed = _embed_due(job, states, known, records, workers, on_video)
-        current, embedded = _current_records(states, known, records, windows is not None)
+        current = _current_records(job, states, known, records)
         dropped = len(set(known) - set(states))
-        if embedded or dropped or not whole:
+        if dropped or not whole or any(r is not known.get(p) for p, r in current.items()):
             # The old description goes first: it must never be there beside new features.
             (folder / DESCRIPTION).unlink(missing_ok=True)
             store.write(header, current)
@@ -486,7 +467,7 @@ def read_index(
         MissingPackageError: it is kept in a table, and Lance is not installed.
     """
     if is_table_folder(os.fspath(folder)):
-        return VideoIndex(Path(folder), open_feature_column(os.fspath(folder), column))
+        return open_feature_column(os.fspath(folder), column)
     if column is not None:
         raise ValueError(f"{os.fspath(folder)} is no table of videos: it has no columns to name")
     folder = Path(folder)
@@ -495,7 +476,7 @@ def read_index(
         begun = (folder / _RECORDS).exists()
         unfinished = " (an interrupted run: run it again to resume)" if begun else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
-    index = VideoIndex(folder, store.open())
+    index = store.open()
     # An index may be a stranger's: it causes no requests.
     if "://" in index.root and index.root not in trusted_stores(root):
         raise ValueError(

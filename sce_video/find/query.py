@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
-from sce_video.find.index import VideoIndex
+from sce_video.find.store import VideoIndex
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def query_index(
     def whitened_rows(k: int) -> list[Match]:
         pool = nearest(max(4 * k, _POOL, len(index) // _POOL_PART))
         rows = np.array([match.row for match in pool], dtype=np.int64)
-        features = index.whitening(np.asarray(index.stored.features[rows]))
+        features = index.whitening(np.asarray(index.features[rows]))
         query = index.whitening(np.reshape(feature, -1))
         return _ranked(index, query, rows, features, [match.path for match in pool])[:k]
 
@@ -167,24 +167,23 @@ def _nearest_rows(
 ) -> list[Match]:
     """The k most similar rows, which may be windows of the same moment."""
     wanted = min(k, len(index) - len(leave_out))
-    stored = index.stored
-    usable = query.shape == stored.shape[1:] and np.isfinite(query).all() and query.any()
+    usable = query.shape == index.shape[1:] and np.isfinite(query).all() and query.any()
     # Of a query without direction, or of another size, the exact search says what is wrong.
     if usable and not exact and searches_approximately(index, centred, len(leave_out)):
-        rows, features, paths = stored.nearest(query, k + len(leave_out) + _SPARE)
+        rows, features, paths = index.nearest(query, k + len(leave_out) + _SPARE)
         kept = np.flatnonzero(~np.isin(rows, leave_out))
         if len(kept) >= wanted:
             paths = [paths[i] for i in kept.tolist()]
             return _ranked(index, query, rows[kept], features[kept], paths)[:k]
     rows = _exact(index, query, k, leave_out, centred)
-    features, paths = np.asarray(stored.features[rows]), stored.paths_of(rows)
-    mean = stored.mean if centred else None
+    features, paths = np.asarray(index.features[rows]), index.paths_of(rows)
+    mean = index.mean if centred else None
     return _ranked(index, query, rows, features, paths, mean)[:k]
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
     """Whether :func:`query_index` uses a vector index, which may miss some of the results."""
-    return index.stored.indexed is not None and not centred and left_out <= _MOST_LEFT_OUT
+    return index.indexed is not None and not centred and left_out <= _MOST_LEFT_OUT
 
 
 def _exact(
@@ -194,11 +193,11 @@ def _exact(
     query = torch.from_numpy(feature).reshape(1, -1)
     own = torch.zeros(len(index), dtype=torch.long)
     own[torch.from_numpy(left_out)] = 1
-    mean = torch.from_numpy(index.stored.mean) if centred else None
+    mean = torch.from_numpy(index.mean) if centred else None
     count = k + _SPARE
     while True:
         parts = []
-        for start, features in index.stored.blocks(_READ_ROWS):
+        for start, features in index.blocks(_READ_ROWS):
             # torch warns of arrays that it could write to but must not
             block = torch.from_numpy(features if features.flags.writeable else features.copy())
             try:
@@ -240,8 +239,7 @@ def _ranked(
     """
     shift = 0.0 if mean is None else mean
     own = query.astype(np.float64) - shift
-    spans = index.stored.spans_of(rows)
-    times = [(None, None)] * len(paths) if spans is None else spans.tolist()
+    times = [(None, None)] * len(paths) if index.spans is None else index.spans[rows].tolist()
     found: list[Match] = []
     for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
         similarity = feature_cosine(own, feature.astype(np.float64) - shift)

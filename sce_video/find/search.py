@@ -15,13 +15,13 @@ import torch
 from sce_video.datasets import VideoDecodeError, video_exists
 from sce_video.datasets.sources import Query, is_elsewhere, parse_query, split_row_path
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.find.index import VideoIndex, index_mismatches, read_index, real_path
+from sce_video.find.index import index_mismatches, read_index, real_path
 from sce_video.find.query import Match, feature_cosine, query_index
+from sce_video.find.store import VideoIndex
 from sce_video.inference.embed import embed
 from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
-from sce_video.inference.model_settings import ModelSettings
-from sce_video.inference.views import EmbedOptions, VideoNetwork
+from sce_video.inference.views import EmbedOptions, ModelSettings, VideoNetwork
 from sce_video.inference.windows import (
     WindowFeatures,
     embed_span,
@@ -75,7 +75,8 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
         FileNotFoundError: there is no checkpoint at that path.
         ValueError: it is not that of the index, or the index names a URL and none was given.
     """
-    path = index.checkpoint["path"] if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
+    stored, sha256 = index.checkpoint["path"], index.checkpoint["sha256"]
+    path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
         raise ValueError(
             f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
@@ -86,27 +87,21 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
         raise FileNotFoundError(
             f"the checkpoint of the index {index.folder} is not at {path}{advice}"
         )
-    check_checkpoint(index, path)
-    return path
-
-
-def check_checkpoint(index: VideoIndex, path: str | os.PathLike) -> None:
-    """Raise ValueError unless a file is the checkpoint that an index was built with."""
-    digest = file_sha256(os.fspath(path))
-    if digest != index.checkpoint["sha256"]:
+    digest = file_sha256(path)
+    if digest != sha256:
         raise ValueError(
-            f"{os.fspath(path)} (sha256 {digest[:12]}) is not the checkpoint that the index "
-            f"{index.folder} was built with ({index.checkpoint['sha256'][:12]}, "
-            f"{index.checkpoint['path']}): give that file (--checkpoint), "
-            "or build the index from scratch"
+            f"{path} (sha256 {digest[:12]}) is not the checkpoint that the index {index.folder} "
+            f"was built with ({sha256[:12]}, {stored}): give that file (--checkpoint), or build "
+            "the index from scratch"
         )
+    return path
 
 
 def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
     """Rows of an index that are the given file, by whatever path or link, or the row of a table."""
     of_table = split_row_path(os.fspath(video))
     if of_table is not None:
-        return index.stored.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
+        return index.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
     try:
         status = os.stat(video)
     except OSError:
@@ -115,21 +110,21 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
         os.path.relpath(os.path.abspath(video), index.root),
         os.path.relpath(os.path.realpath(video), index.root),
     }
-    same_size = np.flatnonzero(index.stored.sizes == status.st_size)
-    for path in sorted(set(index.stored.paths_of(same_size)) - names):
+    same_size = np.flatnonzero(index.sizes == status.st_size)
+    for path in sorted(set(index.paths_of(same_size)) - names):
         with contextlib.suppress(OSError):
             if os.path.samestat(status, os.stat(index.file(path))):
                 names.add(path)
-    return sorted({row for name in names for row in index.stored.rows(name)})
+    return sorted({row for name in names for row in index.rows(name)})
 
 
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
     """Rows that are the query itself: of the file, or windows that share frames with the moment."""
     rows = rows_of_file(index, query.video)
-    spans = index.stored.spans_of(np.array(rows, dtype=np.int64))
-    if query.start is None or query.end is None or spans is None or not rows:
+    if query.start is None or query.end is None or index.spans is None:
         return rows
-    shared = (spans[:, 0] < query.end) & (spans[:, 1] > query.start)
+    starts, ends = index.spans[rows].T
+    shared = (starts < query.end) & (ends > query.start)
     return [row for row, same in zip(rows, shared.tolist(), strict=True) if same]
 
 
@@ -148,20 +143,16 @@ def query_feature(
         FileNotFoundError: no such file.
         VideoDecodeError: it cannot be decoded.
     """
-    start = end = None
-    if isinstance(video, Query):
-        start, end = video.start, video.end
-        video = video.video
-    if not video_exists(video):
-        raise FileNotFoundError(f"no video at {os.fspath(video)}")
-    if start is not None and end is not None:
-        return embed_span(model(), os.fspath(video), start, end, index.options)
-    if index.windows is not None:
-        return embed(model(), video, index.options)[0]
-    for row in [] if is_elsewhere(os.fspath(video)) else rows_of_file(index, video):
-        if index.is_unchanged(row, video):
-            return np.array(index.features[row])
-    return embed(model(), video, index.options)[0]
+    query = video if isinstance(video, Query) else Query(os.fspath(video))
+    if not video_exists(query.video):
+        raise FileNotFoundError(f"no video at {query.video}")
+    if query.start is not None and query.end is not None:
+        return embed_span(model(), query.video, query.start, query.end, index.options)
+    if index.windows is None and not is_elsewhere(query.video):
+        for row in rows_of_file(index, query.video):
+            if index.is_unchanged(row, query.video):
+                return np.array(index.features[row])
+    return embed(model(), query.video, index.options)[0]
 
 
 #: Moments that are refined unless another number is given, and the most that are refined twice.
@@ -220,7 +211,7 @@ def refine_moments(
     def compared(features: np.ndarray) -> np.ndarray:
         if whitened:
             return index.whitening(features)
-        return features.astype(np.float64) - (index.stored.mean if centred else 0.0)
+        return features.astype(np.float64) - (index.mean if centred else 0.0)
 
     own = compared(np.reshape(feature, -1))
 
@@ -247,9 +238,8 @@ def refine_moments(
             if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
                 raise OSError(f"{match.file} has changed since it was indexed: update the index")
             # Its most similar window, of which it may have several.
-            spans = index.stored.spans_of(np.array([match.row]))
-            assert spans is not None
-            window = moved(match, spans[0].tolist(), step / _PARTS)
+            assert index.spans is not None
+            window = moved(match, index.spans[match.row].tolist(), step / _PARTS)
         except (VideoDecodeError, OSError) as error:
             failures.append((match.path, str(error)))
         (stay if window is None else refined).append(window or match)
@@ -264,18 +254,17 @@ def refine_moments(
 
 def _refinable_step(index: VideoIndex) -> float:
     """Seconds from one window of an index to the next."""
-    windows = index.windows
-    if windows is None:
+    if index.windows is None:
         raise ValueError(
             f"the index {index.folder} is one of whole videos: only moments can be refined "
             "(sce-video index --windows 5s)"
         )
-    if windows.shots:
+    if index.windows.shots:
         raise ValueError(
             f"the windows of {index.folder} end at cuts, which the index does not hold: their "
             "moments cannot be refined"
         )
-    return windows.step
+    return index.windows.step
 
 
 def own_moment(
@@ -284,7 +273,7 @@ def own_moment(
     """``without`` of :func:`refine_moments` for a query, given its rows in the index."""
     if query.start is None or query.end is None:
         return {}  # all of the video has been left out
-    paths = index.stored.paths_of(np.array(rows, dtype=np.int64))
+    paths = index.paths_of(np.array(rows, dtype=np.int64))
     return dict.fromkeys(paths, (query.start, query.end))
 
 

@@ -12,18 +12,14 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext
-from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 from pebble import ProcessExpired, ProcessPool
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.find.index import VideoIndex
 from sce_video.find.search import model_of_index, windows_near
-from sce_video.find.store import StoredRows
+from sce_video.find.store import VideoIndex
 from sce_video.inference.embed import embed
 from sce_video.inference.model import VideoModel
 from sce_video.inference.windows import WindowFeatures
@@ -101,7 +97,7 @@ def embed_file(
         FileNotFoundError: the checkpoint is missing.
         ValueError: it is another one, or the video cannot be decoded.
     """
-    index = VideoIndex(Path(folder), StoredRows(header))
+    index = VideoIndex(folder, header)
     model = _model(index, network)
     try:
         feature = embed(model, file, index.options)[0]
@@ -118,7 +114,7 @@ def embed_near(
 ) -> WindowFeatures:
     """Windows beside one of a video (file, start, end, step of
     :func:`~sce_video.find.search.windows_near`), otherwise as :func:`embed_file`."""
-    index = VideoIndex(Path(folder), StoredRows(header))
+    index = VideoIndex(folder, header)
     return windows_near(_model(index, network), index.options, *window)
 
 
@@ -154,20 +150,33 @@ class MediaWorkers:
 
     def __init__(self, count: int, preload: tuple[str, ...] = ()) -> None:
         # A fork of this process could inherit locks held by its threads, so a server process forks.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(preload))
-        self._all = [_Worker(context) for _ in range(count)]
-        self._idle: SimpleQueue[_Worker] = SimpleQueue()
-        for worker in self._all:
-            self._idle.put(worker)
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(preload))
+        self._count, self._closed, self._lock = count, False, threading.Lock()
+        self._pool: ProcessPool | None = None
+        self._started: Future = Future()
 
-    def start(self) -> None:
-        """Start the processes, so that the first call need not wait for their imports."""
-        for _ in self._all:
-            worker = self._idle.get()
-            with suppress(Exception):  # the first call says what is wrong
-                worker.open()
-            self._idle.put(worker)
+    def open(self) -> ProcessPool:
+        """Start the processes, unless they run; CallError after :meth:`close`."""
+        with self._lock:
+            if not self._closed and (self._pool is None or not self._pool.active):
+                self._stop()
+                # Processes inherit the mask: Ctrl-C on a terminal is for the server alone.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                try:
+                    # SIGTERM ends a worker at once, also while it is inside C code.
+                    self._pool = ProcessPool(
+                        self._count,
+                        initializer=signal.signal,
+                        initargs=(signal.SIGTERM, signal.SIG_DFL),
+                        context=self._context,
+                    )
+                    self._started = self._pool.schedule(int)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if self._closed or self._pool is None:
+                raise CallError(_CLOSING)
+            return self._pool
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
         """What ``function(*arguments)`` returns, called in a worker.
@@ -179,72 +188,27 @@ class MediaWorkers:
         Raises:
             CallError: An error that a user can mend, a timeout, or the end of the worker.
         """
-        worker = self._idle.get()
-        try:
-            value, problem = worker.call(function, arguments, timeout)
-        finally:
-            self._idle.put(worker)
-        if problem:
-            raise CallError(problem)
-        return value
+        for _ in range(_TRIES):
+            try:
+                call = self.open().schedule(_attempt, args=(function, arguments), timeout=timeout)
+                value, problem = call.result()
+            except TimeoutError:
+                value, problem = None, f"reading it took longer than {timeout:g} s"
+            except ProcessExpired:
+                value, problem = None, "reading it ended the process that decodes it"
+            except CancelledError:
+                value, problem = None, _CLOSING
+            except (BrokenProcessPool, RuntimeError):  # also of a pool that is not active any more
+                if not self._closed:
+                    continue
+                value, problem = None, _CLOSING
+            if problem:
+                raise CallError(problem)
+            return value
+        raise CallError("the processes that decode videos end at once: start the page again")
 
     def close(self) -> None:
         """End all processes that have started; calls in progress and later ones raise CallError."""
-        for worker in self._all:
-            worker.close()
-
-
-class _Worker:
-    """A pool of one process, used by one thread at a time."""
-
-    def __init__(self, context: ForkServerContext) -> None:
-        self._context = context
-        self._pool: ProcessPool | None = None
-        self._started: Future = Future()
-        self._closed = False
-
-    def open(self) -> ProcessPool:
-        if self._closed:
-            raise CallError(_CLOSING)
-        if self._pool is None or not self._pool.active:
-            # Processes inherit the mask: Ctrl-C on a terminal is for the server alone.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                # SIGTERM ends a worker at once, also while it is inside C code.
-                self._pool = ProcessPool(
-                    1,
-                    initializer=signal.signal,
-                    initargs=(signal.SIGTERM, signal.SIG_DFL),
-                    context=self._context,
-                )
-                self._started = self._pool.schedule(int)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            if self._closed:
-                raise CallError(_CLOSING)
-        return self._pool
-
-    def call(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float
-    ) -> tuple[Any, str]:
-        for _ in range(_TRIES):
-            try:
-                pool = self.open()
-                future = pool.schedule(_attempt, args=(function, arguments), timeout=timeout)
-                return future.result()
-            except TimeoutError:
-                return None, f"reading it took longer than {timeout:g} s"
-            except ProcessExpired:
-                return None, "reading it ended the process that decodes it"
-            except CancelledError:
-                return None, _CLOSING
-            except (BrokenProcessPool, RuntimeError):  # also of a pool that is not active any more
-                if self._closed:
-                    return None, _CLOSING
-                self._stop()
-        return None, "the processes that decode videos end at once: start the page again"
-
-    def close(self) -> None:
         self._closed = True
         if self._started.done():  # else it is importing, for seconds, and ends with this process
             self._stop()

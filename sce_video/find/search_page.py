@@ -13,7 +13,6 @@ import threading
 import webbrowser
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cache
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
@@ -36,7 +35,7 @@ from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find.index import read_index
 from sce_video.find.label_list import LabelList
-from sce_video.find.search import check_checkpoint
+from sce_video.find.search import checkpoint_of_index
 from sce_video.find.search_media import PLAYABLE, CallError, kill_fork_server
 from sce_video.find.search_state import (
     MAX_RESULTS,
@@ -348,55 +347,44 @@ HOST = "127.0.0.1"
 _CLOSE_SECONDS = 1  # for a browser that is still reading a video
 
 
-@dataclass(frozen=True)
-class ServeOptions:
-    """How the page is served.
+def serve(folder: str, network: Network, labels: str | None, port: int, open_browser: bool) -> None:
+    """Serve the search page of an index until Ctrl-C or SIGTERM; prints the link.
 
-    Attributes:
-        index: Folder of the index.
+    Args:
+        folder: Of the index.
         network: Where the network of the index is.
         labels: List of the labels that are given on the page; None for ``INDEX/labels.txt``.
         port: 0 takes a free one.
-        open_browser: Whether the link is opened in the user's browser.
-    """
-
-    index: str
-    network: Network = field(default_factory=Network)
-    labels: str | None = None
-    port: int = 0
-    open_browser: bool = False
-
-
-def serve(options: ServeOptions) -> None:
-    """Serve the search page of an index until Ctrl-C or SIGTERM; prints the link.
+        open_browser: Open the link in the user's browser, where there is a desktop.
 
     Raises:
         FileNotFoundError: there is no index, or no checkpoint at the given path.
         ValueError: the index is empty or of a table of videos, the checkpoint is not that of the
             index, the list of labels cannot be read, or the port is taken.
     """
-    index = read_index(options.index)
+    index = read_index(folder)
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
     if is_table(index.root):
-        raise ValueError(f"{options.index} is of a table of videos: the page plays files")
-    checkpoint = options.network.checkpoint
-    if checkpoint is not None:
-        if not os.path.isfile(checkpoint):
-            raise FileNotFoundError(f"no checkpoint at {checkpoint}")
-        check_checkpoint(index, checkpoint)
-    labels = LabelList(Path(options.labels or Path(index.folder, "labels.txt")))
-    state = SearchState(index, options.network, labels)
+        raise ValueError(f"{folder} is of a table of videos: the page plays files")
+    if network.checkpoint is not None:
+        checkpoint_of_index(index, network.checkpoint)
+    label_list = LabelList(Path(labels or Path(folder, "labels.txt")))
+    state = SearchState(index, network, label_list)
     # Interrupted here: before the server has handlers of its own.
-    with _listen(options.port) as listening, suppress(KeyboardInterrupt):
+    with _listen(port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         link = f"http://{HOST}:{port}/?token={token}"
-        print(printable(f"{len(index)} videos of {index.root}; labels: {labels.file}"))
+        print(printable(f"{len(index)} videos of {index.root}; labels: {label_list.file}"))
         if problem := state.network_problem():
             print(printable(f"note: {problem}"))
         print(f"open {link}\nCtrl-C ends it", flush=True)
-        if options.open_browser:
+        # A text browser would take over the terminal.
+        desktop = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & {
+            *os.environ
+        }
+        if open_browser and desktop and "SSH_CONNECTION" not in os.environ:
             webbrowser.open(link)
         config = uvicorn.Config(
             create_app(state, token, port),
@@ -436,11 +424,3 @@ def _listen(port: int) -> socket.socket:
             f"port {port} of {HOST} cannot be used ({error.strerror}): give another --port, or none"
         ) from error
     return listening
-
-
-def can_open_browser() -> bool:
-    """Whether there is a desktop here; a text browser would take over the terminal."""
-    if "SSH_CONNECTION" in os.environ:
-        return False
-    desktop = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    return desktop or sys.platform in ("darwin", "win32")

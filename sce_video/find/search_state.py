@@ -8,8 +8,8 @@ import shlex
 import stat
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from pydantic import BaseModel, Field
 from sce_video.datasets.sources import Query
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
-from sce_video.find.index import VideoIndex
 from sce_video.find.label_list import LabelList
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import refine_moments, rows_of_query
 from sce_video.find.search_media import CallError, MediaWorkers
+from sce_video.find.store import VideoIndex
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
@@ -31,8 +31,7 @@ from sce_video.utils.storage import absolute
 MAX_RESULTS = 500
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """Checkpoint, config file and device of the network; None for those of the index, and a GPU."""
 
     checkpoint: str | None = None
@@ -88,7 +87,7 @@ class SearchState:
         self.labels = labels
         self._network = network
         #: (N, 2) seconds, of an index of windows.
-        self._spans = index.stored.spans
+        self._spans = index.spans
         self.names = [printable_utf8(path) for path in index.paths]
         folders = [path.split(os.sep)[0] if os.sep in path else "" for path in index.paths]
         self.folders = sorted({printable_utf8(name) for name in folders} - {""})
@@ -104,8 +103,9 @@ class SearchState:
         self._map_lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the worker processes."""
-        self._pictures.start()
+        """Start the worker processes, so that the first picture need not wait for imports."""
+        with suppress(Exception):  # the first call says what is wrong
+            self._pictures.open()
 
     def close(self) -> None:
         """End the worker processes."""
@@ -144,6 +144,11 @@ class SearchState:
         words = ("sce-video", "index", self.index.root, "--out", os.path.abspath(self.index.folder))
         return printable_utf8(shlex.join(words))
 
+    def _checked(self, row: int | None) -> int:
+        if row is None or not 0 <= row < len(self.index):
+            raise NoRowError(f"the index has no row {row}")
+        return row
+
     def file(self, row: int) -> str:
         """Absolute path of a video of the index.
 
@@ -152,9 +157,7 @@ class SearchState:
                 may have been written by somebody else.
             GoneError: there is no regular file any more.
         """
-        if not 0 <= row < len(self.index):
-            raise NoRowError(f"the index has no row {row}")
-        path = self.index.path(row)
+        path = self.index.path(self._checked(row))
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
         if not inside or not path.lower().endswith(VIDEO_EXTENSIONS):
             raise NoRowError(f"row {row} of the index is no video of its folder")
@@ -221,8 +224,7 @@ class SearchState:
 
     def _embed(self, function: Any, *arguments: Any) -> Any:
         """What a function of ``media`` returns for the network of the index, in its worker."""
-        network = (self._network.checkpoint, self._network.config, self._network.device)
-        own = (self.index.stored.header, str(self.index.folder), network)
+        own = (self.index.header, str(self.index.folder), tuple(self._network))
         return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
 
     def upload(self, upload: str) -> tuple[np.ndarray, bytes]:
@@ -235,28 +237,22 @@ class SearchState:
 
     def search(self, search: Search) -> list[Match]:
         """The most similar videos or moments, the most similar first; not refined."""
-        left_out = np.ones(len(self.index), dtype=bool)
-        left_out[self._matching(search)] = False
-        if search.upload is None and search.row is not None and 0 <= search.row < len(self.index):
+        feature = self._feature(search)
+        left_out = ~self._matching(search)
+        if search.upload is None:
             # Rows of the same file; of windows, those that share frames.
-            span = (None, None) if self._spans is None else self._spans[search.row].tolist()
-            query = Query(self.index.file(self.index.path(search.row)), *span)
-            left_out[[search.row, *rows_of_query(self.index, query)]] = True
-        return query_index(
-            self.index,
-            self._feature(search),
-            search.k,
-            leave_out=np.flatnonzero(left_out).tolist(),
-            centred=search.centred,
-        )
+            row = self._checked(search.row)
+            span = (None, None) if self._spans is None else self._spans[row].tolist()
+            query = Query(self.index.file(self.index.path(row)), *span)
+            left_out[[row, *rows_of_query(self.index, query)]] = True
+        rows = np.flatnonzero(left_out).tolist()
+        return query_index(self.index, feature, search.k, leave_out=rows, centred=search.centred)
 
     def _feature(self, search: Search) -> np.ndarray:
         """The feature (D,) of a query."""
         if search.upload is not None:
             return self.upload(search.upload)[0]
-        if search.row is None or not 0 <= search.row < len(self.index):
-            raise NoRowError(f"the index has no row {search.row}")
-        return np.array(self.index.features[search.row])
+        return np.array(self.index.features[self._checked(search.row)])
 
     def refine(
         self, search: Search, found: list[Match]
@@ -284,17 +280,16 @@ class SearchState:
         feature = self._feature(search)
         return refine_moments(self.index, feature, found, near, centred=search.centred, without=own)
 
-    def _matching(self, search: Search) -> list[int]:
-        """Rows that pass the filters."""
+    def _matching(self, search: Search) -> np.ndarray:
+        """(N,) bool, the rows that pass the filters."""
         text = search.path.casefold()
-        rows = [row for row, name in enumerate(self._lowered) if text in name]
+        found = np.array([text in name for name in self._lowered])
         if search.folder is not None:
             folder = self.folders.index(search.folder) if search.folder in self.folders else None
-            rows = [row for row in rows if self.folder_of[row] == folder]
+            found &= np.array([number == folder for number in self.folder_of])
         if search.label is not None:
-            labels = self.labels_of_rows()
-            rows = [row for row in rows if labels[row] == search.label]
-        return rows
+            found &= np.array(self.labels_of_rows()) == search.label
+        return found
 
     def map(self) -> dict[str, Any]:
         """Coordinates of the videos in the plane, computed once: rows, and x and y per method.
@@ -350,11 +345,9 @@ class SearchState:
         """Give videos a label by hand, or none; returns the new state of the labels, and as
         ``refused`` the names that no list can hold.
         """
-        for row in rows:
-            if not 0 <= row < len(self.index):
-                raise NoRowError(f"the index has no row {row}")
+        # Of windows, each path once.
+        paths = dict.fromkeys(self.index.path(self._checked(row)) for row in rows)
         with self._lock:
-            paths = dict.fromkeys(self.index.path(row) for row in rows)  # of windows, each once
             _, refused = self.labels.apply(paths, name)
             return {**self.describe_labels(), "refused": [printable_utf8(p) for p in refused]}
 

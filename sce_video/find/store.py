@@ -1,15 +1,17 @@
-"""What an index is kept in, a file (``features.npz``) or a Lance table, behind one interface.
+"""An index as it is stored and read: in a file (``features.npz``) or, behind the same interface, in
+a Lance table (:mod:`sce_video.find.table_store`).
 
-An update reads and writes an :class:`IndexStore`; its ``open`` gives the :class:`StoredRows` that
-search reads. The file is implemented here, the table in :mod:`sce_video.find.table_store`.
+An update reads and writes an :class:`IndexStore`; its ``open`` gives the :class:`VideoIndex` that
+search reads.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import mmap
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,12 +31,17 @@ from sce_video.evaluation.features import (
     write_npz,
 )
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.inference.views import EmbedOptions
 from sce_video.utils.files import write_json
 
 FEATURES, TABLE, DESCRIPTION = "features.npz", "features.lance", "index.json"
 _VERSION, _VERSION_OF_WINDOWS = 2, 3
 _MAX_CLIPS = 10_000  # of a video
 _CHECKED_ROWS = 1 << 16  # at a time
+#: Whitening: fewer features say too little of their covariance, for which at most so many, at
+#: equal steps, are taken.
+FEWEST_WHITENED, _MOST_WHITENED = 100, 8192
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +92,80 @@ class Matrix(Protocol):
     def __getitem__(self, rows: Any, /) -> np.ndarray: ...
 
 
-class StoredRows:
-    """The rows of an index, opened for search; a row is a video or a window of one.
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """A linear map after which features of an index vary alike in every direction.
 
-    What has an entry for each row is read when it is used.
+    The cosine of two features is dominated by the few directions in which all features of a network
+    vary most. After whitening it counts how unusual a common property is, without any label:
+    features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """(..., D) float64 of (..., D)."""
+        return (features.astype(np.float64) - self.mean) @ self.matrix
+
+
+def fit_whitening(features: Matrix) -> Whitening:
+    """The whitening of the rows of (N, D) features; ValueError for NaN or infinity.
+
+    With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
+    cosines are those of any other square root of the inverse of R. The mean variance is added in
+    every direction, since small differences are those of compression and of where a window begins.
+    """
+    count, size = features.shape
+    taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
+    rows = np.asarray(features[taken], dtype=np.float64)
+    mean = rows.mean(axis=0)
+    rows -= mean
+    covariance = rows.T @ rows / len(rows)
+    if not np.isfinite(covariance).all():
+        raise ValueError("a feature holds NaN or infinity: build the index from scratch")
+    covariance[np.diag_indices(size)] += max(np.trace(covariance) / size, _TINY)
+    return Whitening(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
+
+
+class VideoIndex:
+    """An index, opened for search by :func:`~sce_video.find.index.read_index`; a row of it is a
+    video or a window of one.
+
+    What has an entry for each row is read when it is used, or memory-mapped, so that an index of
+    millions of videos opens at once.
 
     Args:
+        folder: Folder of the index, or table of videos.
         header: ``root``, ``checkpoint`` and ``settings`` of the index.
         failed: Records of the files that cannot be decoded, or not all of them, by path.
         shape: (N, D), rows and size of the features.
+
+    Attributes:
+        root: The indexed folder of videos, absolute.
+        checkpoint: ``path`` and ``sha256`` of the weights.
+        settings: ``model`` (:class:`.inference.views.ModelSettings`), clips and crops.
+        windows: How its videos were divided; None if a row is a whole video.
+        indexed: Rows that a vector index holds; None without one.
     """
 
-    #: Rows that a vector index holds; None without one.
     indexed: int | None = None
     #: Columns of path, size, modification time, start and end.
     _names: tuple[str, ...] = ("paths", "sizes", "mtimes", "starts", "ends")
 
     def __init__(
         self,
+        folder: str | Path,
         header: dict[str, Any],
         failed: dict[str, FileRecord] | None = None,
         shape: tuple[int, int] = (0, 1),
     ) -> None:
-        self.header, self.failed, self.shape = header, failed or {}, shape
+        self.folder, self.header, self.failed, self.shape = folder, header, failed or {}, shape
+        self.root: str = header["root"]
+        self.checkpoint: dict[str, str] = header["checkpoint"]
+        self.settings: dict[str, Any] = header["settings"]
+        windows = self.settings.get("windows")
+        self.windows = None if windows is None else Windows.from_dict(windows)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -126,9 +184,14 @@ class StoredRows:
         raise NotImplementedError
 
     @cached_property
-    def paths(self) -> np.ndarray:
+    def path_array(self) -> np.ndarray:
         """(N,) text, relative to ``root``; of windows each file as often as it has windows."""
         return self._column(self._names[0])
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """N paths relative to ``root``; the whole list, see :meth:`path` for one."""
+        return self.path_array.tolist()
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -143,21 +206,56 @@ class StoredRows:
     @cached_property
     def spans(self) -> np.ndarray | None:
         """(N, 2) float64, start and end of the windows in seconds; None without windows."""
-        if self.header["settings"].get("windows") is None:
+        if self.windows is None:
             return None
         return np.stack([self._column(name) for name in self._names[3:]], axis=1)
 
-    def spans_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """(n, 2) of some rows; None without windows."""
-        return None if self.spans is None else self.spans[rows]
+    @cached_property
+    def whitening(self) -> Whitening:
+        """See :func:`fit_whitening`; computed from at most 8192 rows."""
+        return fit_whitening(self.features)
+
+    @property
+    def whitens(self) -> bool:
+        """Whether searches whiten features by default: those of windows, if they are enough."""
+        return self.windows is not None and len(self) >= FEWEST_WHITENED
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """(path, reason) of the files that cannot be decoded."""
+        some = set() if self.windows is None else set(self.paths)  # only some of their windows
+        return [(path, r.reason) for path, r in self.failed.items() if path not in some]
+
+    @property
+    def options(self) -> EmbedOptions:
+        """Clips and crops with which its videos were embedded."""
+        views = {name: self.settings[name] for name in ("num_clips", "num_crops")}
+        return EmbedOptions(**views)
 
     def paths_of(self, rows: np.ndarray) -> list[str]:
         """Paths of some rows, in any order."""
-        return self.paths[rows].tolist()
+        return self.path_array[rows].tolist()
+
+    def path(self, row: int) -> str:
+        """Path of a row, relative to ``root``."""
+        return self.paths_of(np.array([row]))[0]
 
     def rows(self, path: str) -> list[int]:
-        """All rows of a path: its windows."""
+        """All rows of a path: its windows; none if it is not in the index."""
         raise NotImplementedError
+
+    def row(self, path: str) -> int | None:
+        """Row of a path relative to ``root``; None if it is not in the index."""
+        return next(iter(self.rows(path)), None)
+
+    def file(self, path: str) -> str:
+        """Absolute path of a video of the index."""
+        return os.path.join(self.root, path)
+
+    def is_unchanged(self, row: int, file: str | os.PathLike) -> bool:
+        """Whether a file has the size and time that it had when it was embedded as this row."""
+        status = os.stat(file)
+        return bool((self.sizes[row], self.mtimes[row]) == (status.st_size, status.st_mtime_ns))
 
     def blocks(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
         """First row and features of consecutive blocks of ``count`` rows."""
@@ -170,7 +268,7 @@ class StoredRows:
 
 
 class IndexStore(ABC):
-    """A file or table of an index, which may exist.
+    """The file or table of an index, which need not exist.
 
     Args:
         file: Path of it, in the folder of the index.
@@ -183,12 +281,8 @@ class IndexStore(ABC):
         self.file = file
 
     @abstractmethod
-    def exists(self) -> bool:
-        """Whether it is there."""
-
-    @abstractmethod
-    def open(self) -> StoredRows:
-        """The rows for search; ValueError if it is not that of an index."""
+    def open(self) -> VideoIndex:
+        """The index for search; ValueError if it is not that of an index."""
 
     @abstractmethod
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
@@ -250,17 +344,18 @@ def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class NpzRows(StoredRows):
-    """Rows of a feature file; large arrays are memory-mapped."""
+class NpzIndex(VideoIndex):
+    """The index in a feature file; large arrays are memory-mapped."""
 
     def __init__(
         self,
+        folder: Path,
         arrays: Mapping[str, np.ndarray],
         header: dict[str, Any],
         failed: dict[str, FileRecord],
     ) -> None:
         rows, size = arrays["features"].shape
-        super().__init__(header, failed, (rows, size))
+        super().__init__(folder, header, failed, (rows, size))
         self._arrays = arrays
 
     def _column(self, name: str) -> np.ndarray:
@@ -280,17 +375,17 @@ class NpzRows(StoredRows):
         # Other programs write indexes too, in any order.
         blocks = range(0, len(self), _CHECKED_ROWS)
         # One row more than a block: its last path is compared with the first of the next.
-        parts = (self.paths[begin : begin + _CHECKED_ROWS + 1] for begin in blocks)
+        parts = (self.path_array[begin : begin + _CHECKED_ROWS + 1] for begin in blocks)
         if all((part[1:] >= part[:-1]).all() for part in parts):
             return None
         starts = np.arange(len(self)) if self.spans is None else self.spans[:, 0]
-        return np.lexsort((starts, self.paths))
+        return np.lexsort((starts, self.path_array))
 
     def rows(self, path: str) -> list[int]:
-        if len(path) > self.paths.dtype.itemsize // 4:  # longer than all paths of the index
+        if len(path) > self.path_array.dtype.itemsize // 4:  # longer than all paths of the index
             return []
         first, end = (
-            int(np.searchsorted(self.paths, path, side, sorter=self.order))
+            int(np.searchsorted(self.path_array, path, side, sorter=self.order))
             for side in ("left", "right")
         )
         return list(range(first, end)) if self.order is None else self.order[first:end].tolist()
@@ -315,11 +410,8 @@ class FileStore(IndexStore):
     and time of the failed files.
     """
 
-    def exists(self) -> bool:
-        return self.file.is_file()
-
-    def open(self) -> NpzRows:
-        """The rows; the features are not read before they are used."""
+    def open(self) -> NpzIndex:
+        """The index; the features are not read before they are used."""
         arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
         try:
             entry = provenance["index"]
@@ -350,7 +442,7 @@ class FileStore(IndexStore):
                 if not (np.isfinite(ends).all() and (starts >= 0).all() and (starts < ends).all()):
                     raise ValueError("windows do not end after their starts")
                 columns |= {"starts": starts, "ends": ends}
-            return NpzRows(columns, header, failed)
+            return NpzIndex(self.file.parent, columns, header, failed)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
 
@@ -361,9 +453,10 @@ class FileStore(IndexStore):
             check_features(torch.from_numpy(stored.features), f"{self.file}: 'features'")
         records = dict(stored.failed)
         order, spans = stored.order, stored.spans
-        paths = stored.paths if order is None else stored.paths[order]
+        paths = stored.path_array if order is None else stored.path_array[order]
         firsts = np.flatnonzero(np.append(True, paths[1:] != paths[:-1]))[: len(stored)]
         for first, last in zip(firsts, [*firsts[1:], len(stored)], strict=False):
+            # A slice stays a view of the file, which memory need not hold.
             rows: slice | np.ndarray = slice(first, last) if order is None else order[first:last]
             path = str(paths[first])
             records[path] = FileRecord(
@@ -383,9 +476,16 @@ class FileStore(IndexStore):
         size = next((r.read().shape[-1] for r in good.values()), 1)
         shape = int(counts.sum()), size
         mean = np.zeros(size)
-        rows = (row for r in good.values() for row in np.atleast_2d(r.read()))
+
+        def rows() -> Iterator[np.ndarray]:
+            for record in good.values():
+                for row in np.atleast_2d(record.read()):
+                    mean[:] += row
+                    yield row
+            mean[:] /= max(1, shape[0])
+
         arrays: dict[str, np.ndarray | RowStream] = {
-            "features": RowStream(shape, np.dtype(np.float32), _adding(mean, rows, shape[0])),
+            "features": RowStream(shape, np.dtype(np.float32), rows()),
             "paths": text_stream([path for path, r in good.items() for _ in range(r.count)]),
             "mean": mean,  # complete when the features are written, which are before it
         }
@@ -414,14 +514,5 @@ class FileStore(IndexStore):
         write_npz(self.file, arrays, provenance)
 
     def remove(self) -> None:
-        if self.exists():
-            self.open()
-            self.file.unlink()
-
-
-def _adding(mean: np.ndarray, rows: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:
-    """Yield ``count`` rows; afterwards ``mean``, (D,) float64 of zeros before, is their mean."""
-    for row in rows:
-        mean += row
-        yield row
-    mean /= max(1, count)
+        self.open()
+        self.file.unlink()

@@ -10,6 +10,7 @@ removes rows and leaves the others where they are. A table of videos may have se
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -30,9 +31,9 @@ from sce_video.datasets.tables.table import (
     make_table,
     read_table,
 )
-from sce_video.find.store import TABLE, FileRecord, IndexStore, Matrix, StoredRows, checked_header
+from sce_video.find.store import TABLE, FileRecord, IndexStore, Matrix, VideoIndex, checked_header
 
-FEATURE, FACTS, PREFIX = "feature", b"sce_video.index", "feature_"
+FEATURE, FACTS, PREFIX = "feature", "sce_video.index", "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 #: Columns of an index of windows, seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
@@ -54,25 +55,21 @@ _KEPT = np.empty(0, dtype=np.float32)
 
 
 class Columns(NamedTuple):
-    """Names of the columns, and the SQL condition of rows without a feature."""
+    """Names of the columns of a :class:`FileRecord`, and the SQL condition of rows without a
+    feature: of an index of its own, or of a column of features in a table of videos."""
 
-    feature: str = FEATURE
-    size: str = "size"
-    mtime: str = "mtime_ns"
-    without: str = "failure != ''"
+    feature: str
+    size: str
+    mtime: str
+    without: str
 
     @property
     def state(self) -> list[str]:
         """The columns of a :class:`FileRecord` without its feature, and the path."""
         return ["path", self.size, self.mtime, "failure"]
 
-    @classmethod
-    def of_videos(cls, feature: str) -> Columns:
-        """Those of a column of features in a table of videos."""
-        return cls(feature, "source_size", "source_mtime_ns", f"{feature} IS NULL")
 
-
-_OWN = Columns()
+_OWN = Columns(FEATURE, "size", "mtime_ns", "failure != ''")
 
 
 def path_to_text(path: str) -> str:
@@ -80,14 +77,19 @@ def path_to_text(path: str) -> str:
     return re.sub(r"[\udc80-\udcff]", lambda found: f"\0{ord(found[0]) - 0xDC00:02x}", path)
 
 
+def _quoted(path: str) -> str:
+    """A path as a literal of SQL."""
+    return "'" + path_to_text(path).replace("'", "''") + "'"
+
+
 def text_to_path(text: str) -> str:
     """The inverse of :func:`path_to_text`; a path holds no NUL itself."""
     return re.sub(r"\0([89a-f][0-9a-f])", lambda found: chr(0xDC00 + int(found[1], 16)), text)
 
 
-def header_text(header: Mapping[str, Any]) -> str:
-    """The header as a table stores it."""
-    return json.dumps({"version": _VERSION, **header})
+def header_facts(header: Mapping[str, Any]) -> dict[str, str]:
+    """The header as metadata of the column of features."""
+    return {FACTS: json.dumps({"version": _VERSION, **header})}
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iter
         raise TableError(cannot(doing, str(table), error)) from error
 
 
-def _open_index(
+def _open_table(
     file: str | Path, columns: Columns = _OWN
 ) -> tuple[OpenTable | RemoteTable, dict[str, Any], int]:
     """The table, header of the index, size of the features; ValueError for another table."""
@@ -116,13 +118,12 @@ def _open_index(
         raise ValueError(f"{error}{advice}") from error
     fields = {field.name: field for field in opened.call("schema")}
     try:
-        field = fields.get(columns.feature, pa.field("", pa.null()))
-        facts = field.metadata or {}
-        if not fields.keys() >= set(columns.state) or FACTS not in facts:
+        if not fields.keys() >= {columns.feature, *columns.state}:
             raise ValueError(f"it has the columns {', '.join(fields)}")
+        field = fields[columns.feature]
         if not pa.types.is_fixed_size_list(field.type) or field.type.value_type != pa.float32():
             raise ValueError(f"its features are {field.type}")
-        entry = json.loads(facts[FACTS])
+        entry = json.loads((field.metadata or {})[FACTS.encode()])
         if entry["version"] != _VERSION:
             raise ValueError(f"version {entry['version']} is unknown, only {_VERSION} can be read")
         return opened, checked_header(entry), field.type.list_size
@@ -132,18 +133,15 @@ def _open_index(
 
 def _records_of(rows: Any, columns: Columns, feature: np.ndarray | None) -> dict[str, FileRecord]:
     """Records by path; a file with windows and a failure lacks some of its windows."""
-    read = [rows[name].to_pylist() for name in columns.state]
     records: dict[str, FileRecord] = {}
+    read = [rows[name].to_pylist() for name in columns.state]
     for text, size, mtime, failure in zip(*read, strict=True):
         path, held = text_to_path(text), None if failure else feature
         reason = "" if held is not None else failure or "it has no feature"
         if path in records:
             reason = records[path].reason or reason
-            records[path] = FileRecord(
-                size, mtime, records[path].feature if held is None else held, reason
-            )
-        else:
-            records[path] = FileRecord(size, mtime, held, reason)
+            held = feature if records[path].feature is not None else held
+        records[path] = FileRecord(size, mtime, held, reason)
     return records
 
 
@@ -160,35 +158,32 @@ def _make_vector_index(table: OpenTable | RemoteTable, column: str, rows: int) -
 # -- for search ----------------------------------------------------------------------------
 
 
-class LanceRows(StoredRows):
+class TableIndex(VideoIndex):
     """One version of the table of an index, opened for search.
 
-    Rows are numbered in the order of the table, those without a feature are left out.
-
-    Args:
-        file: The table; a path, or a URI.
-        columns: Those that it has.
+    Rows are numbered in the order of the table, those without a feature are left out; ``folder`` is
+    that of the index, ``file`` the table, a path or a URI.
 
     Raises:
         ValueError: It is no table of an index, or is damaged.
         MissingPackageError: Lance is not installed.
     """
 
-    def __init__(self, file: str | Path, columns: Columns = _OWN) -> None:
-        self.file, self._columns = file, columns
+    def __init__(self, folder: str | Path, file: str | Path, columns: Columns = _OWN) -> None:
+        self._table, self._columns = file, columns
         self._names = "path", columns.size, columns.mtime, *_SPAN
-        self._opened, header, size = _open_index(file, columns)
+        self._opened, header, size = _open_table(file, columns)
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
         self._bad = np.sort(failed["_rowoffset"].to_numpy().astype(np.int64))
         #: Row of the first feature behind each row without one.
         self._behind = self._bad - np.arange(len(self._bad))
         shape = self.call("count", None) - len(self._bad), size
-        super().__init__(header, _records_of(failed, columns, None), shape)
+        super().__init__(folder, header, _records_of(failed, columns, None), shape)
         self.indexed = self.call("vector_index", columns.feature)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """What a method of the table returns; raises TableError."""
-        with _explained("read", self.file, ValueError):
+        with _explained("read", self._table, ValueError):
             return self._opened.call(method, *arguments)
 
     def offsets(self, rows: np.ndarray) -> list[int]:
@@ -205,17 +200,16 @@ class LanceRows(StoredRows):
         return np.delete(column, self._bad) if len(self._bad) else column
 
     @cached_property
-    def paths(self) -> np.ndarray:
+    def path_array(self) -> np.ndarray:
         return np.array([text_to_path(text) for text in self._column("path")], dtype=object)
 
     def rows(self, path: str) -> list[int]:
-        quoted = path_to_text(path).replace("'", "''")
-        where = f"path = '{quoted}' AND NOT ({self._columns.without})"
+        where = f"path = {_quoted(path)} AND NOT ({self._columns.without})"
         found = self.call("read", ["_rowoffset"], {"filter": where})["_rowoffset"].to_numpy()
         return np.sort(self._row_numbers(found)).tolist()
 
     def paths_of(self, rows: np.ndarray) -> list[str]:
-        if "paths" in vars(self):
+        if "path_array" in vars(self):
             return super().paths_of(rows)
         found = self.call("take", self.offsets(rows), ["path"])
         return [text_to_path(text) for text in found["path"].to_pylist()]
@@ -224,9 +218,7 @@ class LanceRows(StoredRows):
     def features(self) -> Matrix:
         """(N, D) float32; held in memory if they are few, else read when they are used."""
         matrix = TableFeatures(self, self._columns.feature)
-        return (
-            np.array(matrix[:]) if matrix.shape[0] * matrix.shape[1] * 4 <= _HELD_BYTES else matrix
-        )
+        return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
     @cached_property
     def mean(self) -> np.ndarray:
@@ -249,15 +241,29 @@ class LanceRows(StoredRows):
         found = self.call("read", wanted, {"nearest": nearest})  # one request: each waits
         paths = [text_to_path(text) for text in found["path"].to_pylist()]
         rows = self._row_numbers(found["_rowoffset"].to_numpy())
-        return rows, TableFeatures(self, self._columns.feature).of([found], len(found)), paths
+        return rows, self.matrix_of([found], len(found)), paths
+
+    def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
+        """(count, D) features of rows that were read, of which failed files have none."""
+        import pyarrow as pa
+
+        column = pa.concat_tables(tables)[self._columns.feature].combine_chunks()
+        values = column.drop_null() if column.null_count else column
+        matrix = values.flatten().to_numpy().reshape(-1, self.shape[1])
+        if len(matrix) != count:
+            raise ValueError(
+                f"{self._table} is damaged: {count - len(matrix)} files without a failure "
+                "have no feature; build the index from scratch (--rebuild, rebuild=True)"
+            )
+        return matrix
 
 
 class TableFeatures:
     """The features of a table as a read-only matrix, of which rows are read when they are used."""
 
-    def __init__(self, rows: LanceRows, column: str) -> None:
-        self._rows, self._name = rows, column
-        self.shape, self.dtype = rows.shape, np.dtype(np.float32)
+    def __init__(self, index: TableIndex, column: str) -> None:
+        self._index, self._names = index, [column]
+        self.shape, self.dtype = index.shape, np.dtype(np.float32)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -272,34 +278,18 @@ class TableFeatures:
             if end <= begin:
                 return np.empty((0, self.shape[1]), dtype=np.float32)
             # Of failed files there are rows in between.
-            first, last = self._rows.offsets(np.array([begin, end - 1]))
-            parts = []
-            for offset in range(first, last + 1, _BLOCK_ROWS):
-                limit = min(_BLOCK_ROWS, last + 1 - offset)
-                some = {"offset": offset, "limit": limit}
-                parts.append(self._rows.call("read", [self._name], some))
-            return self.of(parts, end - begin)[:: rows.step or 1]
+            first, last = self._index.offsets(np.array([begin, end - 1]))
+            starts = range(first, last + 1, _BLOCK_ROWS)
+            blocks = [{"offset": at, "limit": min(_BLOCK_ROWS, last + 1 - at)} for at in starts]
+            parts = [self._index.call("read", self._names, block) for block in blocks]
+            return self._index.matrix_of(parts, end - begin)[:: rows.step or 1]
         numbers = np.asarray(rows, dtype=np.int64)
         # Lance wants each row once, in their order.
         unique, inverse = np.unique(numbers, return_inverse=True)
         if len(unique) == 0:
             return np.empty((*numbers.shape, self.shape[1]), dtype=np.float32)
-        found = self._rows.call("take", self._rows.offsets(unique), [self._name])
-        return self.of([found], len(unique))[inverse.reshape(numbers.shape)]
-
-    def of(self, tables: list[Any], count: int) -> np.ndarray:
-        """(count, D) features of rows that were read, of which failed files have none."""
-        import pyarrow as pa
-
-        column = pa.concat_tables(tables)[self._name].combine_chunks()
-        values = column.drop_null() if column.null_count else column
-        matrix = values.flatten().to_numpy().reshape(-1, self.shape[1])
-        if len(matrix) != count:
-            raise ValueError(
-                f"{self._rows.file} is damaged: {count - len(matrix)} files without a failure have "
-                "no feature; build the index from scratch (--rebuild, rebuild=True)"
-            )
-        return matrix
+        found = self._index.call("take", self._index.offsets(unique), self._names)
+        return self._index.matrix_of([found], len(unique))[inverse.reshape(numbers.shape)]
 
 
 # -- for an update -------------------------------------------------------------------------
@@ -314,15 +304,12 @@ class TableStore(IndexStore):
         super().__init__(file)
         self._known: dict[str, FileRecord] = {}
 
-    def exists(self) -> bool:
-        return self.file.is_dir()
-
-    def open(self) -> LanceRows:
-        return LanceRows(self.file)
+    def open(self) -> TableIndex:
+        return TableIndex(self.file.parent, self.file)
 
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
         """Header and records; their features stay in the table."""
-        opened, header, _ = _open_index(self.file)
+        opened, header, _ = _open_table(self.file)
         with _explained("read", self.file, ValueError):
             rows = opened.call("read", _OWN.state)
         self._known = dict(sorted(_records_of(rows, _OWN, _KEPT).items()))
@@ -352,7 +339,7 @@ class TableStore(IndexStore):
         held = any(r.feature is not None for r in self._known.values())
         with _explained("write to", self.file):
             # A table without any feature has none of their size: it is made again.
-            if self.exists() and (size is None or (held and size == _open_index(self.file)[2])):
+            if self.file.exists() and (size is None or (held and size == self.open().shape[1])):
                 self._update(header, records, changed)
             else:
                 self._make(header, records, size or 1)
@@ -363,12 +350,11 @@ class TableStore(IndexStore):
     ) -> None:
         unfinished = self.file.with_name(f"{self.file.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
-        schema = _schema(header, size)
-        table = make_table(str(unfinished), schema)
-        for rows in _batches(records, size, schema):
+        table = make_table(str(unfinished), _schema(header, size))
+        for rows in _batches(header, records, size):
             table.call("append", rows)
         del table  # ends its process, before the folder is renamed
-        if self.exists():
+        if self.file.exists():
             shutil.rmtree(self.file)
         os.replace(unfinished, self.file)
 
@@ -378,28 +364,26 @@ class TableStore(IndexStore):
         records: Mapping[str, FileRecord],
         changed: Mapping[str, FileRecord],
     ) -> None:
-        table, stored, size = _open_index(self.file)
+        table, stored, size = _open_table(self.file)
         if stored != header:
-            table.call("describe", FEATURE, {FACTS.decode(): header_text(header)})
-        schema = _schema(header, size)
-        gone = [path_to_text(path) for path in self._known if path not in records]
-        windows = _SPAN[0] in schema.names
+            table.call("describe", FEATURE, header_facts(header))
+        gone = [path for path in self._known if path not in records]
+        windows = header["settings"].get("windows")
         if windows:  # a path has many rows: the old ones go before the new ones come
-            gone += [path_to_text(path) for path in changed if path in self._known]
+            gone += [path for path in changed if path in self._known]
         else:
-            for rows in _batches(changed, size, schema):
+            for rows in _batches(header, changed, size):
                 table.call("replace", "path", rows)
         for begin in range(0, len(gone), _DELETED_AT_ONCE):
-            some = (text.replace("'", "''") for text in gone[begin : begin + _DELETED_AT_ONCE])
-            names = ", ".join(f"'{text}'" for text in some)
+            names = ", ".join(map(_quoted, gone[begin : begin + _DELETED_AT_ONCE]))
             table.call("delete", f"path IN ({names})")
-        for rows in _batches(changed, size, schema) if windows else ():
+        for rows in _batches(header, changed, size) if windows else ():
             table.call("append", rows)
         table.call("tidy")
 
     def make_vector_index(self, wanted: bool) -> None:
         """Make or extend the vector index where one is wanted, there, or worth its time."""
-        table = _open_index(self.file)[0]
+        table = _open_table(self.file)[0]
         with _explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)
             if held is None and rows >= (FEWEST_INDEXED if wanted else APPROXIMATE_ROWS):
@@ -408,10 +392,8 @@ class TableStore(IndexStore):
                 table.call("extend_vector_index")
 
     def remove(self) -> None:
-        if not self.exists():
-            return
         try:
-            _open_index(self.file)
+            _open_table(self.file)
         except ValueError as error:
             # What is half written or half copied cannot be opened; it goes if all of it is Lance's.
             damaged = isinstance(error.__cause__, TableError)
@@ -427,7 +409,7 @@ def _schema(header: Mapping[str, Any], size: int) -> Any:
     return pa.schema(
         [
             pa.field("path", pa.string()),
-            pa.field(FEATURE, pa.list_(pa.float32(), size), metadata={FACTS: header_text(header)}),
+            pa.field(FEATURE, pa.list_(pa.float32(), size), metadata=header_facts(header)),
             pa.field("size", pa.int64()),
             pa.field("mtime_ns", pa.int64()),
             pa.field("failure", pa.string()),
@@ -436,11 +418,25 @@ def _schema(header: Mapping[str, Any], size: int) -> Any:
     )
 
 
-def _batches(records: Mapping[str, FileRecord], size: int, schema: Any) -> Iterator[Any]:
+def _batches(
+    header: Mapping[str, Any], records: Mapping[str, FileRecord], size: int
+) -> Iterator[Any]:
     """Tables of rows, some at a time; all rows of a file are in one of them.
 
     A row is a file, a window, or why a file or some of its windows are missing.
     """
+    import pyarrow as pa
+
+    schema, none = _schema(header, size), np.zeros(size, dtype=np.float32)
+    names = ("path", "size", "mtime_ns", "failure", FEATURE, *_SPAN)
+
+    def table(rows: list[tuple]) -> Any:
+        columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
+        features = columns[FEATURE]
+        matrix = np.array([none if f is None else f for f in features], dtype=np.float32)
+        columns[FEATURE] = _feature_array(matrix, pa.array([f is None for f in features]))
+        return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
     step = max(1, _BATCH_BYTES // (4 * size))
     some: list[tuple] = []
     for path, record in records.items():
@@ -453,23 +449,11 @@ def _batches(records: Mapping[str, FileRecord], size: int, schema: Any) -> Itera
         if record.feature is None or record.reason:
             own.append((*state, record.reason or "unknown", None, None, None))
         if some and len(some) + len(own) > step:
-            yield _table_of(some, size, schema)
+            yield table(some)
             some = []
         some += own
     if some:
-        yield _table_of(some, size, schema)
-
-
-def _table_of(rows: list[tuple], size: int, schema: Any) -> Any:
-    import pyarrow as pa
-
-    names = ("path", "size", "mtime_ns", "failure", FEATURE, *_SPAN)
-    columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
-    none = np.zeros(size, dtype=np.float32)
-    matrix = np.array([none if f is None else f for f in columns[FEATURE]], dtype=np.float32)
-    missing = pa.array([f is None for f in columns[FEATURE]])
-    columns[FEATURE] = _feature_array(matrix, missing)
-    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+        yield table(some)
 
 
 def _feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
@@ -528,19 +512,18 @@ def write_feature_column(
             exists = True
         given = _checked_features(table, opened, paths, np.asarray(features, dtype=np.float32))
         if exists:
-            old = LanceRows(table, Columns.of_videos(column))
-            made, settings = old.header["checkpoint"], old.header["settings"]
-            if (made["sha256"], settings) != (header["checkpoint"]["sha256"], header["settings"]):
+            old = open_feature_column(table, column)
+            made, sha256 = old.checkpoint, header["checkpoint"]["sha256"]
+            if (made["sha256"], old.settings) != (sha256, header["settings"]):
                 raise ValueError(
                     f"the column {column} of {table} has features of another checkpoint "
                     f"({made['path']}, sha256 {made['sha256'][:12]}) or of other settings: choose "
                     "another name"
                 )
-            kept = zip(old.paths.tolist(), np.asarray(old.features), strict=True)
-            given = {**dict(kept), **given}
+            given = {**dict(zip(old.paths, np.asarray(old.features), strict=True)), **given}
         new = unfinished if exists else column
         values = _feature_array(np.stack(list(given.values())))
-        field = pa.field(new, values.type, metadata={FACTS: header_text(header)})
+        field = pa.field(new, values.type, metadata=header_facts(header))
         schema = pa.schema([pa.field("path", pa.string()), field])
         rows = pa.table([pa.array(list(given)), values], schema=schema)
         opened.call("add_columns", "path", rows)
@@ -555,10 +538,10 @@ def write_feature_column(
 def feature_columns(table: str) -> list[str]:
     """Names of the columns of features of a table."""
     schema = read_table(table).call("schema")
-    return [field.name for field in schema if FACTS in (field.metadata or {})]
+    return [field.name for field in schema if FACTS.encode() in (field.metadata or {})]
 
 
-def open_feature_column(table: str, column: str | None = None) -> LanceRows:
+def open_feature_column(table: str, column: str | None = None) -> TableIndex:
     """A column of features of a table of videos, for search.
 
     Args:
@@ -569,15 +552,16 @@ def open_feature_column(table: str, column: str | None = None) -> LanceRows:
         ValueError: There is no such column, or several and none was named.
     """
     known = feature_columns(table)
-    if column is not None and column not in known:
-        column = PREFIX + column
-    if column is None and len(known) == 1:
-        column = known[0]
-    if column not in known:
-        has = ", ".join(known) or "none"
-        what = "name its column of features" if column is None else f"it has no column {column}"
-        raise ValueError(f"{table}: {what}; its columns of features: {has}")
-    return LanceRows(table, Columns.of_videos(column))
+    if column is None:
+        found, what = known if len(known) == 1 else [], "name its column of features"
+    else:
+        found = [name for name in (column, PREFIX + column) if name in known]
+        what = f"it has no column {PREFIX}{column}"
+    if not found:
+        raise ValueError(f"{table}: {what}; its columns of features: {', '.join(known) or 'none'}")
+    name = found[0]
+    columns = Columns(name, "source_size", "source_mtime_ns", f"{name} IS NULL")
+    return TableIndex(Path(table), table, columns)
 
 
 def _checked_features(

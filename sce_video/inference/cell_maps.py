@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,16 +18,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, video_exists
-from sce_video.datasets.clip_sampling import make_clip
+from sce_video.datasets import (
+    IMAGE_EXTENSIONS,
+    VideoReader,
+    open_video,
+    run_pipeline,
+    video_exists,
+)
+from sce_video.datasets.clip_sampling import ClipIndices, make_clip
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.transforms import OpenVideo, cut_views
+from sce_video.datasets.transforms import cut_views
 from sce_video.inference.classifier import VideoClassifier
-from sce_video.inference.embed import VideoFiles
 from sce_video.inference.model import VideoModel
-from sce_video.inference.model_settings import ModelSettings
-from sce_video.inference.views import Transform, pack_array, view_steps
+from sce_video.inference.views import ModelSettings, pack_array, view_steps
 from sce_video.utils.files import local_copy
 
 
@@ -48,6 +53,10 @@ class SeenClip:
     def is_image(self) -> bool:
         """Whether all T frames are one image."""
         return self.times is None
+
+
+#: Time limit of a file.
+_SECONDS = 60.0
 
 
 def resized(settings: ModelSettings, size: int | None) -> ModelSettings:
@@ -87,46 +96,31 @@ def read_clips(
         image = read_image(path, DecodeLimits())[None]
         packed = pack_array(image, 1.0, view_steps(settings, 1, 1, one_clip=True))
         return [SeenClip(path, cut_views(packed).numpy()[0], None)]
-    noted, (clips, *crops) = _ClipTimes(), view_steps(settings, num_clips, 1)
-    if at is not None:
-        clips = _clip_at(settings, at)
-    sample = VideoFiles([path], [OpenVideo(), clips, noted, *crops], 60.0)[0]
-    if sample.get("frames") is None:
-        raise VideoDecodeError(path, "; ".join(reason for _, reason in sample["failures"]))
-    if at is not None and not 0 <= at <= noted.duration:
-        raise ValueError(f"{path} lasts {noted.duration:.2f} s: there is no clip at second {at:g}")
-    views = cut_views(sample).numpy()
-    return [SeenClip(path, frames, times) for frames, times in zip(views, noted.times, strict=True)]
+    sampling, *further = view_steps(settings, num_clips, 1)
+    deadline = time.monotonic() + _SECONDS
+    with open_video(path, deadline=deadline) as reader:
+        if at is None:
+            clips = sampling({"reader": reader})["clips"]
+        else:
+            clips = [_clip_at(settings, reader, at)]
+        results = {"reader": reader, "clips": clips, "rng": np.random.default_rng(0)}
+        results |= {"deadline": deadline, "label": -1, "index": 0, "seed": 0}
+        views = cut_views(run_pipeline(further, results)).numpy()
+        times = [reader.timestamps[clip.frames] for clip in clips]
+    return [SeenClip(path, frames, own) for frames, own in zip(views, times, strict=True)]
 
 
-class _ClipTimes:
-    """Keeps the time stamps of the frames of every clip, and the duration of the video."""
-
-    times: list[np.ndarray]
-    duration: float
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        stamps = results["reader"].timestamps
-        self.times = [stamps[clip.frames] for clip in results["clips"]]
-        self.duration = float(results["reader"].duration)
-        return results
-
-
-def _clip_at(settings: ModelSettings, at: float) -> Transform:
-    """Takes one clip around the second ``at`` of a video."""
-
-    def take(results: dict[str, Any]) -> dict[str, Any]:
-        reader, seconds = results["reader"], settings.clip_duration or 0.0
-        last = max(0.0, reader.duration - seconds)
-        clip = make_clip(
-            reader.timestamps,
-            start=min(max(0.0, at - seconds / 2), last),
-            clip_duration=seconds,
-            num_frames=settings.num_frames,
+def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipIndices:
+    """The clip around the second ``at`` of a video; ValueError where it does not contain it."""
+    if not 0 <= at <= reader.duration:
+        raise ValueError(
+            f"{reader.path} lasts {reader.duration:.2f} s: there is no clip at second {at:g}"
         )
-        return {**results, "clips": [clip]}
-
-    return take
+    seconds = settings.clip_duration or 0.0
+    start = min(max(0.0, at - seconds / 2), max(0.0, reader.duration - seconds))
+    return make_clip(
+        reader.timestamps, start=start, clip_duration=seconds, num_frames=settings.num_frames
+    )
 
 
 #: What a query frame is compared by, besides one cell "y,x".

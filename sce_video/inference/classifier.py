@@ -20,8 +20,7 @@ from sce_video.engine.weights import bounded_network, check_classifier_weights, 
 from sce_video.evaluation.multi_view import class_scores
 from sce_video.inference.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
 from sce_video.inference.model import checkpoint_of, select_device
-from sce_video.inference.model_settings import ModelSettings, settings_from_config, view_counts
-from sce_video.inference.views import Video
+from sce_video.inference.views import ModelSettings, Video, settings_from_config, view_counts
 from sce_video.registry import MODELS
 from sce_video.utils.storage import absolute
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
@@ -24,11 +23,8 @@ from sce_video.datasets import (
     open_video,
 )
 from sce_video.datasets.clip_sampling import Windows
-from sce_video.datasets.sources import is_table
-from sce_video.datasets.tables.table import TableError
 from sce_video.datasets.transforms import OpenVideo
-from sce_video.evaluation.extraction import NetworkJob, explain_network_error
-from sce_video.inference.model import VideoModel, build_model, check_model
+from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.views import (
     EmbedOptions,
     Transform,
@@ -39,8 +35,7 @@ from sce_video.inference.views import (
     split_videos,
     view_steps,
 )
-from sce_video.inference.windows import WindowFeatures, embed_windows, windows_of_videos
-from sce_video.jobs import Facts, Item, ItemError, Record, RunError, State, file_state
+from sce_video.inference.windows import WindowFeatures, windows_of_videos
 from sce_video.utils.errors import UserError
 
 
@@ -204,18 +199,14 @@ def rows_of_files(
     """The row of every file that can be decoded; arguments as of :func:`embed_files`."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     names = [os.fspath(path) for path in given]
-    rows, indices, failures = [], [], []
-    for result in iterate_embeddings(network, names, options):
-        if result.feature is None:
-            failures.append((names[result.index], result.reason))
-        else:
-            rows.append(result.feature)
-            indices.append(result.index)
+    results = list(iterate_embeddings(network, names, options))
+    rows = {result.index: result.feature for result in results if result.feature is not None}
+    values = list(rows.values())
     return FileRows(
-        values=np.stack(rows) if rows else np.empty((0, network.row_size), dtype=np.float32),
-        paths=[names[i] for i in indices],
-        indices=np.array(indices, dtype=np.int64),
-        failures=failures,
+        values=np.stack(values) if values else np.empty((0, network.row_size), dtype=np.float32),
+        paths=[names[i] for i in rows],
+        indices=np.array(list(rows), dtype=np.int64),
+        failures=[(names[r.index], r.reason) for r in results if r.feature is None],
         num_views=count_clips(network, options) * options.num_crops,
     )
 
@@ -233,7 +224,7 @@ def iterate_embeddings(
     """
     if not paths:
         return
-    files = file_reader(model, options, paths)
+    files = VideoFiles(model, options, paths)
     samples: Iterable[dict[str, Any]] = (files[i] for i in range(len(paths)))
     if options.num_workers:
         # One sample at a time: rounding depends on the batch, so videos share none.
@@ -253,22 +244,16 @@ def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
     return 1 if model.settings.clip_duration is None else options.num_clips
 
 
-def file_reader(
-    model: VideoNetwork, options: EmbedOptions, paths: Sequence[str] = ()
-) -> VideoFiles:
-    """A data set of the packed views of files; its ``read`` gives those of any other, too."""
-    steps = view_steps(model.settings, options.num_clips, options.num_crops)
-    return VideoFiles(paths, [OpenVideo(), *steps], options.timeout)
-
-
 class VideoFiles(VideoDataset):
-    """A data set of given videos, in which any error of a video makes it a bad file."""
+    """The packed views of given videos, of which any error of a video makes a bad file."""
 
     def __init__(
-        self, paths: Sequence[str], pipeline: Sequence[Transform], timeout: float | None
+        self, network: VideoNetwork, options: EmbedOptions, paths: Sequence[str] = ()
     ) -> None:
         self._files = VideoList.from_paths(paths, [-1] * len(paths))
-        super().__init__(pipeline=pipeline, on_error="skip", timeout=timeout)
+        steps = view_steps(network.settings, options.num_clips, options.num_crops)
+        pipeline: list[Transform] = [OpenVideo(), *steps]
+        super().__init__(pipeline=pipeline, on_error="skip", timeout=options.timeout)
 
     def read(self, path: str) -> dict[str, Any]:
         """The sample of a file, which becomes the only one of the data set."""
@@ -295,118 +280,3 @@ class VideoFiles(VideoDataset):
 
 def _unchanged(sample: Any) -> Any:  # pickled for the workers
     return sample
-
-
-class EmbedJob(NetworkJob):
-    """Gives the feature of one video.
-
-    The processes build the network from its settings and its checkpoint. They compute with one
-    thread each on a CPU, so a feature does not depend on their number.
-
-    Args:
-        model: The network; it is not sent to the processes.
-        root: Folder or table that the keys of the items are relative to.
-        options: Views of a video.
-        retry_failed: Files that could not be decoded are due again.
-        ray: Whether the processes are those of a Ray cluster, which gives them their GPUs.
-        processes_per_gpu: Of the cluster.
-        windows: Give the features of the windows of each video; None for one of all of it.
-    """
-
-    name = "embed"
-
-    def __init__(
-        self,
-        model: VideoModel,
-        root: str,
-        options: EmbedOptions,
-        *,
-        retry_failed: bool = False,
-        ray: bool = False,
-        processes_per_gpu: int = 4,
-        windows: Windows | None = None,
-    ) -> None:
-        if processes_per_gpu < 1:
-            raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
-        device = model.device.type if ray else str(model.device)
-        super().__init__(model, model.encoder.modules(), device)
-        self.settings = {
-            "root": root,
-            "checkpoint": model.checkpoint_sha256,
-            "settings": {
-                "model": model.settings.to_dict(),
-                "num_clips": count_clips(model, options),
-                "num_crops": options.num_crops,
-                **({} if windows is None else {"windows": windows.to_dict()}),
-            },
-        }
-        self.windows = windows
-        self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
-        self.root = root
-        self._options = options
-        self.retry_failed = retry_failed
-        self._checkpoint, self._settings = model.checkpoint, model.settings
-
-    def item(self, path: str, state: tuple[int, int]) -> Item:
-        """The item of a file with size and modification time, negative if there is no file."""
-        size, mtime = state
-        return Item(path, {"size": size, "mtime_ns": mtime} if size >= 0 else None)
-
-    def build(self, device: torch.device) -> VideoModel:
-        """The network, which has the weights that the run began with."""
-        model = build_model(self._settings, self._checkpoint, device)
-        if model.checkpoint_sha256 != self.settings["checkpoint"]:
-            raise RunError(f"{self._checkpoint} has changed since the run began")
-        return model
-
-    def setup(self) -> None:
-        """Build the network, and what reads files for it."""
-        super().setup()
-        self._files = file_reader(self.network, self._options)
-
-    def process(self, item: Item) -> Facts:
-        """The feature as data; of windows their features behind their spans."""
-        path = os.path.join(self.root, item.key)
-        if self.windows is not None:
-            # Decoding and the network take turns, so their errors are told apart by type.
-            try:
-                found = embed_windows(self.network, path, self.windows, self._options)
-            except (VideoDecodeError, TableError) as error:
-                raise ItemError("bad", getattr(error, "reason", str(error))) from error
-            except MemoryError as error:
-                raise ItemError("bad", f"{type(error).__name__}: {error}") from error
-            except Exception as error:
-                raise RunError(explain_network_error(error, path)) from error
-            facts = {"windows": len(found), "reason": found.reason}
-            return Facts(facts, found.spans.tobytes() + found.features.tobytes())
-        sample = self._files.read(path)
-        if sample.get("frames") is None:
-            raise ItemError("bad", "; ".join(reason for _, reason in sample["failures"]))
-        options = self._options
-        row = self.run_network(lambda: embed_sample(self.network, sample, options, path), path)
-        return Facts({}, row.tobytes())
-
-    def source(self, item: Item) -> State:
-        """Size and modification time; rows of a table do not change during a run."""
-        if is_table(self.root):
-            return item.source
-        return file_state(os.path.join(self.root, item.key))
-
-    def holds(self, item: Item, record: Record) -> bool:
-        """Whether the file has a feature, or could not be decoded and is not to be tried again."""
-        return record.done or not self.retry_failed
-
-
-def feature_of(record: Record) -> np.ndarray:
-    """(D,) float32 of a finished record."""
-    assert record.data is not None
-    return np.frombuffer(record.data, dtype=np.float32)
-
-
-def windows_of(record: Record) -> tuple[np.ndarray, np.ndarray, str]:
-    """Features (W, D), spans (W, 2), and why windows are missing, of a finished record."""
-    assert record.data is not None
-    count = int(record.facts["windows"])
-    spans = np.frombuffer(record.data, dtype=np.float64, count=2 * count).reshape(count, 2)
-    features = np.frombuffer(record.data, dtype=np.float32, offset=spans.nbytes)
-    return features.reshape(count, -1), spans, str(record.facts["reason"])

@@ -15,13 +15,12 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, check_backbone_weights
 from sce_video.evaluation.multi_view import mean_representation
-from sce_video.inference.model_settings import ModelSettings, settings_from_config
+from sce_video.inference.views import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import absolute
 
 _PREFIX = "backbone."
-_COUNTER = "num_batches_tracked"
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,27 +192,18 @@ def select_device(device: str | torch.device | None) -> torch.device:
 
 def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: str) -> None:
     """Load every weight of the backbone, or raise ValueError."""
-    backbone = encoder.backbone
-    assert isinstance(backbone, nn.Module)
-    own = backbone.state_dict()
     # Files of a backbone alone (tools/convert without --add-prefix) have no such names.
     if not any(key.startswith(_PREFIX) for key in weights):
+        own = (key.removeprefix(_PREFIX) for key in encoder.state_dict())
         parts = {key.partition(".")[0] for key in own}
         weights = {
             (_PREFIX if key.partition(".")[0] in parts else "") + key: value
             for key, value in weights.items()
         }
     check_backbone_weights(encoder, {"state_dict": weights}, name)
-    # Files of other codebases may lack the counters of BN, which evaluation does not use.
-    backbone.load_state_dict(
-        {
-            key: weights.get(_PREFIX + key, value)
-            if key.endswith(_COUNTER)
-            else weights[_PREFIX + key]
-            for key, value in own.items()
-        },
-        strict=True,
-    )
+    # Not strict: files of other codebases may lack the counters of BN, which evaluation ignores.
+    backbone = {key: value for key, value in weights.items() if key.startswith(_PREFIX)}
+    encoder.load_state_dict(backbone, strict=False)
 
 
 def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:

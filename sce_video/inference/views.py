@@ -1,10 +1,12 @@
-"""The views of a video or an array, and the network that makes a row of them."""
+"""The input of a network: its settings, found in a config, and the views of a video or an array."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +22,265 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
-from sce_video.inference.model_settings import ModelSettings
+from sce_video.engine.weights import checked_backbone
+
+_PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
+_CLIPS = ("RandomClips", "UniformClips")
+_SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
+_IMAGES = ("LoadImage",)
+#: Clip of an image network, of which one frame is used: clips a second apart differ visibly.
+_IMAGE_CLIP_DURATION = 1.0
+#: Where a config may hold test transforms: ``<part>_dataloader`` and ``<part>_pipeline``.
+_TEST_PARTS = ("test", "val", "evaluation", "gallery")
+#: Steps that crop in a test, and the key of the size.
+TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size"}
+TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
+#: Test size of a training crop (columns Res_p and Res_e of the paper's tables); others are kept.
+_TEST_SIZE_OF = {224: 256, 112: 128}
+#: Clips of a video in a test; the paper's tests have 10.
+_MAX_CLIPS = 1000
+#: A larger ratio of test crop to training crop means that one of them was overridden.
+_MAX_CROP_RATIO = 1.5
+#: Limits of a clip, far above every network: what a file states is allocated for every view.
+_LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
+_MAX_CLIP_PIXELS = 2**28
+#: See :class:`ModelSettings`.
+RESIZES = ("linear", "bilinear", "bicubic", "square", "network")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The network and its input.
+
+    Attributes:
+        backbone: Config of the backbone; every sequence in it is a tuple.
+        mean: Mean of frames in 0..1, one number or one per channel.
+        std: Standard deviation, likewise.
+        clip_duration: Seconds; None if a clip is the whole video (segment sampling).
+        num_frames: T, frames kept of a clip; 1 for an image network.
+        short_side: Pixels to which the short side of a frame is scaled.
+        crop_size: Side of the square crop, pixels.
+        resize: "linear" (not filtered); "bilinear" or "bicubic", antialiased as in the processors
+            of transformers, and "square" as "bilinear" without keeping the aspect; "network": the
+            network resizes whole frames.
+    """
+
+    backbone: dict[str, Any]
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+    clip_duration: float | None
+    num_frames: int
+    short_side: int
+    crop_size: int
+    resize: str = "linear"
+
+    def __post_init__(self) -> None:
+        seconds = self.clip_duration
+        positive = seconds is None or (_is_number(seconds) and 0 < seconds < math.inf)
+        checks = {
+            "resize": (self.resize in RESIZES, f"be one of {', '.join(RESIZES)}"),
+            "clip_duration": (positive, "be positive seconds"),
+        }
+        for name, most in _LIMITS.items():
+            size = getattr(self, name)
+            fine = type(size) is int and 1 <= size <= most
+            checks[name] = fine, f"be a whole number from 1 to {most}"
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            some = value if isinstance(value, tuple) and len(value) == 3 else (value,)
+            fine = all(_is_number(number) and -math.inf < number < math.inf for number in some)
+            checks[name] = fine, "be one number or three"
+        for name, (fine, wanted) in checks.items():
+            if not fine:
+                raise ValueError(f"{name} must {wanted}, got {getattr(self, name)!r:.100}")
+        if self.num_frames * self.short_side**2 > _MAX_CLIP_PIXELS:
+            raise ValueError(
+                f"a clip of {self.num_frames} frames with a short side of {self.short_side} has "
+                f"more than {_MAX_CLIP_PIXELS} pixels"
+            )
+        if self.short_side < self.crop_size:
+            raise ValueError(
+                f"a crop of {self.crop_size} does not fit into a short side of {self.short_side}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON data: the inverse of :meth:`from_dict`."""
+        plain = json.loads(json.dumps(asdict(self)))  # lists in place of tuples
+        if self.resize == "linear":  # as in files made before there was another
+            del plain["resize"]
+        return plain
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> ModelSettings:
+        """Settings from untrusted plain data; ValueError for any other keys, values or backbone."""
+        names = set(cls.__dataclass_fields__)
+        if not isinstance(stored, dict) or {*stored, "resize"} != names:
+            raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
+        values = {name: _tuples(value) for name, value in stored.items()}
+        return cls(**{**values, "backbone": checked_backbone(stored["backbone"])})
+
+
+def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSettings:
+    """Backbone, normalisation, clip and crop of a config of plain dicts and lists.
+
+    The clip is that of the training pipeline, else that of a test pipeline. A config of images
+    (``LoadImage`` instead of clips) gives clips of 1 s, of which one frame is used.
+
+    The crop is that of a test pipeline. Without one, or if it does not fit the training crop
+    (training at 64 through ``--cfg-options`` leaves 256 in the test pipeline), it follows from the
+    training crop: 224 is tested at 256 and 112 at 128, any other size at itself; an image network
+    keeps its training crop of 224, cut from a short side of 256.
+
+    ``trusted`` is a config file that the user gave, see
+    :func:`~sce_video.engine.weights.checked_backbone`.
+
+    Raises:
+        ValueError: something is missing, or the backbone may not be built.
+    """
+    model = cfg.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
+        raise ValueError("the config has no model.backbone")
+    mean, std = _normalisation(model, cfg)
+    train = list(_transforms(cfg, "train"))
+    test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
+    # The clip that the network was trained with; a test may sample others.
+    names = {name for name, _ in train + test}
+    image = bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
+    clip_duration, num_frames = _clip(train + test, image)
+    short_side, crop_size = _sizes(training_crop(cfg), test, image)
+    return ModelSettings(
+        backbone=checked_backbone(model["backbone"], trusted),
+        mean=mean,
+        std=std,
+        clip_duration=clip_duration,
+        num_frames=num_frames,
+        short_side=short_side,
+        crop_size=crop_size,
+        resize=_resize(test),
+    )
+
+
+def training_crop(cfg: dict[str, Any]) -> int | None:
+    """Side of the square crop that a config trains with, pixels; None if it has none."""
+    train = _transforms(cfg, "train")
+    crops = (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int)
+    return next(crops, None)
+
+
+def crop_fits(crop_size: int, trained: int) -> bool:
+    """Whether a test crop suits a network trained at another; else one of them was overridden."""
+    return trained <= crop_size <= _MAX_CROP_RATIO * trained
+
+
+def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
+    preprocessor = model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    if not isinstance(preprocessor, dict):
+        raise ValueError(f"data_preprocessor must be a dict, got {preprocessor!r:.100}")
+    kind = str(preprocessor.get("type", _PREPROCESSORS[0])).removeprefix("sce_video.")
+    if kind not in _PREPROCESSORS:
+        raise ValueError(
+            f"data_preprocessor is a {kind}, whose scale of mean and std is not known here; "
+            f"known: {', '.join(_PREPROCESSORS)}"
+        )
+    return _tuples(preprocessor.get("mean", 0.45)), _tuples(preprocessor.get("std", 0.225))
+
+
+def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
+    """(name, config) of the transforms of ``<part>_dataloader``, at the top or in ``test_cfg``, and
+    ``<part>_pipeline``.
+    """
+    test_cfg = cfg.get("test_cfg")
+    pipelines = []
+    for holder in (cfg, test_cfg if isinstance(test_cfg, dict) else {}):
+        node = holder.get(f"{part}_dataloader")
+        while isinstance(node, dict) and "pipeline" not in node:
+            node = node.get("dataset")  # a wrapper, such as RepeatDataset, holds another data set
+        pipelines.append(node.get("pipeline") if isinstance(node, dict) else None)
+    pipelines.append(cfg.get(f"{part}_pipeline"))
+    # Of untrusted configs: whatever is no transform is passed over.
+    for pipeline in pipelines:
+        for transform in pipeline if isinstance(pipeline, list | tuple) else ():
+            if isinstance(transform, dict) and isinstance(transform.get("type"), str):
+                yield transform["type"].rpartition(".")[2], transform
+
+
+def _clip(transforms: list[tuple[str, dict]], image: bool) -> tuple[float | None, int]:
+    """Duration and number of frames of a clip."""
+    for name, transform in transforms:
+        if name in _CLIPS and {"clip_duration", "num_frames"} <= set(transform):
+            return transform["clip_duration"], transform["num_frames"]
+        if name in _SEGMENTS and "num_frames" in transform:
+            return None, transform["num_frames"]
+    if image:
+        return _IMAGE_CLIP_DURATION, 1
+    known = ", ".join((*_CLIPS, *_SEGMENTS))
+    raise ValueError(
+        f"the config's pipelines sample no clips ({known} with num_frames) and load no images "
+        f"({', '.join(_IMAGES)})"
+    )
+
+
+def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tuple[int, int]:
+    """Short side and crop."""
+    short_side = None
+    # Training at another size by --cfg-options leaves the old crop in the test pipeline.
+    for name, transform in test:
+        if name == "ResizeShortSide" and type(transform.get("size")) is int:
+            short_side = transform["size"]
+        if name == "ResizeAsProcessor" and transform.get("size"):
+            size = transform["size"]
+            short_side = size if isinstance(size, int) else size[0]
+        if name in TEST_CROPS and type(transform.get(TEST_CROPS[name])) is int:
+            crop_size = transform[TEST_CROPS[name]]
+            if trained is None or crop_fits(crop_size, trained):
+                return short_side or crop_size, crop_size
+            break
+    if trained is None:
+        raise ValueError(
+            f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *TRAIN_CROPS])})"
+        )
+    size = _TEST_SIZE_OF.get(trained, trained)
+    # Image networks are tested at their training crop from a short side of 8/7 of it (MoCo).
+    return size, trained if image else size
+
+
+def _resize(test: list[tuple[str, dict]]) -> str:
+    """How frames are resized, see :class:`ModelSettings`."""
+    for name, transform in test:
+        if name == "ResizeAsProcessor":
+            square = not isinstance(transform.get("size"), int)
+            return "square" if square else transform.get("interpolation", "bilinear")
+        if name == "PackVideo" and transform.get("whole") is True:
+            return "network"
+    return "linear"
+
+
+def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
+    """Clips per video and crops per clip of the test pipeline; ValueError where it has none."""
+    transforms = list(_transforms(cfg, "test"))
+    clips = [
+        transform.get("num_clips", 10) if name == "UniformClips" else 1
+        for name, transform in transforms
+        if name in (*_CLIPS, *_SEGMENTS)
+    ]
+    crops = [
+        transform.get("num_crops", 3) if name == "PackVideo" else 1
+        for name, transform in transforms
+        if name in TEST_CROPS
+    ]
+    if not clips or not crops:
+        raise ValueError("the config has no test pipeline (test_dataloader) with clips and crops")
+    if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:
+        raise ValueError(f"num_clips must be a whole number of 1 to {_MAX_CLIPS}, got {clips[0]!r}")
+    return clips[0], crops[0]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True, kw_only=True)

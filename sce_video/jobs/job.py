@@ -29,20 +29,15 @@ class Record:
     """The result of one item.
 
     Attributes:
-        key: Of the item.
-        done: Whether it succeeded.
-        source: State of the source; None if there was none.
-        settings: Of the job.
-        facts: What the job returned; empty after a failure.
+        key, source, output, settings: Of the item and the job.
+        facts, data: What the job returned; empty and None after a failure.
         kind: Of the failure: ``error`` (an exception), ``timeout``, ``crash`` (the process ended),
             ``lost`` (its machine did), ``missing`` (no source), ``changed`` (the source changed
             meanwhile), ``name`` (the output's is too long), or the job's own; empty if done.
         reason: The failure in words.
-        output: Path of the output relative to the job's folder.
-        output_bytes: Its size.
+        output_bytes: Size of the output.
         time_limit: Seconds that the item was given.
         time: When it was recorded, seconds since 1970.
-        data: Bytes that the job returned beside the facts; None without any.
     """
 
     key: str
@@ -150,8 +145,7 @@ class BatchJob:
 
         Raises:
             ItemError: the item fails; so it does with any other exception, as kind ``error``.
-            RunError: no item can succeed, or (StorageError) nothing can be written; the run ends
-                and the item is not recorded.
+            RunError, StorageError: the run ends, and the item is not recorded.
         """
         raise NotImplementedError
 
@@ -195,7 +189,6 @@ _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
 )
-_WAIT = 2.0  # seconds for a process that only looks at the store
 _CANNOT_WRITE = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -220,7 +213,7 @@ class RecordStore:
         path: The file, made if needed; None keeps the records in memory.
         job: Name of the job.
         restart: Discard the records that the file holds.
-        wait: Seconds to wait for another process that uses it.
+        wait: Seconds to wait for another process, which may only look at it.
 
     Attributes:
         id: Part of the names of unfinished outputs.
@@ -232,7 +225,7 @@ class RecordStore:
     """
 
     def __init__(
-        self, path: str | Path | None, job: str, *, restart: bool = False, wait: float = _WAIT
+        self, path: str | Path | None, job: str, *, restart: bool = False, wait: float = 2.0
     ) -> None:
         self.path = None if path is None else Path(path)
         self.job = job
@@ -242,30 +235,24 @@ class RecordStore:
                 _check_header(self.path)
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = _connect(self.path, "rwc", wait)
-        try:
-            with _explained(self.path, job):
-                self.id = self._prepare(restart)
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def _prepare(self, restart: bool) -> str:
-        execute = self._connection.execute
-        execute("PRAGMA locking_mode = EXCLUSIVE")
-        execute("BEGIN EXCLUSIVE")  # this lock is kept until the store is closed
-        if not execute("SELECT 1 FROM sqlite_master").fetchone():
-            for sql in _SCHEMA.values():
-                execute(sql)
-            rows = [("job", self.job), ("id", secrets.token_hex(4))]
-            self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-            execute(f"PRAGMA application_id = {_APPLICATION}")
-        own = _check_format(self._connection, self.job)
-        if restart:
-            execute("DELETE FROM records")
-        execute("COMMIT")
-        execute("PRAGMA journal_mode = WAL")
-        execute("PRAGMA synchronous = NORMAL")
-        return own
+            with contextlib.ExitStack() as on_error:
+                on_error.callback(self._connection.close)
+                execute = self._connection.execute
+                execute("PRAGMA locking_mode = EXCLUSIVE")
+                execute("BEGIN EXCLUSIVE")  # this lock is kept until the store is closed
+                if not execute("SELECT 1 FROM sqlite_master").fetchone():
+                    for sql in _SCHEMA.values():
+                        execute(sql)
+                    rows = [("job", job), ("id", secrets.token_hex(4))]
+                    self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+                    execute(f"PRAGMA application_id = {_APPLICATION}")
+                self.id = _check_format(self._connection, job)
+                if restart:
+                    execute("DELETE FROM records")
+                execute("COMMIT")
+                execute("PRAGMA journal_mode = WAL")
+                execute("PRAGMA synchronous = NORMAL")
+                on_error.pop_all()
 
     def get(self, key: str) -> Record | None:
         """The record of an item; None without one."""
@@ -293,8 +280,8 @@ class RecordStore:
     def clear(self) -> None:
         """Discard all records, and give their space back."""
         with _explained(self.path, self.job):
-            for sql in ("DELETE FROM records", "VACUUM"):
-                self._connection.execute(sql)
+            self._connection.execute("DELETE FROM records")
+            self._connection.execute("VACUUM")
 
     def outputs(self) -> Iterator[tuple[str, str]]:
         """(output, key) of all finished items that have an output."""

@@ -49,8 +49,7 @@ class Outcome:
     Attributes:
         value: What the function returned; None after a fault.
         fault: None, ``timeout``, ``crash`` (the process ended), ``error`` (an exception), the kind
-            of an :class:`~sce_video.jobs.job.ItemError`, ``run`` for a RunError, or ``storage`` for
-            a StorageError.
+            of an ItemError, ``run`` for a RunError, or ``storage`` for a StorageError.
         detail: The fault in words; empty without one.
     """
 
@@ -145,17 +144,14 @@ def _run(
                         "the worker processes end before they process an item; a script of one's "
                         'own starts them under if __name__ == "__main__":'
                     )
-                _stop(pool)
+                pool.stop()
+                pool.join()
                 # None of these was yielded, so the new pool may process them again.
                 pool, completed = open_pool(), SimpleQueue()
                 items, pending = chain(list(pending.values()), items), {}
     finally:
-        _stop(pool)
-
-
-def _stop(pool: ProcessPool) -> None:
-    pool.stop()
-    pool.join()
+        pool.stop()
+        pool.join()
 
 
 def _outcome_of(future: Future, timeout: float) -> Outcome:
@@ -167,10 +163,9 @@ def _outcome_of(future: Future, timeout: float) -> Outcome:
         return Outcome(None, "timeout", f"not done after {timeout:g} s")
     if code is None:
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
-    if code >= 0:
-        return Outcome(None, "crash", f"the process exited with status {code}")
-    name = {number.value: number.name for number in signal.Signals}.get(-code, f"signal {-code}")
-    return Outcome(None, "crash", f"the process was killed by {name}")
+    names = {number.value: number.name for number in signal.Signals}
+    how = f"was killed by {names.get(-code, -code)}" if code < 0 else f"exited with status {code}"
+    return Outcome(None, "crash", f"the process {how}")
 
 
 def _begin(start: Callable[[], None] | None) -> None:
@@ -197,11 +192,7 @@ def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> 
 
 
 def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
-    """The outcome of a call in this process, whatever exception it raises.
-
-    Its fault is the kind of an ItemError, ``storage``, ``run``, or ``error`` for any other
-    Exception; KeyboardInterrupt and SystemExit pass.
-    """
+    """The outcome of a call in this process; KeyboardInterrupt and SystemExit pass."""
     try:
         return Outcome(function(argument))
     except ItemError as error:
@@ -218,10 +209,7 @@ _problem = ""
 
 
 class PackedJob(NamedTuple):
-    """A pickled job, and the module of its class.
-
-    It is unpacked where it runs: what only starts it, such as an actor of Ray, need not import it.
-    """
+    """A pickled job, unpacked where it runs, and the module of its class."""
 
     data: bytes
     module: str
@@ -232,8 +220,8 @@ def run_local(
 ) -> Done:
     """Yield (item, outcome) in order of completion: :func:`process_items` for a job.
 
-    The items that are yielded have the temporary path of their attempt. The outcome of an item
-    whose process could not set up the job has the fault ``setup``.
+    The items have the temporary path of their attempt; the fault of one whose process could not set
+    up the job is ``setup``.
     """
     attempts = (None if item is None else _attempt(item) for item in items)
     return process_items(
@@ -248,10 +236,9 @@ def run_local(
 
 def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
     """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
-    problem = _set_up(job)
-    for item in items:
-        attempt = _attempt(item)
-        yield attempt, Outcome(None, "setup", problem) if problem else call(job.process, attempt)
+    _, problem = _set_up(job)
+    for item in map(_attempt, items):
+        yield item, Outcome(None, "setup", problem) if problem else call(job.process, item)
 
 
 def _attempt(item: Item) -> Item:
@@ -260,25 +247,21 @@ def _attempt(item: Item) -> Item:
     return replace(item, temporary=path)
 
 
+def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
+    """The job, and why it cannot be set up; empty if it is."""
+    try:
+        unpacked: BatchJob = pickle.loads(job.data) if isinstance(job, PackedJob) else job
+        unpacked.setup()
+    except RunError as error:
+        return None, str(error)
+    except Exception as error:  # also of a module that this machine does not have
+        return None, f"{type(error).__name__}: {error}"
+    return unpacked, ""
+
+
 def _start(job: BatchJob | PackedJob) -> None:
     global _job, _problem
-    try:
-        _job = pickle.loads(job.data) if isinstance(job, PackedJob) else job
-    except Exception as error:  # a module that this machine does not have
-        _problem = f"{type(error).__name__}: {error}"
-    else:
-        _problem = _set_up(_job)
-
-
-def _set_up(job: BatchJob) -> str:
-    """Why the job cannot be set up; empty if it is."""
-    try:
-        job.setup()
-    except RunError as error:
-        return str(error)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    _job, _problem = _set_up(job)
 
 
 def _process(item: Item) -> dict[str, Any] | Facts:

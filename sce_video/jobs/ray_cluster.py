@@ -1,12 +1,10 @@
 """Items of a job on a Ray cluster.
 
-Every Ray actor hands its items to one process of :func:`run_local`. So a time limit, a crash and an
-exception are what they are on one machine, whatever C code hangs, and an error of Ray itself is the
-loss of a process of Ray or of its machine. Ray's own retries are off: they would know neither when
-an item itself is at fault (it is tried twice) nor the paths of an attempt.
-
-A call costs time in which its process would have nothing to do. So items of less than a second are
-sent several at once; they are still processed, limited and recorded one by one.
+Every Ray actor hands its items to one process of :func:`run_local`: a time limit, a crash and an
+exception are what they are on one machine, and an error of Ray is the loss of its process or
+machine. Ray's own retries are off: they know neither whether an item is at fault (it is tried
+twice) nor the paths of an attempt. Items of less than a second are sent several at once, since a
+call costs time; they are still processed, limited and recorded one by one.
 """
 
 from __future__ import annotations
@@ -24,13 +22,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from sce_video.jobs.job import BatchJob, Item
-from sce_video.jobs.process_pool import (
-    Done,
-    Outcome,
-    PackedJob,
-    WorkersEndedError,
-    run_local,
-)
+from sce_video.jobs.process_pool import Done, Outcome, PackedJob, WorkersEndedError, run_local
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 
@@ -50,9 +42,7 @@ class ClusterError(UserError, RuntimeError):
 def connection(ray: Any, address: str) -> Iterator[None]:
     """Connect to a Ray cluster for the block; a connection that exists is used, and stays.
 
-    Args:
-        ray: The imported module.
-        address: ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
+    The address is ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
 
     Raises:
         ClusterError: there is no cluster, or it was lost during the block.
@@ -147,12 +137,8 @@ def run_on_ray(
     An item whose process crashes is tried once more, one whose machine is lost up to five times;
     then the fault is ``crash`` or ``lost``.
 
-    Args:
-        job: The job; its class must be importable on the cluster.
-        items: Taken as slots become free.
-        address: Of the cluster, or ``auto``.
-        count: Most processes at once; None for all of the cluster.
-        timeout: Seconds an item may take.
+    The class of the job must be importable on the cluster; ``count`` is the number of processes at
+    most, None for all of the cluster.
 
     Raises:
         MissingPackageError: Ray is not installed.
@@ -178,10 +164,7 @@ def run_on_ray(
 
 
 class _Host:
-    """An actor, which keeps one process of :func:`run_local` for its items.
-
-    The payload is a reference to version, job and time limit, in a list.
-    """
+    """An actor, which keeps one process of :func:`run_local` for its items."""
 
     def __init__(self, payload: list[Any]) -> None:
         import ray
@@ -216,7 +199,7 @@ class _Actors:
         self._host = host.options(num_cpus=job.cpus, num_gpus=job.gpus, max_restarts=0)
         self.starting: dict[Any, Any] = {}  # reference to its readiness -> actor
         self._not_started = 0
-        self._load: Counter[Any] = Counter()
+        self._load: Counter[Any] = Counter()  # calls of an actor
         self._where: dict[Any, Any] = {}  # reference to a call -> actor
         self._grow()
 
@@ -236,22 +219,23 @@ class _Actors:
         """Whether one more call may be scheduled, beside those that are pending."""
         if time.monotonic() - self._looked > _LOOK_EVERY:
             self._grow()
-        if self.starting:
-            ready, _ = self._ray.wait(
-                list(self.starting), num_returns=len(self.starting), timeout=0
-            )
-            for reference in ready:
-                actor = self.starting.pop(reference)
-                try:
-                    self._ray.get(reference)
-                except self._ray.exceptions.RayError as error:
-                    self._not_started += 1
-                    if self._not_started > _MOST_LOSSES:
-                        raise WorkersEndedError(f"no actor can be started: {error}") from error
-                    self._grow()
-                else:
-                    self._load[actor] = 0
+        for reference in self.ended_of(self.starting):
+            actor = self.starting.pop(reference)
+            try:
+                self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                self._not_started += 1
+                if self._not_started > _MOST_LOSSES:
+                    raise WorkersEndedError(f"no actor can be started: {error}") from error
+                self._grow()
+            else:
+                self._load[actor] = 0
         return pending < _AHEAD * len(self._load)
+
+    def ended_of(self, references: Iterable[Any]) -> list[Any]:
+        """Those of some references whose calls have ended."""
+        some = list(references)
+        return self._ray.wait(some, num_returns=len(some), timeout=0)[0] if some else []
 
     def schedule(self, items: list[Item]) -> Any:
         """Reference to what :meth:`_Host.do` returns."""
@@ -301,11 +285,8 @@ class _Run:
                     more = False
             if not (self.pending or self._again or more):
                 return
-            ended, waiting = [], [*self.pending, *self._actors.starting]
-            if self._ray.wait(waiting, num_returns=1, timeout=1.0)[0] and self.pending:
-                some = list(self.pending)
-                ended, _ = self._ray.wait(some, num_returns=len(some), timeout=0)
-            for reference in ended:
+            self._ray.wait([*self.pending, *self._actors.starting], num_returns=1, timeout=1.0)
+            for reference in self._actors.ended_of(self.pending):
                 last = time.monotonic()
                 yield from self._results(reference, self.pending.pop(reference))
             longest = max(map(len, self.pending.values()), default=1)

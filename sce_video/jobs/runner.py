@@ -16,56 +16,10 @@ from pathlib import Path
 from sce_video.jobs.job import BatchJob, Facts, Item, Record, RecordStore, RunError, StorageError
 from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, run_here, run_local
 
-# Digest of the output's name, which may have full length; id of the store; run; attempt.
+# Of an unfinished output: digest of its name, which may have full length; store; run; attempt.
 _NAME = re.compile(
     r"\.[0-9a-f]{16}\.(?P<store>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})\.[0-9a-f]{8}\.part"
 )
-
-
-class UnfinishedOutputs:
-    """Names hidden files beside the outputs of one run, with the id of its store.
-
-    Who holds the lock of a store may remove all files of its earlier runs; and a worker that an
-    earlier run left, still writing, has other names.
-    """
-
-    def __init__(self, store: str) -> None:
-        self._store = store
-        self._run = secrets.token_hex(4)
-        self._seen: set[Path] = set()
-
-    def prepare(self, output: Path) -> str:
-        """Make the output's folder, clean it when it is met first, and return a prefix of names.
-
-        Raises:
-            StorageError: There can be no such folder.
-        """
-        folder = output.parent
-        if folder not in self._seen:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._clean(folder)
-            except OSError as error:
-                raise StorageError(f"cannot make a folder: {error}") from error
-            self._seen.add(folder)
-        digest = hashlib.blake2b(os.fsencode(output.name), digest_size=8).hexdigest()
-        return str(folder / f".{digest}.{self._store}-{self._run}")
-
-    def remove(self) -> None:
-        """Remove what items in progress have left; all processes have ended."""
-        for folder in self._seen:
-            with suppress(OSError):  # the next run tries again
-                self._clean(folder)
-
-    def _clean(self, folder: Path) -> None:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                match = _NAME.fullmatch(entry.name)
-                if match is not None and match["store"] == self._store:
-                    Path(entry.path).unlink(missing_ok=True)
-
-
-_TOO_LONG = "the name of its output is too long for the file system"
 
 
 @dataclass(frozen=True)
@@ -119,10 +73,8 @@ def usable_cores() -> int:
 class Counts:
     """Numbers of items of a run.
 
-    Attributes:
-        done: Succeeded.
-        failed: Failed, those without a source included.
-        kept: Were not due; or were forced, but have no source now, so the earlier result stays.
+    ``failed`` are those without a source, too. ``kept`` were not due; or they were forced, but have
+    no source now, so the earlier result stays.
     """
 
     done: int = 0
@@ -165,16 +117,14 @@ def run_job(
             for item, outcome in outcomes:
                 driver.finish(item, outcome)
     finally:  # all processes have ended
-        driver.unfinished.remove()
+        for folder in driver.folders:
+            with suppress(OSError):  # the next run tries again
+                driver.clean(folder)
     return driver.counts
 
 
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
-    """Whether the record of an item stands, so that it is not due.
-
-    It does if the settings are the same, the source is unchanged (or, of a finished item, gone),
-    the job's ``holds`` agrees, and the output of a finished item still has the recorded size.
-    """
+    """Whether the record of an item stands, so that it is not due: see :func:`run_job`."""
     record = store.get(item.key)
     # Settings are compared as the store gives them back: JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):
@@ -193,7 +143,12 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
 
 
 class _Driver:
-    """What is done with an item before and after its process."""
+    """What is done with an item before and after its process.
+
+    Outputs are written to hidden files beside them, with the ids of the store and of this run in
+    their names. Who holds the lock of a store may remove all files of its earlier runs; and a
+    worker that an earlier run left, still writing, has other names.
+    """
 
     def __init__(
         self,
@@ -202,8 +157,9 @@ class _Driver:
         timeout: float,
         on_record: Callable[[Item, Record | None], None],
     ) -> None:
-        self.job, self.store = job, store
-        self.counts, self.unfinished = Counts(), UnfinishedOutputs(store.id)
+        self.job, self.store, self.counts = job, store, Counts()
+        self.folders: set[Path] = set()  # of outputs
+        self._run = secrets.token_hex(4)
         self._timeout, self._on_record = timeout, on_record
 
     def begin(self, items: Iterable[Item], force: bool) -> Iterator[Item]:
@@ -225,15 +181,36 @@ class _Driver:
                     path.lstat()
                 except OSError as error:
                     if error.errno == errno.ENAMETOOLONG:
-                        self._record(item, Outcome(None, "name", _TOO_LONG))
+                        text = "the name of its output is too long for the file system"
+                        self._record(item, Outcome(None, "name", text))
                         continue
-                yield replace(item, temporary=self.unfinished.prepare(path))
+                yield replace(item, temporary=self._temporary(path))
+
+    def _temporary(self, output: Path) -> str:
+        """Make the output's folder, clean it when it is met first; a prefix of temporary paths."""
+        folder = output.parent
+        if folder not in self.folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                self.clean(folder)
+            except OSError as error:
+                raise StorageError(f"cannot make a folder: {error}") from error
+            self.folders.add(folder)
+        digest = hashlib.blake2b(os.fsencode(output.name), digest_size=8).hexdigest()
+        return str(folder / f".{digest}.{self.store.id}-{self._run}")
+
+    def clean(self, folder: Path) -> None:
+        """Remove the unfinished outputs of all runs of this store."""
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                match = _NAME.fullmatch(entry.name)
+                if match is not None and match["store"] == self.store.id:
+                    Path(entry.path).unlink(missing_ok=True)
 
     def finish(self, item: Item, outcome: Outcome) -> None:
         """Rename the output of a finished item and record the outcome."""
-        for fault, kind in (("storage", StorageError), ("run", RunError)):
-            if outcome.fault == fault:
-                raise kind(outcome.detail)
+        if outcome.fault in ("storage", "run"):
+            raise (StorageError if outcome.fault == "storage" else RunError)(outcome.detail)
         if outcome.fault == "setup":
             raise WorkersEndedError(f"{self.job.name} cannot start: {outcome.detail}")
         # Asked after the item: what was read may be half the old content and half the new.
@@ -249,16 +226,13 @@ class _Driver:
                     # Before it is recorded: killed in between, the item is done again, not lost.
                     os.replace(item.temporary, final)
                 else:
-                    with suppress(FileNotFoundError):
-                        os.unlink(item.temporary)
-                    if state is None and is_current(
-                        self.job, replace(item, source=None), self.store
-                    ):
+                    Path(item.temporary).unlink(missing_ok=True)
+                    gone = replace(item, source=None)
+                    if state is None and is_current(self.job, gone, self.store):
                         self.counts.kept += 1  # forced, and the source vanished meanwhile
                         self._on_record(item, None)
                         return
-                    made = self.job.made_output(item, self.store.get(item.key))
-                    if made and os.path.lexists(final):
+                    if self.job.made_output(item, self.store.get(item.key)):
                         final.unlink(missing_ok=True)
             except OSError as error:
                 raise StorageError(f"cannot write {final}: {error.strerror}") from error
@@ -280,7 +254,6 @@ class _Driver:
             time_limit=self._timeout,
             data=found.data,
         )
-        record = self.store.put(record)
         self.counts.done += done
         self.counts.failed += not done
-        self._on_record(item, record)
+        self._on_record(item, self.store.put(record))

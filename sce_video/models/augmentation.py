@@ -55,21 +55,6 @@ def rgb_to_grey(x: Tensor) -> Tensor:
     return (x[:, 0:1] * 0.2989).add_(x[:, 1:2], alpha=0.587).add_(x[:, 2:3], alpha=0.114)
 
 
-def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
-    """Blend with black: 0 is black, 1 the input, 2 twice as bright."""
-    return (x * factor.view(-1, 1, 1, 1, 1)).clamp_(0.0, 1.0)
-
-
-def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the mean luma of each frame: 0 is a uniform grey, 1 the input."""
-    return _blend(x, rgb_to_grey(x).mean(dim=(-2, -1), keepdim=True), factor)
-
-
-def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the luma: 0 is grey, 1 the input."""
-    return _blend(x, rgb_to_grey(x), factor)
-
-
 def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
     """Rotate the hue by ``shift`` of a full circle (-0.5..0.5); value and chroma are kept.
 
@@ -93,11 +78,6 @@ def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
         weight = k.sub_(1.0 / 3.0).abs_().mul_(-6.0).add_(2.0).clamp_(0.0, 1.0)
         torch.addcmul(value, weight, chroma, value=-1.0, out=out[:, channel])
     return out
-
-
-def solarise(x: Tensor) -> Tensor:
-    """Invert every value of 0.5 or more: ``1 - x`` there, x elsewhere."""
-    return _mask(torch.ge, x, 0.5).sub_(x).abs_()
 
 
 def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> Tensor:
@@ -141,13 +121,10 @@ class ViewAugmentation:
     blur_sigma: tuple[float, float] = (0.1, 2.0)
 
     def __post_init__(self) -> None:
-        for name in ("jitter_prob", "grey_prob", "blur_prob", "solarise_prob", "flip_prob"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
+        for name, value in vars(self).items():
+            if name.endswith("_prob") and not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name} is a probability, 0 to 1, got {value}")
-        for name in ("brightness", "contrast", "saturation"):
-            value = getattr(self, name)
-            if not 0.0 <= value < float("inf"):
+            if name in JITTER_PARTS[:3] and not 0.0 <= value < float("inf"):
                 raise ValueError(f"{name} must be 0 or more, got {value}")
         if not 0.0 <= self.hue <= 0.5:
             raise ValueError(
@@ -254,40 +231,33 @@ def draw_parameters(
     u = np.array([np.random.default_rng(words).random(_DRAWS) for words in entropy])
     u = u.reshape(-1, _DRAWS)
     a = augmentation
-    probabilities = (a.jitter_prob, a.grey_prob, a.blur_prob, a.solarise_prob, a.flip_prob)
-    decisions = u[:, :5] < np.array(probabilities)
+    names = "jitter", "grey", "blur", "solarise", "flip"
+    decisions = u[:, :5] < np.array([getattr(a, f"{name}_prob") for name in names])
     spread = np.array([a.brightness, a.contrast, a.saturation])
     low = np.append(np.maximum(0.0, 1.0 - spread), -a.hue)
     high = np.append(1.0 + spread, a.hue)
     sigma_low, sigma_high = a.blur_sigma
-    jitter, grey, blur, solarise, flip = decisions.T
     return ViewParameters(
-        jitter,
-        grey,
-        blur,
-        solarise,
-        flip,
+        **dict(zip(names, decisions.T, strict=True)),
         factors=(low + u[:, 5:9] * (high - low)).astype(np.float32),
         order=np.argsort(u[:, 10:14], axis=1),
         sigma=(sigma_low + u[:, 9] * (sigma_high - sigma_low)).astype(np.float32),
     )
 
 
-# Operation -> its function. These five take one parameter per sample: column i of the block of
-# values that is copied to the device belongs to the i-th of them.
-_WITH_VALUE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "brightness": adjust_brightness,
-    "contrast": adjust_contrast,
-    "saturation": adjust_saturation,
-    "hue": adjust_hue,
-    "blur": gaussian_blur,
+# Operations on samples and their rows (N, 5) of factors and sigma.
+_OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    # Blends with black, with the mean luma of each frame, and with the luma: 1 is the input.
+    "brightness": lambda x, v: (x * v[:, 0].view(-1, 1, 1, 1, 1)).clamp_(0.0, 1.0),
+    "contrast": lambda x, v: _blend(x, rgb_to_grey(x).mean((-2, -1), keepdim=True), v[:, 1]),
+    "saturation": lambda x, v: _blend(x, rgb_to_grey(x), v[:, 2]),
+    "hue": lambda x, v: adjust_hue(x, v[:, 3]),
+    "blur": lambda x, v: gaussian_blur(x, v[:, 4]),
+    "grey": lambda x, _: rgb_to_grey(x).expand_as(x).contiguous(),
+    # 1 - x where it is 0.5 or more
+    "solarise": lambda x, _: _mask(torch.ge, x, 0.5).sub_(x).abs_(),
+    "flip": lambda x, _: x.flip(-1),
 }
-_WITHOUT_VALUE: dict[str, Callable[[Tensor], Tensor]] = {
-    "grey": lambda x: rgb_to_grey(x).expand_as(x).contiguous(),
-    "solarise": solarise,
-    "flip": lambda x: x.flip(-1),
-}
-_COLUMN = {name: column for column, name in enumerate(_WITH_VALUE)}
 _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
 
 
@@ -326,18 +296,13 @@ def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
     values = _to_device(block, x.device)
     sizes = [len(samples) for _, samples in steps]
     for (name, _), index in zip(steps, indices.split(sizes), strict=True):
+        operation = _OPERATIONS[name]
         if len(index) == len(x):
-            x = _run(name, x, values)
+            x = operation(x, values)
         else:
-            part = _run(name, x.index_select(0, index), values.index_select(0, index))
+            part = operation(x.index_select(0, index), values.index_select(0, index))
             x.index_copy_(0, index, part)
     return x
-
-
-def _run(name: str, x: Tensor, values: Tensor) -> Tensor:
-    if name in _WITH_VALUE:
-        return _WITH_VALUE[name](x, values[:, _COLUMN[name]])
-    return _WITHOUT_VALUE[name](x)
 
 
 def _to_device(array: np.ndarray, device: torch.device) -> Tensor:

@@ -119,8 +119,14 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
     def _prepare(self, clip: Tensor, parameters: ViewParameters | None) -> Tensor:
         """uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
         clip = self.cast_data(clip).permute(0, 4, 1, 2, 3)
-        out = self._empty(clip)
         on_cpu = clip.device.type == "cpu"
+        # Uninitialised, in the network's layout.
+        shape = clip.permute(0, 2, 3, 4, 1).shape if self.channels_last else clip.shape
+        if on_cpu:
+            out = reused_memory.empty(tuple(shape), torch.float32)
+        else:
+            out = torch.empty(shape, device=clip.device)
+        out = out.permute(0, 4, 1, 2, 3) if self.channels_last else out
         default = max(1, 2**20 // max(1, clip[:1].numel())) if on_cpu else 32
         chunk_size = self.chunk_size or default
         # Without augmentation frames are independent: blocks of them stay in the caches of a CPU,
@@ -137,16 +143,6 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
                     x = augment(x, parameters.rows(rows))
                 torch.sub(x, self.mean, out=out[part]).div_(self.std)
         return out
-
-    def _empty(self, clip: Tensor) -> Tensor:
-        """Uninitialised float32 of the shape of a view (N, 3, T, H, W), in the network's layout."""
-        if clip.device.type != "cpu":
-            layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
-            return torch.empty(clip.shape, device=clip.device, memory_format=layout)
-        n, c, t, h, w = clip.shape
-        if self.channels_last:
-            return reused_memory.empty((n, t, h, w, c), torch.float32).permute(0, 4, 1, 2, 3)
-        return reused_memory.empty((n, c, t, h, w), torch.float32)
 
 
 def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:

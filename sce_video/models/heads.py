@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -133,10 +134,10 @@ class AttentiveProbe(nn.Module):
     The same function as the attentive classifier of V-JEPA 2 (facebookresearch/vjepa2,
     src/models/attentive_pooler.py): self-attention blocks, layer norm, cross-attention without
     output projection, shortcut, MLP with shortcut, linear layer. Query and keys are multiplied
-    first, H C-dimensional vectors for H heads; the values are computed of the weighted means of the
-    tokens. So no token is projected, and a probe of depth 1 costs 2 L C H products for a clip, not
-    2 L C^2. What the keys add to all tokens alike (bias of the norm and of the keys) cancels in the
-    softmax and is left out. Arguments: see :class:`AttentiveProbeHead`.
+    first, and the values are computed of the weighted means of the tokens: so no token is
+    projected, and a probe of depth 1 costs 2 L C H products for a clip with H heads, not 2 L C^2.
+    What the keys add to all tokens alike (bias of the norm and of the keys) cancels in the softmax
+    and is left out. Arguments: see :class:`AttentiveProbeHead`.
     """
 
     def __init__(
@@ -178,11 +179,9 @@ class AttentiveProbe(nn.Module):
         """
         nn.init.trunc_normal_(self.query, std=0.02)
         for name, parameter in self.named_parameters():
-            if name.startswith("fc_cls"):
-                continue
-            if parameter.ndim == 2:
+            if parameter.ndim == 2 and not name.startswith("fc_cls"):
                 nn.init.trunc_normal_(parameter, std=0.02)
-            elif name.endswith("bias"):
+            elif name.endswith("bias") and not name.startswith("fc_cls"):
                 nn.init.zeros_(parameter)
         for i in range(len(self.blocks)):
             for name in ("self_attn.out_proj", "linear2"):
@@ -212,12 +211,11 @@ class AttentiveProbe(nn.Module):
 class AttentiveProbeHead(nn.Module):
     """Attentive probes of one frozen backbone, one for each learning rate and weight decay.
 
-    The features of a batch are computed once for all probes. The loss is the sum of theirs, and no
-    parameter belongs to two: with one parameter group for each
-    (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`) the probes are trained as in
-    separate runs. All start from the same weights. Tokens are the positions of the backbone's
-    features; an encoder with a class token gives its patch tokens, without class and register
-    tokens, where ``pool="mean"``.
+    The features of a batch are computed once for all probes. The loss is the sum of theirs: with
+    one parameter group for each (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`) the
+    probes, which start from the same weights, are trained as in separate runs. Tokens are the
+    positions of the backbone's features; an encoder with a class token gives its patch tokens alone
+    where ``pool="mean"``.
 
     Source: facebookresearch/vjepa2, evals/video_classification_frozen/eval.py and configs/eval
     (depth 4, 16 heads, 20 points); facebookresearch/jepa, configs/evals (depth 1, one point).
@@ -247,18 +245,16 @@ class AttentiveProbeHead(nn.Module):
     ) -> None:
         super().__init__()
         num_classes, in_channels = num_classes or 0, in_channels or 0
+        wrong = ""
         if num_classes < 2:
-            raise ValueError(
-                f"a classifier needs two classes or more, got num_classes={num_classes}"
-            )
-        if num_heads < 1 or in_channels < 1 or in_channels % num_heads:
-            raise ValueError(
-                f"num_heads must divide the {in_channels} channels of the backbone, got {num_heads}"
-            )
-        if depth < 1 or mlp_ratio < 0:
-            raise ValueError(
-                f"depth must be at least 1 and mlp_ratio 0, got {depth} and {mlp_ratio}"
-            )
+            wrong = f"a classifier needs two classes or more, got num_classes={num_classes}"
+        elif num_heads < 1 or in_channels < 1 or in_channels % num_heads:
+            channels = f"the {in_channels} channels of the backbone"
+            wrong = f"num_heads must divide {channels}, got {num_heads}"
+        elif depth < 1 or mlp_ratio < 0:
+            wrong = f"depth must be at least 1 and mlp_ratio 0, got {depth} and {mlp_ratio}"
+        if wrong:
+            raise ValueError(wrong)
         grid = _checked_grid(lrs, weight_decays)
         self.num_classes, self.in_channels, self.depth = num_classes, in_channels, depth
         # A buffer: a checkpoint says which grid it was trained with.
@@ -299,18 +295,15 @@ class AttentiveProbeHead(nn.Module):
                 "an attentive probe is trained on a frozen backbone, and this one takes gradients: "
                 "set model.backbone.frozen_stages=4"
             )
-        tokens = map_tokens(features)
-        if self.training or self.selected is None:
-            return torch.stack(self._logits(tokens, list(self.probes)), dim=1)
-        return self._logits(tokens, [self.probes[self.selected]])[0]
-
-    def _logits(self, tokens: Tensor, probes: list[Any]) -> list[Tensor]:
+        tokens, one = map_tokens(features), None if self.training else self.selected
+        probes: list[Any] = list(self.probes) if one is None else [self.probes[one]]
         if self.depth > 1:
             pooled = [attend(probe.blocks(tokens), probe.keys()) for probe in probes]
         else:  # of the same tokens: one product for all probes reads them once
             keys = torch.cat([probe.keys() for probe in probes])
             pooled = list(attend(tokens, keys).chunk(len(probes), dim=1))
-        return [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
+        logits = [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
+        return torch.stack(logits, dim=1) if one is None else logits[0]
 
     def loss(
         self, features: Tensor, data_samples: Sequence[Any], loss_aux: dict | None = None
@@ -335,15 +328,14 @@ def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[
             "the grid is empty: lrs and weight_decays of the attentive probe need a value each, "
             f"got lrs={list(lrs)} and weight_decays={list(weight_decays)}"
         )
-    for point in grid:
-        if not (0 < point.lr < math.inf and 0 <= point.weight_decay < math.inf):
+    for lr, decay in grid:
+        if not (0 < lr < math.inf and 0 <= decay < math.inf):
             raise ValueError(
                 "learning rates must be above 0 and weight decays 0 or more, got "
-                f"lr={point.lr:g}, weight_decay={point.weight_decay:g}"
+                f"lr={lr:g}, weight_decay={decay:g}"
             )
-    names = [point.name for point in grid]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    names = Counter(point.name for point in grid)
+    if twice := sorted(name for name, count in names.items() if count > 1):
         raise ValueError(f"points of the grid are given twice: {', '.join(twice)}")
     return grid
 
@@ -367,9 +359,7 @@ class RoIActionHead(nn.Module):
         dropout_ratio: float = 0.5,
     ) -> None:
         super().__init__()
-        self.num_classes = num_classes
-        self.roi_size = roi_size
-        self.stride = stride
+        self.num_classes, self.roi_size, self.stride = num_classes, roi_size, stride
         self.dropout = nn.Dropout(dropout_ratio)
         self.fc_cls = nn.Linear(in_channels, num_classes)
         nn.init.normal_(self.fc_cls.weight, std=0.01)

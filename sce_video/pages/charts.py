@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,7 +79,7 @@ class Kind:
     id: str
     title: str  # what is drawn
     note: str  # how to read it
-    names: tuple[str, ...] = ()  # logged names; empty for values that are found otherwise
+    names: Mapping[str, str] = field(default_factory=dict)  # of logged values, and their labels
     percent: bool = False  # values are shares, drawn in percent
     online: bool = False  # values are of the online evaluation
     apart: bool = False  # each value has a chart of its own: their sizes differ
@@ -95,20 +95,27 @@ KINDS = (
         "loss",
         "Loss",
         "It should fall below chance level, the loss of a network that tells no samples apart.",
-        ("loss",),
+        {"loss": "loss"},
     ),
     Kind(
         "part",
         "Loss",
         "A part of the loss, before its weight.",
-        ("infonce", "ressl", "ceil", "prediction", "sigreg", "loss_cls"),
+        {
+            "infonce": "InfoNCE",
+            "ressl": "ReSSL",
+            "ceil": "Ceil",
+            "prediction": "prediction",
+            "sigreg": "SIGReg",
+            "loss_cls": "loss_cls",
+        },
         apart=True,
     ),
     Kind(
         "knn",
         "kNN accuracy during training",
         "Nearest neighbours of labelled videos: how good the representation is by now.",
-        ("knn_top1", "knn_top5"),
+        {"knn_top1": "top-1", "knn_top5": "top-5"},
         percent=True,
         online=True,
     ),
@@ -116,94 +123,76 @@ KINDS = (
         "rank",
         "Effective rank of the representation",
         "In how many directions the features of a batch differ. Close to 1: collapsed.",
-        ("h_rank",),
+        {"h_rank": "effective rank of h"},
     ),
     Kind(
         "spread",
         "Spread per dimension",
         "Standard deviation of normalised features (h) and embeddings (z), about 1 when well "
         "spread. Close to 0: collapsed.",
-        ("h_std", "z_std"),
+        {"h_std": "representation h", "z_std": "embedding z"},
     ),
     Kind(
         "similarity",
         "Similarity of query and key",
         "Mean cosine of two views of one video. 1 from the first steps on: collapsed.",
-        ("positive_similarity",),
+        {"positive_similarity": "cosine"},
     ),
     Kind(
         "entropy",
         "Entropy of the targets",
         "In nats; 0 when all weight is on one sample.",
-        ("target_entropy", "code_entropy"),
+        {"target_entropy": "targets", "code_entropy": "codes"},
     ),
     Kind(
         "online_rank",
         "Online evaluation: effective rank",
         "Of the features of the evaluated videos.",
-        ("effective_rank",),
+        {"effective_rank": "effective rank"},
         online=True,
     ),
     Kind(
         "online_spread",
         "Online evaluation: spread per dimension",
         "Of the features of the evaluated videos, about 1 when well spread.",
-        ("feature_std",),
+        {"feature_std": "spread per dimension"},
         online=True,
     ),
-    Kind("grad_norm", "Norm of the gradient", "Spikes go with a loss that jumps.", ("grad_norm",)),
+    Kind(
+        "grad_norm",
+        "Norm of the gradient",
+        "Spikes go with a loss that jumps.",
+        {"grad_norm": "norm"},
+    ),
     Kind(
         "data_wait",
         "Share of time spent waiting for data",
         "Above 30 % the decoders are too slow for the network: more workers, or repacked videos.",
-        ("data_wait",),
+        {"data_wait": "data wait"},
         percent=True,
     ),
-    Kind("rate", "Videos per second", "Of all processes together.", ("videos_per_s",)),
+    Kind("rate", "Videos per second", "Of all processes together.", {"videos_per_s": "videos/s"}),
     Kind(
         "seconds",
         "Seconds of a step",
         "The whole step, and the part of it that waits for data.",
-        ("step_seconds", "data_seconds"),
+        {"step_seconds": "step", "data_seconds": "data"},
     ),
     Kind(
         "repeats",
         "RGB differences of frames that repeat",
         "Share of the clips of RGB differences in which frames repeat, and that stay RGB for it.",
-        ("diff_repeats", "diff_as_rgb"),
+        {"diff_repeats": "frames repeat", "diff_as_rgb": "stay RGB"},
         percent=True,
     ),
-    Kind("memory", "Memory of the GPU", "Largest so far, in MB.", ("memory",)),
+    Kind("memory", "Memory of the GPU", "Largest so far, in MB.", {"memory": "memory"}),
 )
 
-LABELS = {
-    "loss": "loss",
-    "infonce": "InfoNCE",
-    "ressl": "ReSSL",
-    "ceil": "Ceil",
-    "sigreg": "SIGReg",
-    "knn_top1": "top-1",
-    "knn_top5": "top-5",
+#: Names of the curves, by logged value.
+LABELS = {name: label for kind in KINDS for name, label in kind.names.items()} | {
     "lr": "learning rate",
     "momentum": "target momentum",
     "lambda_": "lambda",
-    "tau_m": "tau_m",
-    "h_rank": "effective rank of h",
-    "h_std": "representation h",
-    "z_std": "embedding z",
-    "positive_similarity": "cosine",
-    "target_entropy": "targets",
-    "code_entropy": "codes",
-    "data_wait": "data wait",
-    "videos_per_s": "videos/s",
-    "step_seconds": "step",
-    "data_seconds": "data",
-    "diff_repeats": "frames repeat",
-    "diff_as_rgb": "stay RGB",
-    "feature_std": "spread per dimension",
-    "effective_rank": "effective rank",
-    "memory": "memory",
-    "grad_norm": "norm",
 }
 
 

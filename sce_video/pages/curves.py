@@ -1,28 +1,15 @@
-"""Plots of a training: logged scalars and the online evaluation of the representation."""
+"""What a training has logged: scalars, online evaluations, validations, alarms, starts and ends."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sce_video.pages.frames import save_figure
 from sce_video.utils.files import read_json_lines
-from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
+from sce_video.utils.run_files import ALARMS, EVALUATIONS, HISTORY, METRICS
 
 _SCALARS = "vis_data/scalars.json"
-
-# Panels: title and curves (logged name, label). Only logged curves are drawn, the last on top.
-_PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
-    (
-        "objective (Proposition 1)",
-        (("infonce", "InfoNCE"), ("ressl", "ReSSL"), ("loss", "SCE")),
-    ),
-    ("its Ceil term", (("ceil", "Ceil"),)),
-    ("similarity of query and key", (("positive_similarity", "cosine"),)),
-    ("collapse metric: effective rank of h in a batch", (("h_rank", "effective rank"),)),
-)
 
 
 #: Names in mmengine's scalars.json of what metrics.jsonl calls otherwise.
@@ -52,13 +39,13 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
             if "loss" in row and "iter" in row and row.get("kind", "train") == "train":
                 if file != metrics:
                     row = {_OF_MMENGINE.get(name, name): value for name, value in row.items()}
-                try:
-                    step = _logged_step(where, row)
-                except ValueError as error:
+                if type(row["iter"]) is not int or abs(row["iter"]) >= 2**63:
+                    problem = f"{where}: iter {row['iter']!r:.40} is not a whole number"
                     if damaged is None:
-                        raise
-                    damaged.append(str(error))
+                        raise ValueError(problem)
+                    damaged.append(problem)
                     continue
+                step = _numbers(row)
                 # Rows of this iteration or a later one were lost in a crash.
                 while rows and rows[-1]["iter"] >= step["iter"]:
                     rows.pop()
@@ -73,10 +60,7 @@ def read_online_evaluations(
 
     ``damaged`` is that of :func:`read_scalars`.
     """
-    file = Path(work_dir) / "online_evaluation.jsonl"
-    if not file.is_file():
-        return []
-    rows = [_numbers(row) for _, row in read_json_lines(file, damaged)]
+    rows = map(_numbers, _rows_of(Path(work_dir, EVALUATIONS), damaged))
     return [row for row in rows if "iter" in row]
 
 
@@ -124,54 +108,8 @@ def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
     return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
 
 
-def _logged_step(where: str, row: dict[str, Any]) -> dict[str, float]:
-    if type(row["iter"]) is not int or abs(row["iter"]) >= 2**63:
-        raise ValueError(f"{where}: iter {row['iter']!r:.40} is not a whole number")
-    return _numbers(row)
-
-
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
     """The values that can be drawn; null stands for those that are not finite."""
     row = {k: math.nan if v is None else v for k, v in row.items()}
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
     return {k: v for k, v in numbers.items() if abs(v) < 2**63 or v != v}
-
-
-def draw_run(
-    scalars: Sequence[dict[str, Any]],
-    evaluations: Sequence[dict[str, Any]],
-    path: str | Path,
-    title: str = "",
-) -> None:
-    """Write a figure with panels for objective, similarity, collapse metric and kNN accuracy.
-
-    ``scalars`` and ``evaluations`` are those of :func:`read_scalars` and
-    :func:`read_online_evaluations`; the extension of ``path`` selects the format.
-    """
-    from matplotlib.figure import Figure  # imported here: a slow import
-
-    panels = [p for p in _PANELS if any(name in row for name, _ in p[1] for row in scalars)]
-    count = len(panels) + bool(evaluations)
-    figure = Figure(figsize=(3.6 * count, 3.0), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False)[0]
-    for axis, (name, curves) in zip(axes, panels, strict=False):
-        for key, label in curves:
-            points = [(row["iter"], row[key]) for row in scalars if key in row]
-            axis.plot(*zip(*points, strict=True), label=label, linewidth=1.4)
-        if len(curves) > 1:
-            axis.legend(frameon=False, fontsize=8)
-        axis.set_title(name, fontsize=9)
-    if evaluations:
-        iters = [row["iter"] for row in evaluations if "knn_top1" in row]
-        top1 = [100 * row["knn_top1"] for row in evaluations if "knn_top1" in row]
-        axes[-1].plot(iters, top1, marker="o", markersize=4, color="tab:green")
-        axes[-1].set_title("online evaluation: kNN top-1, %", fontsize=9)
-        axes[-1].set_ylim(bottom=0)
-    for axis in axes:
-        axis.set_xlabel("iteration", fontsize=8)
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    if title:
-        figure.suptitle(title, fontsize=10)
-    save_figure(figure, path, dpi=110)

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.pages.frames import ClipReader, Quality, animation_uri, clip_frames
-from sce_video.pages.gallery import GalleryEntry
+from sce_video.pages.frames import ClipReader, Quality, Strip, clip_frames, fitting, make_strip
 from sce_video.pages.neighbour_rows import label_name, principal_plane, spread_out
 from sce_video.pages.parts import Part, render_part, sentence_part
 
@@ -34,8 +33,7 @@ def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
     both for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all equal. Fewer than two
     features are a ValueError.
     """
-    plane, _ = principal_plane(features)
-    found = {"PCA": plane.numpy().astype(np.float32)}
+    found = {"PCA": principal_plane(features).numpy().astype(np.float32)}
     if not 10 <= len(features) <= MAX_NEIGHBOUR_MAP:
         return found
     centred = F.normalize(features.double(), dim=1)
@@ -94,13 +92,23 @@ def feature_map_part(
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There is no map to show: {error}")
     reader = reader or ClipReader()
-    clips, entries = embedded_clips(rows, max_clips, max_bytes, reader)
+    # Points far from each other in features have clips; of too many bytes the last have none.
+    chosen = spread_out(rows.features, max_clips) if max_clips > 0 else []
+    entries = reader.read_all(rows.paths[row] for row in chosen)
+    shown = [row for row in chosen if not entries[rows.paths[row]].problem]
+
+    def animation(row: int, quality: Quality) -> Strip:
+        return make_strip(*clip_frames(entries[rows.paths[row]]), quality, animated=True)
+
+    clips: list[str | None] = [None] * len(rows)
+    for row, strip in zip(shown, fitting(shown, animation, _LEVELS, max_bytes), strict=True):
+        clips[row] = strip.uri or None
     values = {
         "data": _map_data(rows, class_names, planes, clips),
         "total": len(rows),
         "with_clips": sum(clip is not None for clip in clips),
-        "problems": [(e.name, e.problem) for e in entries if e.problem and not e.skipped],
-        "skipped": sum(entry.skipped for entry in entries),
+        "problems": [(e.name, e.problem) for e in entries.values() if e.problem and not e.skipped],
+        "skipped": sum(entry.skipped for entry in entries.values()),
         "tried": len(entries),
         "seconds": reader.seconds,
         "methods": list(planes),
@@ -147,28 +155,3 @@ def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
         shared += 1
     names = ["/".join(p[shared:]) for p in parts]
     return names, [p[shared] if len(p) > shared + 1 else None for p in parts]
-
-
-def embedded_clips(
-    rows: Rows, max_clips: int, max_bytes: int, reader: ClipReader
-) -> tuple[list[str | None], list[GalleryEntry]]:
-    """Animations of some points, None for the others, and what was read of these files.
-
-    ``max_clips`` points, far from each other in features, have clips; if the smallest are too large
-    together, the last are left out.
-    """
-    clips: list[str | None] = [None] * len(rows)
-    chosen = spread_out(rows.features, max_clips) if max_clips > 0 else []
-    entries = reader.read_all(rows.paths[row] for row in chosen)
-    read = ((row, entries[rows.paths[row]]) for row in chosen)
-    frames = {row: clip_frames(entry) for row, entry in read if not entry.problem}
-    for quality in _LEVELS:
-        made = {row: animation_uri(*clip, quality) for row, clip in frames.items()}
-        if sum(map(len, made.values())) <= max_bytes:
-            break
-    used = 0
-    for row, uri in made.items() if frames else ():
-        used += len(uri)
-        if used <= max_bytes:
-            clips[row] = uri
-    return clips, list(entries.values())

@@ -75,41 +75,31 @@ def equal_steps(count: int, most: int) -> np.ndarray:
     return np.linspace(0, count - 1, min(most, count)).round().astype(int)
 
 
-def make_strip(frames: Sequence[np.ndarray], seconds: float, quality: Quality) -> Strip:
+def make_strip(
+    frames: Sequence[np.ndarray], seconds: float, quality: Quality, animated: bool = False
+) -> Strip:
     """A strip of frames (h, w, 3) uint8 RGB of one size, of a clip of some seconds.
 
     Frames are reduced to the quality, never enlarged, and shown between 0.06 and 0.4 seconds each.
+    ``animated`` puts them into the image one after the other, which plays by itself.
     """
-    small, shown = _reduced(frames, seconds, quality)
-    height, width = small[0].shape[:2]
-    encoded = io.BytesIO()
-    image = Image.fromarray(np.concatenate(small, axis=1))
-    image.save(encoded, "WEBP", quality=quality.quality, method=4)
-    uri = data_uri("image/webp", encoded.getvalue())
-    return Strip(uri, len(small), width, height, round(shown * len(small), 3))
-
-
-def animation_uri(frames: Sequence[np.ndarray], seconds: float, quality: Quality) -> str:
-    """Frames as an animated WebP inside a ``data:`` URI, else as :func:`make_strip`."""
-    small, shown = _reduced(frames, seconds, quality)
-    first, *others = (Image.fromarray(np.ascontiguousarray(frame)) for frame in small)
-    options = dict(append_images=others, duration=round(1000 * shown), quality=quality.quality)
-    encoded = io.BytesIO()
-    first.save(encoded, "WEBP", save_all=True, loop=0, method=4, **options)
-    return data_uri("image/webp", encoded.getvalue())
-
-
-def _reduced(
-    frames: Sequence[np.ndarray], seconds: float, quality: Quality
-) -> tuple[list[np.ndarray], float]:
-    """The frames in a quality, and the seconds that each is shown."""
     small = [frames[i] for i in equal_steps(len(frames), quality.frames)]
     height, width = small[0].shape[:2]
     scale = min(1.0, quality.height / height, 2 * quality.height / width)
     if scale < 1.0:
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        small = [cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in small]
-    return small, min(max(seconds / len(small), _FASTEST), _SLOWEST)
+        width, height = max(1, round(width * scale)), max(1, round(height * scale))
+        small = [cv2.resize(f, (width, height), interpolation=cv2.INTER_AREA) for f in small]
+    shown = min(max(seconds / len(small), _FASTEST), _SLOWEST)
+    options: dict[str, Any] = {"quality": quality.quality, "method": 4}
+    if animated:
+        image, *others = (Image.fromarray(np.ascontiguousarray(frame)) for frame in small)
+        options |= dict(save_all=True, loop=0, append_images=others, duration=round(1000 * shown))
+    else:
+        image = Image.fromarray(np.concatenate(small, axis=1))
+    encoded = io.BytesIO()
+    image.save(encoded, "WEBP", **options)
+    uri = data_uri("image/webp", encoded.getvalue())
+    return Strip(uri, len(small), width, height, round(shown * len(small), 3))
 
 
 def fitting(
@@ -354,19 +344,17 @@ def draw_boxes(
         wide = max(cv2.getTextSize(t, _FONT, letters, 1)[0][0] for t in texts) + 8
         left = max(0, min(x1, size[0] - wide))
         top = max(0, min(y1, size[1] - line * len(texts) - 4))
-        while any(_overlap((left, top, wide, line * len(texts)), other) for other in taken):
+        tall = line * len(texts)
+        while any(left < x + w and x < left + wide and top < y + h and y < top + tall
+                  for x, y, w, h in taken):  # fmt: skip
             top += line  # below the captions drawn so far
-        taken.append((left, top, wide, line * len(texts)))
-        shade = image[top : top + line * len(texts) + 4, left : left + wide]
+        taken.append((left, top, wide, tall))
+        shade = image[top : top + tall + 4, left : left + wide]
         shade[...] = shade // 4
         for i, text in enumerate(texts):
             origin = (left + 4, top + line * (i + 1) - 6)
             cv2.putText(image, text, origin, _FONT, letters, colour, 1, cv2.LINE_AA)
     return image
-
-
-def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> bool:
-    return a[0] < b[0] + b[2] and b[0] < a[0] + a[2] and a[1] < b[1] + b[3] and b[1] < a[1] + a[3]
 
 
 def write_clip(path: str | Path, frames: Sequence[np.ndarray], fps: float) -> None:

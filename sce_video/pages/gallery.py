@@ -227,20 +227,16 @@ def _link(entry: GalleryEntry, gallery: Path) -> str:
 
 def format_moment(start: float, end: float) -> str:
     """12.5 and 17 as 0:12.5-0:17.0."""
-    return f"{_clock(start)}-{_clock(end)}"
+    return f"{_clock(start, 1)}-{_clock(end, 1)}"
 
 
-def _clock(seconds: float) -> str:
-    minutes, tenths = divmod(round(seconds * 10), 600)
-    hours, minutes = divmod(minutes, 60)
-    rest = f"{tenths // 10:02}.{tenths % 10}"
-    return f"{hours}:{minutes:02}:{rest}" if hours else f"{minutes}:{rest}"
+def _clock(seconds: float, digits: int) -> str:
+    minutes, rest = divmod(round(seconds * 10**digits) / 10**digits, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    shown = f"{rest:0{2 + 2 * digits}.{digits}f}"  # 05 or 05.0
+    return f"{hours}:{minutes:02}:{shown}" if hours else f"{minutes}:{shown}"
 
 
 def format_duration(seconds: float) -> str:
     """4.25 as 4.2 s, 75 as 1:15."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{seconds:.1f} s" if seconds < 60 else _clock(seconds, 0)

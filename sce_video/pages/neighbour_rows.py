@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,22 +16,11 @@ from sce_video.pages.frames import ClipReader, ClipTiles, Quality
 from sce_video.pages.parts import Part, render_part, sentence_part
 
 
-class Neighbour(TypedDict):
-    """A row of :func:`neighbour_table`."""
-
-    query: str
-    query_label: int
-    rank: int
-    path: str
-    label: int
-    similarity: float
-
-
-def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
+def principal_plane(features: Tensor) -> Tensor:
     """Coordinates (N, 2) of l2-normalised features (N, C) on two principal components, N >= 2.
 
-    Behind them the fractions (2,) of the variance, 0 to 1. The sign of a component makes its
-    largest entry positive, so the plot does not flip between runs.
+    The sign of a component makes its largest entry positive, so the plot does not flip between
+    runs.
 
     Raises:
         ValueError: The features are not a matrix, or of fewer than two samples.
@@ -40,40 +29,11 @@ def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"a plane needs (N, C) with N >= 2, got {tuple(features.shape)}")
     x = F.normalize(features.double(), dim=1)
     x = x - x.mean(dim=0)
-    _, singular, directions = torch.linalg.svd(x, full_matrices=False)
+    _, _, directions = torch.linalg.svd(x, full_matrices=False)
     # Features of one dimension have one direction: the other coordinate is 0.
     plane = F.pad(directions[:2], (0, 0, 0, 2 - min(2, len(directions))))
     largest = plane.gather(1, plane.abs().argmax(dim=1, keepdim=True))
-    plane = plane * torch.where(largest < 0, -1.0, 1.0)
-    variance = F.pad(singular.square(), (0, 2))
-    return x @ plane.T, variance[:2] / variance.sum().clamp(min=1e-12)
-
-
-def neighbour_table(videos: Rows, k: int = 5, only: Sequence[int] | None = None) -> list[Neighbour]:
-    """The k nearest other videos of every video by cosine similarity, as rows of a table.
-
-    ``only`` are the rows of the videos that are looked up; None: all.
-    """
-    asked = torch.arange(len(videos)) if only is None else torch.tensor(list(only))
-    similarity, rows = nearest_neighbours(
-        videos.features[asked],
-        videos.features,
-        k,
-        groups=(asked, torch.arange(len(videos))),
-    )
-    return [
-        Neighbour(
-            query=videos.paths[row],
-            query_label=int(videos.labels[row]),
-            rank=rank + 1,
-            path=videos.paths[index],
-            label=int(videos.labels[index]),
-            similarity=float(similarity[slot, rank]),
-        )
-        for slot, row in enumerate(asked.tolist())
-        for rank, index in enumerate(rows[slot].tolist())
-        if torch.isfinite(similarity[slot, rank])
-    ]
+    return x @ (plane * torch.where(largest < 0, -1.0, 1.0)).T
 
 
 _ID, _TITLE = "neighbours", "Nearest neighbours"
@@ -123,38 +83,46 @@ def neighbour_rows(
         few = "Only one video has features" if len(rows) else "No video has features"
         return sentence_part(_ID, _TITLE, f"{few}: neighbours need two or more.")
     try:
-        queries = spread_out(rows.features, num_queries)
-        tables = [neighbour_table(rows, k=k, only=[row]) for row in queries]
+        queries = torch.tensor(spread_out(rows.features, num_queries))
+        everybody = torch.arange(len(rows))
+        cosines, nearest = nearest_neighbours(
+            rows.features[queries], rows.features, k, groups=(queries, everybody)
+        )
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There are no neighbours to show: {error}")
-    found = [neighbour for table in tables for neighbour in table]
-    paths = (path for n in found for path in (n["query"], n["path"]))
+    # Where there are fewer than k others, a slot without a video has no finite similarity.
+    found = [
+        (int(query), [(int(i), float(c)) for i, c in zip(others, near, strict=True) if c > -2])
+        for query, others, near in zip(queries, nearest, cosines, strict=True)
+    ]
+    paths = (rows.paths[i] for query, others in found for i in (query, *(i for i, _ in others)))
     tiles = ClipTiles(paths, _LEVELS, max_bytes, reader or ClipReader())
+    labels = rows.labels.tolist()
 
-    def video(path: str, label: int) -> dict[str, Any]:
-        name = "/".join(Path(path).parts[-2:])
-        return {"name": name, "label": label_name(label, class_names) or "", **tiles.tile(path)}
+    def video(row: int) -> dict[str, Any]:
+        name = "/".join(Path(rows.paths[row]).parts[-2:])
+        label = label_name(labels[row], class_names) or ""
+        return {"name": name, "label": label, **tiles.tile(rows.paths[row])}
 
-    def neighbour(n: Neighbour) -> dict[str, Any]:
-        known = min(n["query_label"], n["label"]) >= 0
-        right = n["query_label"] == n["label"] if known else None
-        own = {"rank": n["rank"], "cosine": n["similarity"], "right": right}
-        return {**video(n["path"], n["label"]), **own}
+    def neighbour(query: int, rank: int, row: int, cosine: float) -> dict[str, Any]:
+        right = labels[query] == labels[row] if min(labels[query], labels[row]) >= 0 else None
+        return {**video(row), "rank": rank, "cosine": cosine, "right": right}
 
-    labelled = [n for n in found if n["query_label"] >= 0 and n["label"] >= 0]
+    shown: list[dict[str, Any]] = [
+        {
+            "query": video(query),
+            "neighbours": [neighbour(query, n, *other) for n, other in enumerate(others, 1)],
+        }
+        for query, others in found
+    ]
+    compared = [n["right"] for row in shown for n in row["neighbours"] if n["right"] is not None]
     values = {
-        "rows": [
-            {
-                "query": video(table[0]["query"], table[0]["query_label"]),
-                "neighbours": [neighbour(n) for n in table],
-            }
-            for table in tables
-        ],
+        "rows": shown,
         "k": min(k, len(rows) - 1),
         "total": len(rows),
-        "labelled": len(labelled),
-        "right": sum(n["query_label"] == n["label"] for n in labelled),
-        "least": min(n["similarity"] for n in found),
+        "labelled": len(compared),
+        "right": sum(compared),
+        "least": min(cosine for _, others in found for _, cosine in others),
         "unread": tiles.unread,
         **tiles.values,
     }

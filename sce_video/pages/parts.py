@@ -64,35 +64,14 @@ def sentence_part(id: str, title: str, sentence: str) -> Part:
     return render_part(id, title, "part_sentence.html", {"sentence": sentence})
 
 
-_LOADER = """
-window.plotlyReady = (async () => {
-  if (typeof DecompressionStream === "undefined") {
-    throw new Error("this browser is too old for the charts: it has no DecompressionStream");
-  }
-  const packed = document.getElementById("plotly-gzip").textContent.trim();
-  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const script = document.createElement("script");
-  script.textContent = await new Response(stream).text();
-  document.head.appendChild(script);
-  return window.Plotly;
-})();
-window.plotlyReady.catch((error) => {
-  for (const place of document.querySelectorAll(".plot")) place.textContent = String(error.message);
-});
-"""
-
-
 @cache
 def plotly_script() -> str:
-    """HTML that makes ``Plotly`` available without a network, about 2 MB.
+    """HTML with the library for ``charts.js``, which unpacks it; the page loads nothing.
 
-    The page gets a promise ``plotlyReady`` of the library. The library is in it as gzip in base64,
-    which the browser unpacks, since its text is 4.8 MB.
+    It is gzip in base64, about 2 MB, since its text is 4.8 MB.
     """
     packed = base64.b64encode(gzip.compress(plotly_library(), compresslevel=9, mtime=0))
-    kept = f'<script id="plotly-gzip" type="text/plain">{packed.decode("ascii")}</script>'
-    return f"{kept}\n<script>{_LOADER}</script>\n"
+    return f'<script id="plotly-gzip" type="text/plain">{packed.decode("ascii")}</script>\n'
 
 
 def plotly_library() -> bytes:

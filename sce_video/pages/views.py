@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mmengine.config import Config
-from torch import Tensor
 
 from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices
@@ -59,19 +58,10 @@ def describe_parameters(parameters: ViewParameters, sample: int) -> str:
     return ", ".join(texts.get(name, name) for name in done)
 
 
-def denormalise(view: Tensor, mean: Tensor, std: Tensor) -> np.ndarray:
-    """The frames (T, H, W, 3) in 0..1 of a normalised view (3, T, H, W).
-
-    ``mean`` and ``std`` broadcast against (1, 3, T, H, W), as in the data preprocessor.
-    """
-    frames = (view[None] * std + mean)[0].clamp(0.0, 1.0)
-    return frames.permute(1, 2, 3, 0).cpu().numpy()
-
-
 def view_rows(
     preprocessor: VideoDataPreprocessor,
     batch: dict[str, Any],
-    names: Sequence[str] = (),
+    names: Sequence[str],
     clips: Sequence[Sequence[ClipIndices]] = (),
 ) -> list[ViewRow]:
     """Run a training batch through the preprocessor: one row per view of every sample.
@@ -82,15 +72,8 @@ def view_rows(
         names: Heading of each sample, for example the file name.
         clips: The clip of each view of each sample: RGB differences and clips that play backwards
             are named in the titles.
-
-    Raises:
-        ValueError: the batch has no ``seed``, or the number of names is not that of the samples.
     """
-    if "seed" not in batch:
-        raise ValueError("the batch has no `seed`: the drawn parameters cannot be reproduced")
     N, V = len(batch["seed"]), len(batch["inputs"])
-    if names and len(names) != N:
-        raise ValueError(f"{len(names)} names for {N} samples")
     views = preprocessor.prepare_views(batch, training=True)
     parameters = preprocessor.draw(N, V, batch["seed"]) if preprocessor.views else None
     rows = []
@@ -103,22 +86,20 @@ def view_rows(
                 done.append("backwards")
             if parameters and (text := describe_parameters(parameters[v], i)):
                 done.append(text)
-            frames = denormalise(views[v][i], preprocessor.mean, preprocessor.std)
-            heading = names[i] if names and v == 0 else ""
-            rows.append(ViewRow(frames, f"view {v}: {', '.join(done) or 'nothing'}", heading))
+            # (3, T, H, W), normalised, against statistics that broadcast to (1, 3, T, H, W).
+            view = (views[v][i][None] * preprocessor.std + preprocessor.mean)[0].clamp(0.0, 1.0)
+            frames = view.permute(1, 2, 3, 0).cpu().numpy()
+            title = f"view {v}: {', '.join(done) or 'nothing'}"
+            rows.append(ViewRow(frames, title, "" if v else names[i]))
     return rows
 
 
 def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
     """A sheet with a row per view and a column per frame; save it with ``save_figure``.
 
-    A view of more than ``max_frames`` shows so many, at equal steps from first to last.
-
-    Raises:
-        ValueError: there is no row, or ``max_frames`` is below 1.
+    A view of more than ``max_frames`` shows so many, at equal steps from first to last; ValueError
+    below 1.
     """
-    if not rows:
-        raise ValueError("there is no view to draw")
     if max_frames < 1:
         raise ValueError(f"max_frames must be at least 1, got {max_frames}")
     return draw_sheet(
@@ -213,7 +194,6 @@ _LEVELS = (
 #: Height of the largest view on the page, CSS pixels; smaller views are smaller in proportion.
 _SHOWN_HEIGHT = 104
 _AXIS_LABELS = 5
-_EXPECTED = (ValueError, OSError, ImportError, VideoDecodeError, TooManyBadFilesError)
 
 
 def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_000) -> Part:
@@ -222,11 +202,11 @@ def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_
     It is a sentence if the config of the training has no views or no file can be read.
     """
     try:
-        videos, failures = training_views(cfg, num, seed)
+        return draw_views(*training_views(cfg, num, seed), max_bytes)
     except Exception as error:  # the config may be anybody's: its steps can raise anything
-        reason = str(error) if isinstance(error, _EXPECTED) else f"{type(error).__name__}: {error}"
+        known = ValueError | OSError | ImportError | VideoDecodeError | TooManyBadFilesError
+        reason = str(error) if isinstance(error, known) else f"{type(error).__name__}: {error}"
         return sentence_part(_ID, _TITLE, f"There are no views to show: {reason}")
-    return draw_views(videos, failures, max_bytes)
 
 
 def draw_views(
@@ -234,10 +214,7 @@ def draw_views(
     failures: Sequence[tuple[str, str]] = (),
     max_bytes: int = 1_000_000,
 ) -> Part:
-    """The part of views that were made already, see :func:`view_sheet`.
-
-    ``failures`` are (path, reason) of files that could not be read.
-    """
+    """The part of views that were made, with (path, reason) of files that could not be read."""
 
     def strip_of(item: tuple[TrainingViews, int], quality: Quality) -> Strip:
         video, view = item

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sce_video.published.recipes import Recipe, evaluation_recipe, pretraining_recipe
-
 #: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
 MEAN_OF_SPLITS = "mean of 3"
 
@@ -55,29 +53,12 @@ class PaperResult:
     also: tuple[tuple[str, float], ...] = ()
 
     @property
-    def recipe(self) -> str | None:
-        """Name of the recipe of the evaluation."""
-        clip = self.frames, self.size
-        return evaluation_recipe(self.protocol, self.dataset, self.network, *clip, self.pretraining)
-
-    @property
-    def pretraining_recipe(self) -> Recipe | None:
-        """Name and options of the recipe of the pretraining."""
-        clip, epochs = (self.frames, self.size), self.pretraining_epochs
-        return pretraining_recipe(self.pretraining, self.pretrained_on, self.network, *clip, epochs)
-
-    @property
-    def printed_values(self) -> tuple[float, ...]:
-        """The value, and others that it was rounded to in other tables."""
-        return self.value, *(value for _, value in self.also)
-
-    @property
     def remark(self) -> str:
         """The note, and where else the number is printed."""
-        elsewhere = [
+        elsewhere = ", ".join(
             table if value == self.value else f"{table} ({value})" for table, value in self.also
-        ]
-        also = f"also in {', '.join(elsewhere)}" if elsewhere else ""
+        )
+        also = f"also in {elsewhere}" if elsewhere else ""
         return "; ".join(text for text in (also, self.note) if text)
 
 

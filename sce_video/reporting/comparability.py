@@ -8,8 +8,8 @@ leave it comparable but are shown with the number: other views, another crop, a 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -87,16 +87,16 @@ def compare(result: Result) -> Comparability:
             tuple(dict.fromkeys(deviations)),
         )
     benchmark = result.benchmark
-    if not benchmark:
-        return Comparability(("states no benchmark: own data or settings",))
-    missing = [name for name in _SETTING if name not in benchmark]
+    missing = ", ".join(name for name in _SETTING if name not in benchmark)
     if missing:
-        return Comparability((f"its benchmark does not state {', '.join(missing)}",))
-    found: dict[str, list[str]] = {_OBSTACLE: [], _DEVIATION: [], _NOTE: []}
+        stated = f"its benchmark does not state {missing}"
+        return Comparability(
+            (stated if benchmark else "states no benchmark: own data or settings",)
+        )
     checks = (_check_test_set, _check_weights, _check_transfer, _check_trainings, _check_test)
-    for kind, text in (item for check in checks for item in check(result)):
-        found[kind].append(text)
-    return Comparability(**{kind: tuple(texts) for kind, texts in found.items()})
+    found = [item for check in checks for item in check(result)]
+    kinds = (_OBSTACLE, _DEVIATION, _NOTE)
+    return Comparability(*(tuple(text for k, text in found if k == kind) for kind in kinds))
 
 
 def setting_of(paper: PaperResult) -> tuple[Any, ...]:
@@ -106,12 +106,9 @@ def setting_of(paper: PaperResult) -> tuple[Any, ...]:
 
 def is_setting_of(paper: PaperResult, result: Result) -> bool:
     """Whether a result states the setting of a number of the paper, apart from the split."""
-    stated = tuple(result.benchmark.get(name) for name in _SETTING)
-    epochs = paper.pretraining_epochs
-    return stated == setting_of(paper) and epochs in (
-        None,
-        result.benchmark.get("pretraining_epochs"),
-    )
+    benchmark, epochs = result.benchmark, paper.pretraining_epochs
+    same_epochs = epochs in (None, benchmark.get("pretraining_epochs"))
+    return same_epochs and tuple(map(benchmark.get, _SETTING)) == setting_of(paper)
 
 
 def unit_of(protocol: dict[str, Any]) -> str:
@@ -123,26 +120,14 @@ def unit_of(protocol: dict[str, Any]) -> str:
 
 def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
     """(clips, crops) of a test, stated or derived from the number of views; None if unknown."""
-    test = protocol.get("test")
-    for source in (protocol, test if isinstance(test, dict) else {}):
-        clips, crops = count_of(source.get("clips")), count_of(source.get("crops"))
-        views = count_of(protocol.get("views"))
+    views = count_of(protocol.get("views"))
+    for source in (protocol, protocol.get("test")):
+        clips, crops = (count_of(nested(source, name)) for name in ("clips", "crops"))
         if clips and views and views % clips == 0:
             return clips, views // clips
         if clips and crops:
             return clips, crops
-    return (1, 1) if count_of(protocol.get("views")) == 1 else None
-
-
-def percentage_problem(result: Result, metrics: Sequence[str]) -> str | None:
-    """Why these metrics cannot be shown as percentages, or None if they can."""
-    for name in metrics:
-        value = result.metric(name)
-        if value is None:
-            return f"has no {name}"
-        if not (math.isfinite(value) and 0 <= value <= 1):
-            return f"{name} is {value:g}, which is not a fraction from 0 to 1"
-    return None
+    return (1, 1) if views == 1 else None
 
 
 def selection_of(protocol: dict[str, Any]) -> str | None:
@@ -162,51 +147,49 @@ def selection_of(protocol: dict[str, Any]) -> str | None:
 
 
 @cache
-def _recipe(name: str, options: tuple[tuple[str, Any], ...] = ()) -> dict[str, Any]:
-    lists = {key: list(v) if isinstance(v, tuple) else v for key, v in options}
+def _recipe(name: str, options: str = "{}") -> dict[str, Any]:
     from sce_video.engine.config.load import recipe_config  # here, since it imports torch
 
-    return recipe_config(name, lists)
+    return recipe_config(name, json.loads(options))
 
 
 _recipe_names = cache(recipe_names)
 
 
-def _recipes(benchmark: dict[str, Any]) -> tuple[str | None, tuple[str, dict[str, Any]] | None]:
-    """Recipe of the evaluation, and that of the pretraining with its options."""
+def _evaluation_recipe(benchmark: dict[str, Any]) -> str | None:
     clip = benchmark["network"], benchmark["frames"], benchmark["size"]
-    method, epochs = benchmark["pretraining"], benchmark.get("pretraining_epochs")
-    evaluation = evaluation_recipe(benchmark["protocol"], benchmark["dataset"], *clip, method)
-    pretraining = pretraining_recipe(method, benchmark["pretrained_on"], *clip, epochs)
+    of_test = benchmark["protocol"], benchmark["dataset"]
+    recipe = evaluation_recipe(*of_test, *clip, benchmark["pretraining"])
     # A file of results may state any network: only shipped recipes are read.
-    known = _recipe_names()
-    return (
-        evaluation if evaluation in known else None,
-        pretraining if pretraining is not None and pretraining[0] in known else None,
-    )
+    return recipe if recipe in _recipe_names() else None
 
 
 def _check_trainings(result: Result) -> _Found:
     """How the weights were trained, and pretrained before."""
-    protocol, benchmark = result.protocol, result.benchmark
-    evaluation, pretraining = _recipes(benchmark)
-    checkpoint = nested(protocol, "checkpoint")
-    origin, chosen = checkpoint, selection_of(protocol)
+    benchmark, dataset = result.benchmark, result.benchmark["dataset"]
+    recipe, source = _evaluation_recipe(benchmark), benchmark["pretrained_on"]
+    clip = benchmark["network"], benchmark["frames"], benchmark["size"]
+    epochs = benchmark.get("pretraining_epochs")
+    pretraining = pretraining_recipe(benchmark["pretraining"], source, *clip, epochs)
+    if pretraining is not None and pretraining[0] not in _recipe_names():
+        pretraining = None
+    checkpoint = origin = result.at("checkpoint")
+    chosen = selection_of(result.protocol)
     if benchmark["protocol"] not in _OF_PRETRAINING:
-        origin = protocol.get("pretrained")
-        if evaluation is not None and nested(checkpoint, "path") is not None:
-            yield from _training_obstacles("training", checkpoint, evaluation, {})
-            yield from _data_obstacles(checkpoint, benchmark["dataset"], result.split, "trained")
-        epochs, planned = (count_of(n) for n in (protocol.get("epochs"), _planned(checkpoint)))
-        if epochs is None:
+        origin = result.at("pretrained")
+        if recipe is not None and nested(checkpoint, "path") is not None:
+            yield from _training_obstacles("training", checkpoint, recipe, {})
+            yield from _data_obstacles(checkpoint, dataset, result.split, "trained")
+        trained, planned = result.count("epochs"), count_of(_planned(checkpoint))
+        if trained is None:
             yield _OBSTACLE, "the epochs of the training are not stated"
         elif chosen is not None:
             yield _DEVIATION, chosen
-        elif planned is not None and epochs != planned:
-            yield _DEVIATION, f"epoch {epochs} of a schedule of {planned}"
-    if pretraining is not None and isinstance(origin, dict) and origin.get("path") is not None:
+        elif planned is not None and trained != planned:
+            yield _DEVIATION, f"epoch {trained} of a schedule of {planned}"
+    if pretraining is not None and nested(origin, "path") is not None:
         yield from _training_obstacles("pretraining", origin, *pretraining)
-        yield from _data_obstacles(origin, benchmark["pretrained_on"], None, "pretrained")
+        yield from _data_obstacles(origin, source, None, "pretrained")
         if origin.get("pretrained") not in (None, "random"):
             yield _OBSTACLE, "the pretraining did not start from random weights"
         if origin.get("epoch") != _planned(origin):
@@ -230,34 +213,34 @@ def _training_obstacles(what: str, provenance: Any, recipe: str, options: dict[s
         why = "has no record of its training (converted, or of other code)"
         yield _OBSTACLE, f"{what}: {file} {why}"
         return
-    frozen = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in options.items())
-    found = differences(config, _recipe(recipe, frozen), TRAINING)
+    found = differences(config, _recipe(recipe, json.dumps(options)), TRAINING)
     if found:
         changed = f" with {', '.join(f'{k}={v}' for k, v in options.items())}" if options else ""
         yield _OBSTACLE, f"{what}: not the recipe {recipe}{changed}: {'; '.join(found)}"
-    changed_later = nested(provenance, "training", "changed")
-    if changed_later:
-        listed = changed_later if isinstance(changed_later, list) else [changed_later]
-        yield _OBSTACLE, f"{what}: changed when it was resumed: {'; '.join(map(str, listed))}"
+    later = nested(provenance, "training", "changed")
+    if later:
+        listed = "; ".join(map(str, later)) if isinstance(later, list) else str(later)
+        yield _OBSTACLE, f"{what}: changed when it was resumed: {listed}"
 
 
 def _check_test(result: Result) -> _Found:
     """The config of the test."""
-    protocol = result.protocol
-    recipe, _ = _recipes(result.benchmark)
+    recipe = _evaluation_recipe(result.benchmark)
     if recipe is None:
         return
-    files = protocol.get("files")
-    parts = [protocol.get(name) for name in ("query", "bank")]
-    parts += files.values() if isinstance(files, dict) else ()
-    configs = [nested(part, "protocol", "resolved_config") for part in parts]
-    of_files = [config for config in configs if isinstance(config, dict)]
-    configs = of_files or [protocol.get("resolved_config")]
+    # A file of features says how they were made; its metrics are those of the tool.
+    files = result.at("files")
+    parts = [
+        *map(result.at, ("query", "bank")),
+        *(files.values() if isinstance(files, dict) else ()),
+    ]
+    stored = (nested(part, "protocol", "resolved_config") for part in parts)
+    configs = [config for config in stored if isinstance(config, dict)]
+    keys = [key for key in TEST if not (configs and key in ("test_cfg", "test_evaluator"))]
+    configs = configs or [result.at("resolved_config")]
     if not isinstance(configs[0], dict):
         yield _OBSTACLE, "states no resolved config of its test"
         return
-    # A file of features says how they were made; its metrics are those of the tool.
-    keys = [key for key in TEST if not (of_files and key in ("test_cfg", "test_evaluator"))]
     found = (d for config in configs for d in differences(config, _recipe(recipe), keys))
     yield from ((_DEVIATION, f"test: {difference}") for difference in dict.fromkeys(found))
 
@@ -267,60 +250,55 @@ def _check_test(result: Result) -> _Found:
 
 def _check_test_set(result: Result) -> _Found:
     """What was tested on, for a result that states its benchmark."""
-    protocol, benchmark = result.protocol, result.benchmark
-    dataset, split = benchmark["dataset"], result.split
-    stated = protocol.get("dataset")
-    if stated is not None and stated != dataset:
-        yield _OBSTACLE, f"measured on {stated}, its benchmark is {dataset}"
-    if split is None:
-        split = 1
+    dataset, protocol = result.benchmark["dataset"], result.benchmark["protocol"]
+    for what, stated in (("measured", result.at("dataset")), ("tested", result.at("test", "name"))):
+        if stated not in (None, dataset):
+            yield _OBSTACLE, f"{what} on {stated}, its benchmark is {dataset}"
+    if result.split is None:
         yield _DEVIATION, "split not stated"
-    tested, failed = count_of(protocol.get("videos")), count_of(protocol.get("failures")) or 0
-    unit = unit_of(protocol)
+    tested, failed = result.count("videos"), result.count("failures") or 0
+    unit = unit_of(result.protocol)
     if tested is None:
         yield _OBSTACLE, f"the number of {unit} is not stated"
         return
-    published = _published_test_set(dataset, split)
-    yield from _check_classes(protocol, dataset, published)
-    if benchmark["protocol"] == "detection":  # samples are key frames, the published set is films
-        films = count_of(nested(protocol, "test", "films"))
-        yield from _check_size(films, published, "films")
+    published = _published_test_set(result)
+    classes, wanted = result.count("test", "num_classes"), published and published.classes
+    if None not in (classes, wanted) and classes != wanted:
+        yield _OBSTACLE, f"tested on {classes:,} classes, {dataset} has {wanted:,}"
+    problem = class_list_problem(str(dataset), result.at("test", "classes"))
+    if problem:
+        yield _OBSTACLE, f"test set: {problem}"
+    if protocol == "detection":  # samples are key frames, the published set is films
+        yield from _check_size(result.count("test", "films"), published, "films")
     else:
         yield from _check_size(tested + failed, published, unit)
     if failed > _MAX_FAILED * (tested + failed):
         yield _OBSTACLE, f"{failed:,} of {tested + failed:,} {unit} failed"
     elif failed:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
-    if benchmark["protocol"] == "retrieval":
-        size, lost = (count_of(protocol.get(name)) for name in ("bank_videos", "bank_failures"))
-        gallery = TRAINING_SETS.get((dataset, split))
-        whole = None if size is None else size + (lost or 0)
-        yield from _check_size(whole, gallery, "gallery videos")
+    if protocol == "retrieval":
+        size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
+        gallery = TRAINING_SETS.get((dataset, _split_of(result)))
+        yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
+
+
+def _split_of(result: Result) -> int | str:
+    return 1 if result.split is None else result.split
+
+
+def _published_test_set(result: Result) -> PublishedSize | None:
+    dataset = result.benchmark["dataset"]
+    return TEST_SETS.get((dataset, _split_of(result))) or IMAGE_TEST_SETS.get(dataset)
 
 
 def is_published_set(result: Result) -> bool:
     """Whether a result was measured on the published test set that it names."""
     part = result.parts[0] if result.parts else result
-    named = {"dataset", "protocol"} <= set(part.benchmark)
-    split = 1 if part.split is None else part.split
-    if not named or _published_test_set(part.benchmark["dataset"], split) is None:
+    if not {"dataset", "protocol"} <= set(part.benchmark) or _published_test_set(part) is None:
         return False
     return all(kind != _OBSTACLE for kind, _ in _check_test_set(part))
-
-
-def describe_data(data: dict[str, Any]) -> str:
-    """``36 videos in 4 classes of /path`` from the description of a data set's samples."""
-    count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
-    if isinstance(data.get("films"), int):
-        count, unit = data["films"], "films"
-    words = f"{count:,} {unit}" if isinstance(count, int) else f"an unknown number of {unit}"
-    if data.get("num_classes"):
-        words += f" in {data['num_classes']} classes"
-    place = data.get("ann_file") or data.get("data_root")
-    words += f" of {place}" if place else ""
-    return f"{words}, split {data['split']}" if data.get("split") else words
 
 
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
@@ -332,34 +310,22 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
         size = PRETRAINING_SETS.get(dataset, size)
     if not isinstance(data, dict) or size is None:
         return
-    samples = data.get("films", data.get("samples"))
+    count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
+    if isinstance(data.get("films"), int):
+        count, unit = data["films"], "films"
+    # ``36 videos in 4 classes of /path``
+    shown = f"{count:,} {unit}" if isinstance(count, int) else f"an unknown number of {unit}"
+    shown += f" in {data['num_classes']} classes" if data.get("num_classes") else ""
+    place = data.get("ann_file") or data.get("data_root")
+    shown += f" of {place}" if place else ""
+    shown += f", split {data['split']}" if data.get("split") else ""
     wrong_classes = size.classes is not None and data.get("num_classes") != size.classes
     wrong_set = data.get("name", dataset) != dataset
-    if not isinstance(samples, int) or not size.contains(samples) or wrong_classes or wrong_set:
+    if not isinstance(count, int) or not size.contains(count) or wrong_classes or wrong_set:
         wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
-        yield _OBSTACLE, f"{what} on {describe_data(data)}; {dataset} has {wanted}"
+        yield _OBSTACLE, f"{what} on {shown}; {dataset} has {wanted}"
     elif (problem := class_list_problem(dataset, data.get("classes"))) is not None:
-        yield _OBSTACLE, f"{what} on {describe_data(data)}: {problem}"
-
-
-def _published_test_set(dataset: Any, split: int | str) -> PublishedSize | None:
-    return TEST_SETS.get((dataset, split)) or IMAGE_TEST_SETS.get(dataset)
-
-
-def _check_classes(
-    protocol: dict[str, Any], dataset: Any, published: PublishedSize | None
-) -> _Found:
-    """The classes of a test set, and its name, as far as they are stated."""
-    test = nested(protocol, "test")
-    name, classes = nested(test, "name"), count_of(nested(test, "num_classes"))
-    if name not in (None, dataset):
-        yield _OBSTACLE, f"tested on {name}, its benchmark is {dataset}"
-    wanted = published.classes if published is not None else None
-    if None not in (classes, wanted) and classes != wanted:
-        yield _OBSTACLE, f"tested on {classes:,} classes, {dataset} has {wanted:,}"
-    problem = class_list_problem(str(dataset), nested(test, "classes"))
-    if problem:
-        yield _OBSTACLE, f"test set: {problem}"
+        yield _OBSTACLE, f"{what} on {shown}: {problem}"
 
 
 def _check_size(count: int | None, published: PublishedSize | None, what: str) -> _Found:
@@ -378,8 +344,7 @@ def _check_size(count: int | None, published: PublishedSize | None, what: str) -
 
 def _check_weights(result: Result) -> _Found:
     """What was evaluated, and what is not known of its pretraining."""
-    protocol = result.protocol
-    problems = protocol.get("benchmark_problems")
+    problems = result.at("benchmark_problems")
     if not isinstance(problems, dict):
         yield _OBSTACLE, "does not state what is known of its training"
         problems = {}
@@ -387,17 +352,16 @@ def _check_weights(result: Result) -> _Found:
         same = [str(entry) for entry, text in problems.items() if str(text) == why]
         names = dict.fromkeys(_ENTRIES.get(entry, entry) for entry in same)
         yield _OBSTACLE, f"{', '.join(names)}: {why}"
-    checkpoint = protocol.get("checkpoint")
+    checkpoint = result.at("checkpoint")
     if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
         yield _OBSTACLE, f"weights: {checkpoint.get('source', 'no checkpoint')}"
-    if protocol.get("pretrained") == "random" and result.benchmark["protocol"] != "supervised":
+    if result.at("pretrained") == "random" and result.benchmark["protocol"] != "supervised":
         yield _OBSTACLE, "trained from random weights, not pretrained"
-    if _of_several([protocol.get("query"), protocol.get("bank")]):
+    if _of_several(map(result.at, ("query", "bank"))):
         yield _OBSTACLE, "queries and gallery were embedded by different checkpoints"
-    fused = protocol.get("fusion")
-    if fused is not None:
-        yield _OBSTACLE, f"fuses the scores of {count_of(fused) or 'several'} models"
-    if protocol.get("group_pattern") is not None:
+    if result.at("fusion") is not None:
+        yield _OBSTACLE, f"fuses the scores of {result.count('fusion') or 'several'} models"
+    if result.at("group_pattern") is not None:
         yield _OBSTACLE, "retrieves within one set, leaving out the query's own group"
 
 
@@ -409,22 +373,20 @@ def _of_several(files: Iterable[Any]) -> bool:
 
 def _check_transfer(result: Result) -> _Found:
     """A result on feature files (tools/transfer.py)."""
-    protocol, benchmark = result.protocol, result.benchmark
+    benchmark, files = result.benchmark, result.at("files")
     if benchmark["protocol"] not in TRANSFER:
         return
-    parts, files = nested(protocol, "images"), nested(protocol, "files")
-    counts = [count_of(nested(parts, n)) for n in ("train", "val") if nested(parts, n)]
-    stated = bool(nested(parts, "train")) and None not in counts
-    total = sum(count for count in counts if count is not None) if stated else None
+    train, val = (result.count("images", part) for part in ("train", "val"))
+    total = None if not train else train + (val or 0)
     published = IMAGE_TRAINING_SETS.get(benchmark["dataset"])
     yield from _check_size(total, published, "training images")
     if _of_several(files.values() if isinstance(files, dict) else ()):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"
     if benchmark["protocol"] == "many_shot":
-        tried = nested(protocol, "validation")
+        tried = result.at("validation")
         number = len(tried) if isinstance(tried, dict) else 0
         if number != _VALUES_OF_C:
             how = f"chosen among {number} values" if number else "given"
             yield _DEVIATION, f"C {how}, the paper's chosen among {_VALUES_OF_C}"
-    elif count_of(protocol.get("draws")) != _DRAWS:
-        yield _DEVIATION, f"{protocol.get('draws')} draws instead of {_DRAWS}"
+    elif result.count("draws") != _DRAWS:
+        yield _DEVIATION, f"{result.at('draws')} draws instead of {_DRAWS}"

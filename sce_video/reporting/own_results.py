@@ -82,82 +82,67 @@ def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[Test
     """
     groups: dict[tuple[Any, ...], list[tuple[Result, tuple[str, ...]]]] = {}
     for result, reasons in found:
-        groups.setdefault(_test_set(result), []).append((result, reasons))
+        key: tuple[Any, ...] = (result.name,)
+        if isinstance(result.at("test"), dict):
+            files = ("data_root", "ann_file", "ann_sha256")
+            lists = (result.at(part, name) for part in ("test", "bank") for name in files)
+            others = (result.at("group_pattern"), result.at("test", "pipeline"))
+            key = (
+                *(result.at("kind"), result.split, result.count("videos")),
+                *map(str, (*lists, *others)),
+            )
+        groups.setdefault(key, []).append((result, reasons))
     return tuple(_group(members) for members in groups.values())
 
 
 def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
-    results = [result for result, _ in members]
-    baselines = [r for r in results if describe_weights(r) in _RANDOM]
     rows = []
     for result, reasons in members:
-        network = result.protocol.get("network")
-        same = [
-            r for r in baselines if network is not None and r.protocol.get("network") == network
-        ]
-        baseline = same[0] if same and result not in baselines else None
+        network, weights = result.at("network"), describe_weights(result)
+        same = (
+            other
+            for other, _ in members
+            if network is not None and network == other.at("network")
+            if weights not in _RANDOM and describe_weights(other) in _RANDOM
+        )
         claimed = reasons if result.benchmark else ()
-        rows.append(OwnResult(result, describe_weights(result), baseline, claimed))
+        rows.append(OwnResult(result, weights, next(same, None), claimed))
     # Stable: random weights first, the others in the order of their files.
     rows.sort(key=lambda row: not row.random)
+    first = members[0][0]
     # All metrics but those that few classes make trivial.
-    classes = count_of(nested(results[0].protocol, "test", "num_classes"))
-    classes = classes or count_of(results[0].protocol.get("num_classes"))
-    names = dict.fromkeys(name for result in results for name in result.metrics)
-    order = {name: place for place, name in enumerate(_ORDER)}
+    classes = first.count("test", "num_classes") or first.count("num_classes")
+    names = dict.fromkeys(name for result, _ in members for name in result.metrics)
     kept = [name for name in names if not is_trivial(name, classes)]
-    kept.sort(key=lambda name: order.get(name, len(order)))
-    return TestSetResults(
-        describe_test_set(results[0]),
-        is_published_set(results[0]),
-        _details(results[0]),
-        tuple(kept),
-        tuple(rows),
-    )
-
-
-def _test_set(result: Result) -> tuple[Any, ...]:
-    """What results must share to be compared with each other."""
-    protocol, test = result.protocol, nested(result.protocol, "test")
-    if not isinstance(test, dict):
-        return (result.name,)  # nothing is known to compare it by: a group of its own
-    keys = ("data_root", "ann_file", "ann_sha256")
-    return (
-        protocol.get("kind"),
-        result.split,
-        *(str(nested(part, key)) for part in (test, protocol.get("bank")) for key in keys),
-        count_of(protocol.get("videos")),
-        str(protocol.get("group_pattern")),
-        str(test.get("pipeline")),
-    )
+    kept.sort(key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    title, published = describe_test_set(first), is_published_set(first)
+    return TestSetResults(title, published, _details(first), tuple(kept), tuple(rows))
 
 
 def describe_test_set(result: Result) -> str:
     """The published set with its split, else the classes of one's own videos, else their file."""
     if is_published_set(result):
         return describe_test(result)
-    test = nested(result.protocol, "test")
-    names = nested(test, "classes")
+    names = result.at("test", "classes")
     if isinstance(names, list) and names:
         shown = ", ".join(str(name) for name in names[:_MAX_CLASSES])
         more = len(names) - _MAX_CLASSES
         return f"{shown} and {more} more classes" if more > 0 else shown
-    place = nested(test, "ann_file") or nested(test, "data_root")
-    classes = count_of(nested(test, "num_classes"))
+    place = result.at("test", "ann_file") or result.at("test", "data_root")
+    classes = result.count("test", "num_classes")
     words = f"{classes} classes" if classes else f"own {unit_of(result.protocol)}"
     return f"{words} of {place}" if place else words
 
 
 def _details(result: Result) -> str:
     """Number of videos and classes, where they are, and what they were compared with."""
-    protocol, test = result.protocol, nested(result.protocol, "test")
-    videos, gallery = count_of(protocol.get("videos")), count_of(protocol.get("bank_videos"))
-    classes, unit = count_of(nested(test, "num_classes")), unit_of(protocol)
-    groups = protocol.get("groups")
+    videos, gallery = result.count("videos"), result.count("bank_videos")
+    classes, groups = result.count("test", "num_classes"), result.at("groups")
+    unit = unit_of(result.protocol)
     words = (
         None if videos is None else f"{videos:,} {unit}",
         f"{classes} classes" if classes else None,
-        nested(test, "ann_file") or nested(test, "data_root"),
+        result.at("test", "ann_file") or result.at("test", "data_root"),
         None if gallery is None else f"against {gallery:,} gallery {unit}",
         f"leaving out one of {len(groups)} groups" if isinstance(groups, list) else None,
     )
@@ -166,18 +151,17 @@ def _details(result: Result) -> str:
 
 def describe_weights(result: Result) -> str:
     """What was evaluated: method, epochs and data of the pretraining, or random weights."""
-    protocol = result.parts[0].protocol if result.parts else result.protocol
-    checkpoint = nested(protocol, "checkpoint")
-    if nested(checkpoint, "path") is None:
-        source = str(nested(checkpoint, "source") or "unknown weights")
+    result = result.parts[0] if result.parts else result
+    origin, suffix = result.at("checkpoint"), ""
+    if nested(origin, "path") is None:
+        source = str(nested(origin, "source") or "unknown weights")
         return _RANDOM[0] if source.startswith("random") else source
     # The test of a classifier has two trainings behind it: its own, and the pretraining.
-    origin, suffix = checkpoint, ""
-    if protocol.get("kind") in ("recognition", "detection"):
-        origin = protocol.get("pretrained")
+    if result.at("kind") in ("recognition", "detection"):
+        origin = result.at("pretrained")
         if origin == "random":
             return _RANDOM[1]
-        epochs = protocol.get("epochs")
+        epochs = result.at("epochs")
         suffix = f"; trained for {epochs} epochs" if epochs is not None else ""
     record = nested(origin, "training")
     method = str(nested(record, "config", "model", "type") or "").rpartition(".")[2]
@@ -188,5 +172,5 @@ def describe_weights(result: Result) -> str:
     if samples is not None:
         unit = "images" if "Image" in str(nested(record, "data", "type")) else "videos"
         words += f" on {samples:,} {unit}"
-    chosen = selection_of(protocol)
+    chosen = selection_of(result.protocol)
     return f"{words}{suffix}{f' ({chosen})' if chosen else ''}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +20,11 @@ from sce_video.published.paper_results import (
 from sce_video.reporting.comparability import (
     compare,
     is_setting_of,
-    percentage_problem,
     setting_of,
     unit_of,
 )
-from sce_video.reporting.own_results import TestSetResults, group_results
 from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
-from sce_video.reporting.result_files import Collection, Result, nested
+from sce_video.reporting.result_files import Collection, Result
 
 MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
 
@@ -94,28 +93,21 @@ class Report:
     @property
     def with_videos(self) -> bool:
         """Whether to list the numbers on videos: unless all results are on images."""
-        on_videos = any(
-            other.result.benchmark and unit_of(other.result.protocol) == "videos"
-            for other in self.others
-        )
-        measured = any(cell.measurements for cell in self.cells)
-        return not self.with_images or on_videos or measured
-
-    def own(self) -> tuple[TestSetResults, ...]:
-        """The other results by test set."""
-        return group_results(self.others)
+        claims = (other.result for other in self.others if other.result.benchmark)
+        on_videos = any(unit_of(result.protocol) == "videos" for result in claims)
+        return on_videos or not self.with_images or any(cell.measurements for cell in self.cells)
 
     def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
-        """Number of cells by status; a cell counts with its best measurement.
-
-        Args:
-            cells: Some of the cells; None for those of the tables on videos.
+        """Number of cells by status, of the tables on videos if none are given; a cell counts with
+        its best measurement.
         """
-        counts: Counter[str] = Counter()
-        for cell in self.cells if cells is None else cells:
-            found = {m.status for m in cell.measurements}
-            counts[next((s for s in (MEASURED, DEVIATING) if s in found), NOT_RUN)] += 1
-        return counts
+        found = (
+            {m.status for m in c.measurements} for c in (self.cells if cells is None else cells)
+        )
+        return Counter(
+            next((status for status in (MEASURED, DEVIATING) if status in of_cell), NOT_RUN)
+            for of_cell in found
+        )
 
 
 def assign_results(collection: Collection) -> Report:
@@ -133,45 +125,48 @@ def assign_results(collection: Collection) -> Report:
     filled: list[list[Measurement]] = [[] for _ in groups]
     others = []
     for result in collection.results:
-        obstacles = compare(result).obstacles
         reasons: list[str] = []
         assigned = False
-        for index, group in enumerate(groups):
+        for measurements, group in zip(filled, groups, strict=True):
             # A split of a mean may have a number of its own in another table.
             for candidate in (result, *result.parts):
                 found = _measure(candidate, group, standalone=candidate is result)
                 if isinstance(found, Measurement):
-                    filled[index].append(found)
+                    measurements.append(found)
                     assigned = assigned or candidate is result
                 elif found is not None and candidate is result:
                     reasons.append(found)
         if not assigned:
             unknown = f"the paper has no number for: {describe_benchmark(result)}"
-            why = obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
+            why = compare(result).obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
             others.append(OtherResult(result, why))
     cells = [Cell(group, tuple(found)) for group, found in zip(groups, filled, strict=True)]
-    cells = [_with_mean(cell, cells) for cell in cells]
+    means = [n for n, cell in enumerate(cells) if cell.papers[0].metric == MEAN_OF_SETS]
+    for number in means:
+        cells[number] = _mean_of_sets(cells[number], cells)
     first, skipped = len(videos), tuple(collection.skipped)
     return Report(tuple(cells[:first]), tuple(others), skipped, tuple(cells[first:]))
 
 
-def _with_mean(cell: Cell, cells: Sequence[Cell]) -> Cell:
+def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
     """The cell of the mean over sets with the means of all weights that were tested on all sets."""
-    if cell.papers[0].metric != MEAN_OF_SETS:
-        return cell
-    table = cell.papers[0].table
-    parts = [c for c in cells if c.papers[0].table == table and c is not cell]
+    parts = [c for c in cells if c.papers[0].table == cell.papers[0].table and c is not cell]
     # Reversed: of several results of one checkpoint the first counts.
     by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
-    common = [w for w in by_weights[0] if w and all(w in found for found in by_weights)]
     means = []
-    for weights in common:
-        chosen = [found[weights] for found in by_weights]
-        deviations = dict.fromkeys(d for m in chosen for d in m.deviations)
-        name = f"{chosen[0].name} and {len(chosen) - 1} others"
-        how = f"mean of the {len(chosen)} results of this checkpoint ({weights[:12]})"
-        value = fmean(m.values[0] for m in chosen)
-        means.append(Measurement(name, (value,), (), tuple(deviations), how, weights=weights))
+    for weights in by_weights[0]:
+        chosen = [found[weights] for found in by_weights if weights and weights in found]
+        if len(chosen) == len(parts):
+            how = f"mean of the {len(chosen)} results of this checkpoint ({weights[:12]})"
+            mean = Measurement(
+                name=f"{chosen[0].name} and {len(chosen) - 1} others",
+                values=(fmean(m.values[0] for m in chosen),),
+                plain=(),
+                deviations=tuple(dict.fromkeys(d for m in chosen for d in m.deviations)),
+                how=how,
+                weights=weights,
+            )
+            means.append(mean)
     return Cell(cell.papers, tuple(means))
 
 
@@ -207,25 +202,30 @@ def _measure(
     if comparability.obstacles:
         return None
     names = [paper.metric for paper in papers]
-    problem = percentage_problem(result, names)
-    if problem is not None:
-        return problem
-    plain: tuple[float, ...] = ()
+    values = percentages(result, names)
+    if isinstance(values, str):
+        return values
+    plain: tuple[float, ...] | str = ()
     if papers[0].protocol == "retrieval":
         uncentred = [name.replace("retrieval_", "retrieval_plain_") for name in names]
-        if percentage_problem(result, uncentred) is None:
-            plain = _percentages(result, uncentred)
+        plain = percentages(result, uncentred)
     return Measurement(
         name=result.name,
-        values=_percentages(result, names),
-        plain=plain,
+        values=values,
+        plain=() if isinstance(plain, str) else plain,
         deviations=(*deviations, *comparability.deviations),
         how=describe_evaluation(result),
         notes=comparability.notes,
-        weights=str(nested(result.protocol, "checkpoint", "sha256") or ""),
+        weights=str(result.at("checkpoint", "sha256") or ""),
     )
 
 
-def _percentages(result: Result, names: Sequence[str]) -> tuple[float, ...]:
-    """Percent; :func:`percentage_problem` has checked that all metrics are there."""
-    return tuple(100 * value for name in names if (value := result.metric(name)) is not None)
+def percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | str:
+    """Metrics in percent, or why they cannot be shown so."""
+    values = [result.metric(name) for name in metrics]
+    for name, value in zip(metrics, values, strict=True):
+        if value is None:
+            return f"has no {name}"
+        if not (math.isfinite(value) and 0 <= value <= 1):
+            return f"{name} is {value:g}, which is not a fraction from 0 to 1"
+    return tuple(100 * value for value in values if value is not None)

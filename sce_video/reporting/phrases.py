@@ -9,7 +9,7 @@ from typing import Any
 from sce_video.published.paper_results import PaperResult
 from sce_video.published.recipes import SETTING, VIEWS
 from sce_video.reporting.comparability import unit_of, views_of
-from sce_video.reporting.result_files import Result, count_of, nested
+from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 _NAMES = {
@@ -108,7 +108,6 @@ _TABLES = {
     "tab:video-time": "Ablation on Kinetics-200: jitter, reverse, diff",
     "tab:video-best": "Ablation on Kinetics-200: best setting",
 }
-_IMAGES = "sce_images_"
 
 
 def name_of(value: Any) -> str:
@@ -121,30 +120,23 @@ def name_of(value: Any) -> str:
         return str(value)
     if value in _NAMES:
         return _NAMES[value]
-    if value.startswith(
-        _IMAGES
-    ):  # a row of a table: its views if they are varied, else its numbers
-        row = value.removeprefix(_IMAGES)
-        free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", row)
-        if free is not None:
-            return _with_settings(f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4])
-        if row in VIEWS:
-            online, target, symmetric = VIEWS[row]
-            return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
-        return _with_settings("SCE", f"_{row}")
-    varied = re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value)
-    if varied is not None:  # a row of an ablation, named by what differs
-        return _with_settings(_NAMES[varied[1]], varied[2])
-    recall = re.fullmatch(r"retrieval_(plain_)?r(\d+)", value)
-    if recall is not None:
+    images, _, row = value.partition("sce_images_")
+    if not images and row in VIEWS:
+        online, target, symmetric = VIEWS[row]
+        return f"SCE{', symmetric' if symmetric else ''}, {online} / {target}"
+    name, settings = "", ""
+    if free := re.fullmatch(r"sce_images_free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", value):
+        name, settings = f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4]
+    elif value.startswith("sce_images_"):
+        name, settings = "SCE", f"_{row}"
+    elif varied := re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value):
+        name, settings = _NAMES[varied[1]], varied[2]
+    if name:  # a row of an ablation, named by what differs
+        return ", ".join([name, *(f"{key} {n}" for key, n in SETTING.findall(settings))])
+    if recall := re.fullmatch(r"retrieval_(plain_)?r(\d+)", value):
         return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"
     shots = re.fullmatch(r"low_shot_map_(\d+)", value)
     return value if shots is None else f"mAP, {shots[1]} images per class"
-
-
-def _with_settings(name: str, settings: str) -> str:
-    """``SCE, lambda 0.125, tau_m 0.07``."""
-    return ", ".join([name, *(f"{key} {number}" for key, number in SETTING.findall(settings))])
 
 
 def table_title(table: str) -> str:
@@ -156,42 +148,35 @@ def describe_evaluation(result: Result) -> str:
     """How a result was measured, in one line; for a mean, what the splits share and each split."""
     if not result.parts:
         return ", ".join(_evaluation_words(result))
-    # What the splits share is said once.
     words = [_evaluation_words(part) for part in result.parts]
     shared = [word for word in words[0] if all(word in others for others in words)]
     lines = [", ".join(shared)] if shared else []
     for part, own in zip(result.parts, words, strict=True):
-        top1 = part.metric("top1")
-        value = [] if top1 is None else [_percent(top1)]
-        rest = [word for word in own if word not in shared]
-        lines.append(f"split {part.split}: {', '.join([*value, *rest])}")
+        top1 = format_metric("top1", part.metric("top1"))
+        rest = [word for word in (top1, *own) if word and word not in shared]
+        lines.append(f"split {part.split}: {', '.join(rest)}")
     return "; ".join(lines)
 
 
 def _evaluation_words(result: Result) -> list[str]:
-    protocol = result.protocol
-    views, unit = views_of(protocol), unit_of(protocol)
+    views, unit = views_of(result.protocol), unit_of(result.protocol)
     words = [] if views is None else [f"{views[0]} x {views[1]} views"]
-    sizes = (protocol.get(name) for name in ("crop_size", "test_size"))
+    sizes = map(result.at, ("crop_size", "test_size"))
     words += [f"crop {size}" for size in sizes if isinstance(size, int)][:1]
     counted = (("videos", unit), ("bank_videos", f"gallery {unit}"), ("failures", "failed"))
-    for name, what in counted:
-        value = count_of(protocol.get(name))
-        if value is not None:
-            words.append(f"{value:,} {what}")
-    sources = (protocol, protocol.get("test"))
-    decoders = (nested(s, "decoder_version") or nested(s, "decoder") for s in sources)
+    counts = ((result.count(name), what) for name, what in counted)
+    words += [f"{count:,} {what}" for count, what in counts if count is not None]
+    decoders = (result.at(*p, n) for p in ((), ("test",)) for n in ("decoder_version", "decoder"))
     words += [f"decoder {decoder}" for decoder in decoders if decoder][:1]
-    checkpoint = protocol.get("checkpoint")
+    checkpoint = result.at("checkpoint")
     if isinstance(checkpoint, dict):
         digest = str(checkpoint.get("sha256") or "")[:12]
         path = str(checkpoint.get("path") or checkpoint.get("source") or "?")
         name = path.replace("\\", "/").rsplit("/", 1)[-1]  # of Windows, too
         words.append(f"checkpoint {name}{f' ({digest})' if digest else ''}")
     for name, what in (("one_view_top1", "1 view top-1"), ("top5", "top-5")):
-        fraction = result.metric(name)
-        if fraction is not None and not is_trivial(name, protocol.get("num_classes")):
-            words.append(f"{what} {_percent(fraction)}")
+        if not is_trivial(name, result.at("num_classes")) and result.metric(name) is not None:
+            words.append(f"{what} {format_metric(name, result.metric(name))}")
     return words
 
 
@@ -228,8 +213,8 @@ def describe_split(split: int | str | None) -> str:
     return f"split {split}" if isinstance(split, int) else f"{split} splits"
 
 
-def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
-    """Benchmark, network, pretraining and value of the numbers of one cell.
+def describe_papers(papers: Sequence[PaperResult]) -> dict[str, str]:
+    """``benchmark``, ``network``, ``source`` (pretraining) and ``paper`` (value) of a cell.
 
     ``papers`` share their setting: R@1, R@5 and R@10 of a retrieval, else a single number. The
     value is in percent as printed, ``74.4 / 85.6 / 90.0``.
@@ -247,7 +232,8 @@ def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
         source += f", {name_of(paper.pretraining)}"
     if paper.pretraining_epochs is not None:
         source += f", {paper.pretraining_epochs} epochs"
-    return benchmark, network, source, format_values((p.value for p in papers), papers)
+    value = format_values((p.value for p in papers), papers)
+    return {"benchmark": benchmark, "network": network, "source": source, "paper": value}
 
 
 def _clip(frames: Any, size: Any) -> str:
@@ -259,7 +245,7 @@ def format_metric(name: str, value: float | None) -> str:
     """A fraction in percent, another number as it is; empty for None."""
     if value is None:
         return ""
-    return f"{value:.2f}" if name in NOT_FRACTIONS else _percent(value)
+    return f"{value:.2f}" if name in NOT_FRACTIONS else f"{100 * value:.1f}"
 
 
 def format_with_interval(name: str, result: Result) -> str:
@@ -281,7 +267,3 @@ def format_signed(points: float, decimals: int = 1) -> str:
     """``+0.4``, ``-0.3``, ``0.0``."""
     text = f"{points:+.{decimals}f}"
     return text if float(text) else text[1:]
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f}"

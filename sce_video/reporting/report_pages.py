@@ -9,9 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sce_video.published.paper_results import PaperResult
-from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.paper_cells import DEVIATING, MEASURED, NOT_RUN, Cell, Report
+from sce_video.reporting.own_results import OwnResult, TestSetResults, group_results
+from sce_video.reporting.paper_cells import DEVIATING, MEASURED, NOT_RUN, Cell, Measurement, Report
 from sce_video.reporting.phrases import (
     describe_benchmark,
     describe_evaluation,
@@ -61,40 +60,42 @@ _Values = dict[str, Any]
 
 def _paper(cell: Cell) -> _Values:
     """What the paper says of a cell."""
-    paper = cell.papers[0]
-    names = ("benchmark", "network", "source", "paper")
-    texts = dict(zip(names, describe_papers(cell.papers), strict=True))
+    paper, texts = cell.papers[0], describe_papers(cell.papers)
     return {**texts, "note": paper.remark, "table": paper.table, "row": paper.row}
 
 
-def _measured(cells: Sequence[Cell]) -> list[_Values]:
-    """A row for each measurement of the cells."""
-    rows = []
-    for cell in cells:
-        for m in cell.measurements:
-            pairs = list(zip(m.values, cell.papers, strict=True))
-            # Of the rounded numbers, so that differences agree with what is shown.
-            points = [(round(v, p.decimals) - p.value, p.decimals) for v, p in pairs]
-            bars = [
-                {"title": name_of(p.metric), "width": f"{v:.1f}", "mark": f"{p.value:.1f}"}
-                for v, p in pairs
-            ]
-            rows.append(
-                {
-                    **_paper(cell),
-                    "kind": _KINDS[m.status],
-                    "status": m.status,
-                    "measured": format_values(m.values, cell.papers),
-                    "plain": format_values(m.plain, cell.papers) if m.plain else "",
-                    "difference": " / ".join(format_signed(*point) for point in points),
-                    "bars": bars,
-                    "deviations": m.deviations,
-                    "notes": m.notes,
-                    "file": m.name,
-                    "how": m.how,
-                }
-            )
-    return rows
+def _halves(report: Report) -> Iterator[_Values]:
+    """The measured numbers on videos, and those on images: a row for each measurement."""
+    for title, legend, cells in (
+        ("Beside the paper", "", report.cells),
+        ("Beside the paper: images", _IMAGE_LEGEND, report.images),
+    ):
+        found = [(cell, m) for cell in cells for m in cell.measurements]
+        if found:
+            rows = [_measured(cell, m) for cell, m in found]
+            yield {"title": title, "legend": legend, "rows": rows}
+
+
+def _measured(cell: Cell, m: Measurement) -> _Values:
+    pairs = list(zip(m.values, cell.papers, strict=True))
+    # Of the rounded numbers, so that differences agree with what is shown.
+    points = [(round(v, p.decimals) - p.value, p.decimals) for v, p in pairs]
+    return {
+        **_paper(cell),
+        "kind": _KINDS[m.status],
+        "status": m.status,
+        "measured": format_values(m.values, cell.papers),
+        "plain": format_values(m.plain, cell.papers) if m.plain else "",
+        "difference": " / ".join(format_signed(*point) for point in points),
+        "bars": [
+            {"title": name_of(p.metric), "width": f"{v:.1f}", "mark": f"{p.value:.1f}"}
+            for v, p in pairs
+        ],
+        "deviations": m.deviations,
+        "notes": m.notes,
+        "file": m.name,
+        "how": m.how,
+    }
 
 
 def _missing(report: Report) -> tuple[list[_Values], list[_Values]]:
@@ -106,10 +107,9 @@ def _missing(report: Report) -> tuple[list[_Values], list[_Values]]:
         if paper.table not in _ABLATIONS or paper.pretraining is None:
             others.append(_paper(cell))
             continue
-        empty = {**_paper(cell), "pretraining": name_of(paper.pretraining)}
-        row = ablations.setdefault((paper.table, paper.row), empty)
-        values = row.setdefault("values", [""] * len(_ABLATION_SETS))
-        values[_ABLATION_SETS.index(paper.dataset)] = f"{paper.value:.1f}"
+        empty = {"pretraining": name_of(paper.pretraining), "values": [""] * len(_ABLATION_SETS)}
+        row = ablations.setdefault((paper.table, paper.row), {**_paper(cell), **empty})
+        row["values"][_ABLATION_SETS.index(paper.dataset)] = f"{paper.value:.1f}"
     return others, list(ablations.values())
 
 
@@ -119,11 +119,13 @@ def missing_images(report: Report) -> list[_Values]:
     A row has ``title`` and label (``table``) of the table, ``dataset``, ``count`` of its numbers,
     and these as one text (``numbers``), each behind what tells it from the others.
     """
-    papers = [cell.papers[0] for cell in report.images if not cell.measurements]
     groups: dict[tuple[str, str], dict[str, str]] = {}
-    for paper in papers:
+    for paper in (cell.papers[0] for cell in report.images if not cell.measurements):
+        name = name_of(paper.pretraining if paper.protocol == "linear" else paper.metric)
+        if paper.protocol == "linear" and paper.pretraining_epochs is not None:
+            name = f"{paper.pretraining_epochs} epochs"
         numbers = groups.setdefault((paper.table, paper.dataset), {})
-        numbers[_short_name(paper)] = format_values([paper.value], [paper])
+        numbers[name] = format_values([paper.value], [paper])
     rows = []
     for (table, dataset), numbers in groups.items():
         strip = _METHOD if all(name.startswith(_METHOD) for name in numbers) else ""
@@ -133,33 +135,13 @@ def missing_images(report: Report) -> list[_Values]:
     return rows
 
 
-def _short_name(paper: PaperResult) -> str:
-    """What tells a number of a table on images from the others on its data set."""
-    if paper.protocol != "linear":
-        return name_of(paper.metric)
-    if paper.pretraining_epochs is not None:
-        return f"{paper.pretraining_epochs} epochs"
-    return name_of(paper.pretraining)
-
-
 def _notes(report: Report) -> list[str]:
     """Sentences on results that are missing."""
-    lines = []
-    cells = (*report.cells, *report.images)
-    if not any(cell.measurements for cell in cells) and not report.others:
-        lines.append("No results were found.")
+    measured = any(cell.measurements for cell in (*report.cells, *report.images))
+    lines = [] if measured or report.others else ["No results were found."]
     if report.skipped:
         lines.append(f"JSON files without results, listed at the end: {len(report.skipped)}.")
     return lines
-
-
-def _halves(report: Report) -> list[_Values]:
-    halves = (
-        ("Beside the paper", "", report.cells),
-        ("Beside the paper: images", _IMAGE_LEGEND, report.images),
-    )
-    rows = [{"title": t, "legend": legend, "rows": _measured(cells)} for t, legend, cells in halves]
-    return [half for half in rows if half["rows"]]
 
 
 # -- HTML ----------------------------------------------------------------------------------
@@ -171,12 +153,10 @@ def render_html(report: Report) -> str:
     It lists all numbers of the paper; its counts are of the halves that :attr:`Report.with_videos`
     and :attr:`Report.with_images` tell to list.
     """
-    videos, images = report.with_videos, report.with_images
-    shown = (*(report.cells if videos else ()), *(report.images if images else ()))
+    shown = report.cells * report.with_videos + report.images * report.with_images
     counts = report.status_counts(shown)
     # The page has everything, folded where a half of the paper has no result.
-    missing, ablations = _missing(report)
-    missing_on_images = missing_images(report)
+    (missing, ablations), missing_on_images = _missing(report), missing_images(report)
 
     def sections(rows: Sequence[_Values], key: Callable[[_Values], str]) -> list[_Values]:
         return [{"title": title, "rows": list(members)} for title, members in groupby(rows, key)]
@@ -195,7 +175,7 @@ def render_html(report: Report) -> str:
         "notes": _notes(report),
         "legend": _LEGEND,
         "halves": [{**h, "sections": sections(h["rows"], by_row)} for h in _halves(report)],
-        "groups": [_group(group) for group in report.own()],
+        "groups": [_group(group) for group in group_results(report.others)],
         "missing": sections(missing, by_row),
         "ablations": sections(
             ablations, lambda row: f"{table_title(row['table'])} · {row['table']}"
@@ -203,13 +183,9 @@ def render_html(report: Report) -> str:
         "ablation_count": sum(value != "" for row in ablations for value in row["values"]),
         "ablation_sets": [name_of(name) for name in _ABLATION_SETS],
         "ablation_legend": _ABLATION_LEGEND,
-        "with_videos": videos,
-        "video_count": len(report.cells),
         "missing_images": missing_on_images,
         "missing_image_count": sum(row["count"] for row in missing_on_images),
-        "image_count": len(report.images),
-        "with_images": images,
-        "skipped": report.skipped,
+        "report": report,
     }
     return render_template("sce_video.reporting", "report.html", values)
 
@@ -299,7 +275,7 @@ def render_markdown(report: Report) -> str:
             lines += [f"### {_escaped(table_title(table))}", ""]
             lines += _table(head, map(_measured_row, rows))
     lines += ["## Own results", ""] if report.others else []
-    for group in report.own():
+    for group in group_results(report.others):
         names = (_escaped(name_of(name)) for name in group.metrics)
         details = [_escaped(group.details), ""] if group.details else []
         rows_of_group = [_own_row(own, group.metrics) for own in group.results]
@@ -326,19 +302,14 @@ def _not_run(report: Report) -> list[str]:
     if ablations:
         heads = ("pretraining", *map(name_of, _ABLATION_SETS), _SOURCE)
         rows = [
-            [
-                _escaped(row["pretraining"]),
-                *row["values"],
-                _escaped(f"{row['table']}, row: {row['row']}"),
-            ]
+            [_escaped(row["pretraining"]), *row["values"], _source({**row, "note": ""})]
             for row in ablations
         ]
         lines += [_ABLATION_LEGEND, "", *_table(heads, rows)]
     if on_images:
         texts = [(f"{r['title']} ({r['table']})", r["dataset"], r["numbers"]) for r in on_images]
-        rows = [[_escaped(text) for text in row] for row in texts]
         head = ("table", "data set", "numbers of the paper")
-        lines += ["### Images", "", *_table(head, rows)]
+        lines += ["### Images", "", *_table(head, [list(map(_escaped, row)) for row in texts])]
     return lines
 
 
@@ -381,14 +352,12 @@ def _table(head: Sequence[str], rows: Iterator[list[str]] | list[list[str]]) -> 
 
 def _escaped(text: str) -> str:
     """Text that markdown shows literally, in one line."""
-    for character in "\\`*_[]|":
-        text = text.replace(character, f"\\{character}")
+    text = text.translate({ord(character): f"\\{character}" for character in "\\`*_[]|"})
     return " ".join(html.escape(text, quote=False).split())
 
 
 def _code(text: str) -> str:
     """Inline code as ``<code>``: in a table, backticks do not protect a bar."""
-    escaped = html.escape(" ".join(text.split()), quote=False)
-    for character, entity in (("|", "&#124;"), ("`", "&#96;"), ("*", "&#42;"), ("_", "&#95;")):
-        escaped = escaped.replace(character, entity)
+    entities = {ord(character): f"&#{ord(character)};" for character in "|`*_"}
+    escaped = html.escape(" ".join(text.split()), quote=False).translate(entities)
     return f"<code>{escaped}</code>"

@@ -14,7 +14,7 @@ from sce_video.published.paper_results import MEAN_OF_SPLITS
 from sce_video.published.sets import WITH_SPLITS
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
-from sce_video.utils.storage import find_files
+from sce_video.utils.storage import walk_files
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
@@ -55,6 +55,14 @@ class Result:
         hashable = (str, int, float, type(None))
         items = stated.items() if isinstance(stated, dict) else ()
         return {name: v if isinstance(v, hashable) else str(v) for name, v in items}
+
+    def at(self, *names: str) -> Any:
+        """``protocol[name][...]``, None where something is missing or no dict."""
+        return nested(self.protocol, *names)
+
+    def count(self, *names: str) -> int | None:
+        """A count of the protocol, or the length of a list there; None for anything else."""
+        return count_of(self.at(*names))
 
     def metric(self, name: str) -> float | None:
         """Value of a metric, or None if the file does not have it."""
@@ -104,11 +112,11 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
             collection.skipped.append((name, str(error)))
     # After all files are read: those of the splits are among them.
     for real, (name, content) in summaries.items():
+        best = content.get("best")
         try:
-            collection.results.extend(_join_summary(name, real, content, single))
-            if isinstance(content.get("best"), dict):
-                best = f"{name}, best epochs"
-                collection.results.extend(_join_summary(best, real, content["best"], single))
+            collection.results += _join_summary(name, real, content, single)
+            if isinstance(best, dict):
+                collection.results += _join_summary(f"{name}, best epochs", real, best, single)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
     used = {part.name for result in collection.results for part in (*result.parts, result)}
@@ -166,7 +174,7 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
             yield _displayed(given), given
         elif not os.path.isdir(given):
             raise FileNotFoundError(f"there is no file or folder {given!r}")
-        for name in find_files(given, [".json"], _SKIPPED_FOLDERS, follow_links=False):
+        for name in sorted(walk_files(given, [".json"], _SKIPPED_FOLDERS, False)):
             path = os.path.join(given, name)
             if not _NOT_RESULTS.search(name.replace(os.sep, "/")) and os.path.isfile(path):
                 yield _displayed(path), path
@@ -186,10 +194,8 @@ def _read(path: str) -> dict[str, Any]:
         raise ValueError(f"cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ValueError("is not JSON") from error
-    if not small:
-        raise ValueError("is too large for a file of results")
     if not isinstance(content, dict):
-        raise ValueError("holds no results")
+        raise ValueError("holds no results" if small else "is too large for a file of results")
     return printable_values(content)
 
 

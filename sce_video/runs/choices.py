@@ -22,19 +22,12 @@ from sce_video.runs.folder_facts import FolderFacts
 
 @dataclass(frozen=True)
 class Machine:
-    """What a pretraining is fitted to.
+    """What a pretraining is fitted to."""
 
-    Attributes:
-        cores: CPU cores that this process may use.
-        gpu: Name of its GPU; None without one.
-        gpu_memory: GiB of it.
-        bfloat16: Whether the GPU computes in bfloat16; otherwise float16 is chosen there.
-    """
-
-    cores: int
-    gpu: str | None = None
-    gpu_memory: float = 0.0
-    bfloat16: bool = False
+    cores: int  # of the CPU that this process may use
+    gpu: str | None = None  # its name
+    gpu_memory: float = 0.0  # GiB
+    bfloat16: bool = False  # whether the GPU computes in it; otherwise float16 is chosen there
 
     def describe(self) -> str:
         """One sentence for the user."""
@@ -83,17 +76,11 @@ _CUT = (
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting and why it has its value.
+    """A setting and why it has its value."""
 
-    Attributes:
-        name: ``recipe``, ``precision``, or a setting that the recipe declares, such as ``frames``.
-        value: The chosen or given one.
-        reason: A few words for the user; ``given`` if the user chose it.
-    """
-
-    name: str
+    name: str  # ``recipe``, ``precision``, or a setting that the recipe declares: ``frames``
     value: Any
-    reason: str
+    reason: str  # a few words for the user; ``given`` if the user chose it
 
 
 def _scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:
@@ -145,27 +132,25 @@ def choose(
         return chosen[name].value
 
     scale, reason = _scale(machine, count)
-    frames, size, batch = scale["frames"], scale["size"], scale["batch"]
+    frames, size = scale["frames"], scale["size"]
     add("width", scale["width"], f"channels of the stem; {reason}")
     add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
     add("embedding", scale["embedding"], "size of an embedding, likewise")
     duration = add("clip_duration", *_clip_duration(facts, frames, values.get("frames", frames)))
     # No frame twice in a clip.
     available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))
-    if available < frames:
-        add("frames", available, f"a clip of {duration:g} s has no more")
-    else:
-        add("frames", frames, reason)
+    fewer = f"a clip of {duration:g} s has no more"
+    add("frames", min(available, frames), fewer if available < frames else reason)
     if facts.short_side >= size:
         add("size", size, f"short side {facts.short_side}; {reason}")
     else:  # a multiple of 32, the stride of the network
         side = max(32, facts.short_side // 32 * 32)
         add("size", side, f"the short side of the videos is {facts.short_side} pixels")
-    if count >= 2 * batch:
-        batch = add("batch", batch, reason)
+    if count >= 2 * scale["batch"]:
+        batch = add("batch", scale["batch"], reason)
     else:
-        batch = 2 ** int(math.log2(max(2, count // 2)))
-        batch = add("batch", batch, f"there are {count} videos only")
+        largest = 2 ** int(math.log2(max(2, count // 2)))
+        batch = add("batch", largest, f"there are {count} videos only")
     if batch > count:
         raise ValueError(
             f"batch must be at most the {count} videos, got {batch}: clips of one video in a batch "
@@ -173,31 +158,24 @@ def choose(
         )
     most, fitting = 256 if machine.gpu is None else 4096, max((count - 1) // batch * batch, batch)
     if fitting <= most:
-        reason = f"fewer keys than the {count} videos: no video is its own negative"
-        add("queue", fitting, reason)
+        add("queue", fitting, f"fewer keys than the {count} videos: no video is its own negative")
     else:
         add("queue", max(1, most // batch) * batch, "fewer keys than videos")
     passes = math.ceil(20 * batch / count)
     clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
     add("epoch_samples", passes * count, clips if passes > 1 else "every video once")
-    for row in _workers_and_precision(machine):
-        add(*row)
-    extra = {name: Choice(name, values[name], "given") for name in values if name not in chosen}
-    return {**chosen, **extra}
-
-
-def _workers_and_precision(machine: Machine) -> Iterator[tuple[str, Any, str]]:
     cores = machine.cores
     if machine.gpu is None:
-        yield "workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes"
-        yield "precision", "float32", "mixed precision is slower on a CPU"
-        return
-    workers = min(_MAX_WORKERS, max(1, cores - 1))
-    yield "workers", workers, f"{cores} cores, one for the training process"
-    if machine.bfloat16:
-        yield "precision", "bfloat16", "the GPU has it, and it needs no loss scaling"
+        add("workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes")
+        add("precision", "float32", "mixed precision is slower on a CPU")
     else:
-        yield "precision", "float16", "the GPU has no bfloat16"
+        workers = min(_MAX_WORKERS, max(1, cores - 1))
+        add("workers", workers, f"{cores} cores, one for the training process")
+        no_bfloat16 = "float16", "the GPU has no bfloat16"
+        bfloat16 = "bfloat16", "the GPU has it, and it needs no loss scaling"
+        add("precision", *(bfloat16 if machine.bfloat16 else no_bfloat16))
+    extra = {name: Choice(name, values[name], "given") for name in values if name not in chosen}
+    return {**chosen, **extra}
 
 
 def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> tuple[float, str]:
@@ -225,18 +203,18 @@ def least_steps(machine: Machine, width: int) -> int:
 
 def choose_epochs(
     steps: int,
-    epoch_seconds: float | None,
-    hours: float | None,
     least: int = _STEPS,
+    hours: float | None = None,
+    epoch_seconds: float = 0.0,
     other_seconds: float = 0.0,
 ) -> Choice:
     """The length of the training.
 
     Args:
         steps: Of an epoch.
-        epoch_seconds: Measured time of an epoch; needed with ``hours``.
-        hours: Budget of the command; None for enough steps to learn.
         least: Steps that are enough.
+        hours: Budget of the command; None for enough steps to learn.
+        epoch_seconds: Measured time of an epoch.
         other_seconds: Of the command before and after the training.
 
     Raises:
@@ -247,7 +225,7 @@ def choose_epochs(
         if passes * steps >= _MANY_STEPS:
             return Choice("epochs", passes, f"{passes * steps:,} steps; give hours for more")
         return Choice("epochs", max(20, math.ceil(least / steps)), f"{least} steps or more")
-    if hours <= 0 or epoch_seconds is None:
+    if hours <= 0:
         raise ValueError(f"--hours must be positive, got {hours}")
     epochs = int((hours * 3600 - other_seconds) / epoch_seconds)
     if epochs < 1:
@@ -256,28 +234,20 @@ def choose_epochs(
             f"{hours:g} hours do not suffice for one epoch, which takes {needed:.2g} with what "
             "comes before and after it: give more, or a smaller --size, --frames or --width"
         )
-    return Choice(
-        "epochs",
-        epochs,
-        f"{hours:g} hours at {epoch_seconds:.0f} s an epoch, and {other_seconds:.0f} s before and "
-        "after; measured again while training",
-    )
+    of_time = f"{hours:g} hours at {epoch_seconds:.0f} s an epoch, and {other_seconds:.0f} s before"
+    return Choice("epochs", epochs, f"{of_time} and after; measured again while training")
 
 
-def choose_warmup(epochs: int) -> Choice:
-    """Epochs in which the learning rate rises."""
-    value = round(0.05 * epochs, 2)
-    return Choice("warmup", int(value) if value == int(value) else value, "5 % of the epochs")
+def warmup_and_momentum(epochs: int, steps: int) -> tuple[Choice, Choice]:
+    """Epochs in which the learning rate rises, and where the momentum of the target starts.
 
-
-def choose_momentum(steps: int) -> Choice:
-    """Where the momentum of the target starts: the fewer steps, the quicker the target.
-
-    At 2000 steps 0.9 and 0.97 were compared on three kinds of videos (docs/results.md); the other
-    limits are not measured.
+    The fewer steps (in all), the quicker the target: at 2000 steps 0.9 and 0.97 were compared on
+    three kinds of videos (docs/results.md); the other limits are not measured.
     """
+    rise = round(0.05 * epochs, 2)
+    warmup = Choice("warmup", int(rise) if rise == int(rise) else rise, "5 % of the epochs")
     value = 0.9 if steps <= 5000 else 0.97 if steps <= 20_000 else 0.99
-    return Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
+    return warmup, Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:

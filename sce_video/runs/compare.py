@@ -45,26 +45,22 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
     notes: list[str] = []
     differences: list[Difference] = []
     for file in files:
-        outcomes = {
+        found = {
             name: _outcomes(name, members, file, notes)
             for name, members in groups.items()
             if all(file in record.results for record in members)
         }
+        outcomes = {name: parts for name, parts in found.items() if parts is not None}
         families: dict[str, list[Difference]] = {}
-        for pair in combinations(outcomes.items(), 2):
-            (first, left), (second, right) = pair
-            if left is None or right is None:
-                continue
+        for names in combinations(outcomes, 2):
             try:
-                for one in _tests(file, (first, second), (left, right)):
+                for one in _tests(file, names, (outcomes[names[0]], outcomes[names[1]])):
                     families.setdefault(one.metric, []).append(one)
             except ValueError as error:
-                notes.append(f"{first} and {second} are not compared: {error}.")
+                notes.append(f"{' and '.join(names)} are not compared: {error}.")
         for family in families.values():  # all pairs of one metric of one file
-            adjusted = holm([one.p_value for one in family])
-            differences += [
-                replace(one, adjusted=p) for one, p in zip(family, adjusted, strict=True)
-            ]
+            adjusted = zip(family, holm([one.p_value for one in family]), strict=True)
+            differences += [replace(one, adjusted=p) for one, p in adjusted]
     return Chance(_seed_means(groups, files), differences, notes)
 
 
@@ -74,20 +70,19 @@ def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     The name of a group is those of its runs, joined by ``" + "``. Runs of the same settings stand
     alone if the seed of one is not known, or two have the same.
     """
-    found: dict[tuple, list[RunRecord]] = {}
+    found: dict[tuple, list[tuple[str, RunRecord]]] = {}
     for record in records:
         settings = flattened(record.config)
+        seed = settings.pop(_SEED, "")
         # What is left are the settings that make a group.
-        settings.pop(_SEED, None)
         key = tuple(sorted(settings.items())) if settings else (record.name,)
-        found.setdefault(key, []).append(record)
+        found.setdefault(key, []).append((seed, record))
     groups = {}
-    for members in found.values():
-        seeds = {flattened(record.config).get(_SEED, "") for record in members}
-        if len(members) > 1 and len(seeds) == len(members) and "" not in seeds:
-            groups[" + ".join(record.name for record in members)] = members
-        else:
-            groups |= {record.name: [record] for record in members}
+    for pairs in found.values():
+        seeds, members = {seed for seed, _ in pairs}, [record for _, record in pairs]
+        together = len(seeds) == len(members) > 1 and "" not in seeds
+        for one in (members,) if together else ([record] for record in members):
+            groups[" + ".join(record.name for record in one)] = one
     return groups
 
 
@@ -97,18 +92,17 @@ def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> lis
     for group, records in groups.items():
         if len(records) == 1:
             continue
-        tables = [(file, [r.results.get(file, {}) for r in records]) for file in files]
-        wanted = {file: list(rows[0]) for file, rows in tables}
-        for file, rows in (
-            (EVALUATIONS, [(record.evaluations or [{}])[-1] for record in records]),
-            (METRICS, [record.last for record in records]),
+        tables = [(file, [r.results.get(file, {}) for r in records], None) for file in files]
+        evaluations = [(record.evaluations or [{}])[-1] for record in records]
+        steps = [record.last for record in records]
+        for file, rows, wanted in (
+            *tables,
+            (EVALUATIONS, evaluations, [n for n in evaluations[0] if n not in _NOT_METRICS]),
+            (METRICS, steps, _LOGGED),
         ):
-            if len({row.get("iter") for row in rows}) == 1:
-                tables.append((file, rows))
-                names = [name for name in rows[0] if name not in _NOT_METRICS]
-                wanted[file] = names if file == EVALUATIONS else list(_LOGGED)
-        for file, rows in tables:
-            for name in wanted[file]:
+            if wanted is not None and len({row.get("iter") for row in rows}) > 1:
+                continue
+            for name in rows[0] if wanted is None else wanted:
                 values = [row.get(name) for row in rows]
                 numbers = [float(v) for v in values if isinstance(v, int | float) and isfinite(v)]
                 if len(numbers) == len(rows):
@@ -121,15 +115,11 @@ def _outcomes(
     group: str, records: Sequence[RunRecord], file: str, notes: list[str]
 ) -> list[Outcomes] | None:
     """The outcomes of each run of a group, sorted; None with a note if they cannot be had."""
-    parts = []
+    parts: list[Outcomes] = []
     for record in records:
         path = outcomes_path(Path(record.folder, file))
         try:
             found = load_outcomes(path)
-            order = np.lexsort((found.labels, np.array(found.paths)))
-            paths = [found.paths[i] for i in order]
-            labels, values = found.labels[order], found.values[order]
-            parts.append(replace(found, paths=paths, labels=labels, values=values))
         except FileNotFoundError:
             notes.append(
                 f"{record.name} has no outcomes of single videos beside {file} ({Path(path).name}),"
@@ -139,6 +129,10 @@ def _outcomes(
         except (OSError, ValueError) as error:
             notes.append(f"{error}.")
             return None
+        order = np.lexsort((found.labels, np.array(found.paths)))
+        paths = [found.paths[i] for i in order]
+        labels, values = found.labels[order], found.values[order]
+        parts.append(replace(found, paths=paths, labels=labels, values=values))
     try:
         for part in parts[1:]:
             check_same_videos(parts[0], part)

@@ -27,76 +27,21 @@ from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
+#: Results of a checkpoint, in its work dir, and those of one that a validation metric selected.
+RESULTS, BEST_RESULTS = "results.json", "best.json"
 #: The weights of a classifier, of the first one of a grid.
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
-
-
-def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
-    """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` where they are None.
-
-    ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the checkpoint's
-    classifier, or, without a checkpoint, that of the training data. Other models stay as they are.
-
-    Raises:
-        ValueError: the training data has no labels, one class only or more classes than videos, or
-            the checkpoint has no classifier.
-    """
-    head = (cfg.get("model") or {}).get("cls_head")
-    if head is None:
-        return
-    if head.get("in_channels", 0) is None:
-        with torch.device("meta"):  # no memory for weights
-            head.in_channels = MODELS.build(cfg.model.backbone).out_channels
-    if head.get("num_classes", 0) is not None:
-        return
-    if checkpoint is None:
-        head.num_classes = _count_classes(cfg.train_dataloader.dataset)
-        return
-    # The stored classifier decides, not the data: a test set may lack classes.
-    content = load_checkpoint_file(checkpoint)
-    weights = content.get("state_dict", content)
-    weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
-    if weight is None:
-        raise ValueError(
-            f"{checkpoint} has no classifier (no {_WEIGHTS[0]}): train one from it first, python "
-            f"tools/train.py CONFIG --pretrained {checkpoint}"
-        )
-    head.num_classes = len(weight)
-
-
-def _count_classes(settings: dict[str, Any]) -> int:
-    """Classes of a data set: its class names, or its labels from 0 to the largest."""
-    dataset = DATASETS.build({**settings, "pipeline": []})
-    source = settings.get("ann_file") or settings.get("data_root")
-    names, labels = dataset.metainfo["classes"], np.asarray(dataset.labels)
-    count = len(names) or int(labels.max()) + 1
-    if count < 2:
-        raise ValueError(
-            f"{source!r} has {count} classes, a classifier needs two or more: give a folder with a "
-            "sub-folder for each class, or a list with 'path label' on every line"
-        )
-    if count > max(len(names), len(dataset)):
-        raise ValueError(
-            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos: labels are the "
-            "numbers of the classes, from 0"
-        )
-    shown = f": {', '.join(names)}" if names else ""
-    print_log(f"{count} classes in {len(dataset)} videos of {source}{shown}", logger="current")
-    empty = sorted(set(range(count)) - set(labels.tolist()))
-    if empty:
-        print_log(
-            f"no training video of {source} has the label {', '.join(map(str, empty[:5]))}"
-            f"{', ...' if empty[5:] else ''}; labels count from 0 to {count - 1}",
-            logger="current",
-            level=logging.WARNING,
-        )
-    return count
-
-
-#: Results of a checkpoint, in its work dir.
-RESULTS = "results.json"
-#: Those of a checkpoint that a validation metric selected.
-BEST_RESULTS = "best.json"
+#: Entries of ``default_hooks`` that do nothing in a test.
+_TRAINING_HOOKS = ("alarms", "bad_files", "chance_level", "log_reduction", "progress")
+#: Settings that testing does not use; custom hooks belong to the training.
+_TRAINING_ONLY = (
+    *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
+    *("val_dataloader", "val_cfg", "val_evaluator"),
+)
+#: Data set of a table, and its settings beside the data.
+_TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
+#: Parts of a config's data that can be embedded.
+_PARTS = ("test", "bank", "train")
 
 
 def checkpoints_to_test(path: str) -> list[str]:
@@ -118,19 +63,6 @@ def checkpoints_to_test(path: str) -> list[str]:
         names = ", ".join(file.name for file in best)
         raise ValueError(f"{folder} has several best checkpoints ({names}): give one file")
     return [str(epochs[0]), *map(str, best)]
-
-
-#: Entries of ``default_hooks`` that do nothing in a test.
-_TRAINING_HOOKS = {"alarms", "bad_files", "chance_level", "log_reduction", "progress"}
-#: Settings that testing does not use; custom hooks belong to the training.
-_TRAINING_ONLY = (
-    *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
-    *("val_dataloader", "val_cfg", "val_evaluator"),
-)
-#: Data set of a table, and its settings beside the data.
-_TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
-#: Parts of a config's data that can be embedded.
-_PARTS = ("test", "bank", "train")
 
 
 def training_config(
@@ -177,7 +109,12 @@ def training_config(
     cfg = load_config(config, cfg_options)
     source = config.filename if isinstance(config, Config) else config
     work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    resume, resumed, content = _resumed(resume, work_dir, mirror or mirror_of(cfg))
+    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that was
+    # named.
+    if is_restart(work_dir) and (resume is None or find_checkpoints(work_dir)):
+        print_log(f"restarted: continuing the training in {work_dir}", logger="current")
+        resume = "auto"
+    resumed, content = _resumed(resume, work_dir, mirror or mirror_of(cfg))
     pretrained = pretrained or cfg.get("pretrained")
     if pretrained not in (None, RANDOM):
         pretrained = checkpoint_of(pretrained)
@@ -188,8 +125,7 @@ def training_config(
         cfg = adopted_config(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
-    cfg.launcher = launcher
-    cfg.work_dir = work_dir
+    cfg.launcher, cfg.work_dir = launcher, work_dir
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
     _set_precision(cfg, amp)
@@ -203,56 +139,55 @@ def training_config(
             )
         cfg.pretrained = pretrained
     if resume:
-        cfg.resume = True
         # Without a name the runner takes the newest readable one.
-        cfg.load_from = None if resume == "auto" else resume
+        cfg.resume, cfg.load_from = True, None if resume == "auto" else str(resumed)
     add_trackers(cfg, track)
     add_mirror(cfg, mirror)
     check_config(cfg)
-    complete_classifier(cfg)
+    _complete_classifier(cfg)
     # A resumed queue has its length already; a given one is meant.
     if resumed is not None or "model.queue_size" in parse_options(cfg_options):
         cfg.fit_queue = False
     return cfg
 
 
-def _set_precision(cfg: Config, amp: str | None) -> None:
-    """Mixed precision if it is asked for, and none without a GPU unless it is."""
-    wrapper = cfg.get("optim_wrapper") or {}
-    usual = wrapper.get("dtype")
-    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and usual != "float32"
-    if amp is None and mixed and not torch.cuda.is_available():
-        amp = "float32"
-        text = f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
-        print_log(f"{text}bfloat16 enforces it)", logger="current", level=logging.WARNING)
-    if amp:
-        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
-        cfg.optim_wrapper.dtype = amp
-
-
 def _resumed(
     resume: str | None, work_dir: str, mirror: str | None
-) -> tuple[str | None, str | Path | None, dict[str, Any]]:
-    """``resume`` after a restart, the checkpoint that it means, if there is one, and its content.
+) -> tuple[str | Path | None, dict[str, Any]]:
+    """The checkpoint that ``resume`` means, if there is one, and its content.
 
     Raises:
         FileNotFoundError: no such checkpoint.
         ValueError: the checkpoint that is named is damaged.
     """
-    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that
-    # was named.
-    if is_restart(work_dir) and (resume is None or find_checkpoints(work_dir)):
-        print_log(f"restarted: continuing the training in {work_dir}", logger="current")
-        resume = "auto"
     if resume not in (None, "auto"):
-        resume = checkpoint_of(resume)
-        return resume, resume, load_checkpoint_file(resume)
+        named = checkpoint_of(resume)
+        return named, load_checkpoint_file(named)
     if mirror is not None and resume:
         restore_run(mirror, work_dir)
     for path in find_checkpoints(work_dir) if resume else ():
         with suppress(ValueError):  # a damaged file; the runner says so
-            return resume, path, load_checkpoint_file(path)
-    return resume, None, {}
+            return path, load_checkpoint_file(path)
+    return None, {}
+
+
+def _set_precision(cfg: Config, amp: str | None) -> None:
+    """Mixed precision if it is asked for, and none without a GPU unless it is."""
+    wrapper, text = cfg.get("optim_wrapper") or {}, ""
+    usual = wrapper.get("dtype")
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and usual != "float32"
+    if not torch.cuda.is_available():
+        if amp is None and mixed:
+            amp = "float32"
+            text = f"no GPU: training in float32, not in the recipe's {usual} (--amp float16 or "
+            text += "bfloat16 enforces it)"
+        elif amp not in (None, "float32"):
+            text = "--amp without a GPU is usually slower, often many times"
+    if text:
+        print_log(text, logger="current", level=logging.WARNING)
+    if amp:
+        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
+        cfg.optim_wrapper.dtype = amp
 
 
 def _check_file(checkpoint: str, random: str) -> None:
@@ -260,11 +195,60 @@ def _check_file(checkpoint: str, random: str) -> None:
         raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
 
 
-def _checked_output(out: str | Path) -> str:
-    """The absolute path, or the URL after its folder could be listed: before hours of work."""
-    if is_url(out):
-        list_files(split(str(out))[0])
-    return absolute(out)
+def _complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> None:
+    """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` where they are None.
+
+    ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the classifier in
+    the ``content`` of the checkpoint ``cfg.load_from``, or, without one, that of the training data.
+
+    Raises:
+        ValueError: the training data has no labels, one class only or more classes than videos, or
+            the checkpoint has no classifier.
+    """
+    head: Any = (cfg.get("model") or {}).get("cls_head") or {}
+    if head.get("in_channels", 0) is None:
+        with torch.device("meta"):  # no memory for weights
+            head.in_channels = MODELS.build(cfg.model.backbone).out_channels
+    if head.get("num_classes", 0) is not None:
+        return
+    if content is None:
+        head.num_classes = _count_classes(cfg.train_dataloader.dataset)
+        return
+    # The stored classifier decides, not the data: a test set may lack classes.
+    weights = content.get("state_dict", content)
+    weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
+    if weight is None:
+        raise ValueError(
+            f"{cfg.load_from} has no classifier (no {_WEIGHTS[0]}): train one from it first, "
+            f"python tools/train.py CONFIG --pretrained {cfg.load_from}"
+        )
+    head.num_classes = len(weight)
+
+
+def _count_classes(settings: dict[str, Any]) -> int:
+    """Classes of a data set: its class names, or its labels from 0 to the largest."""
+    dataset = DATASETS.build({**settings, "pipeline": []})
+    source = settings.get("ann_file") or settings.get("data_root")
+    names, labels = dataset.metainfo["classes"], np.asarray(dataset.labels)
+    count = len(names) or int(labels.max()) + 1
+    if count < 2:
+        raise ValueError(
+            f"{source!r} has {count} classes, a classifier needs two or more: give a folder with a "
+            "sub-folder for each class, or a list with 'path label' on every line"
+        )
+    if count > max(len(names), len(dataset)):
+        raise ValueError(
+            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos: labels are the "
+            "numbers of the classes, from 0"
+        )
+    shown = f": {', '.join(names)}" if names else ""
+    print_log(f"{count} classes in {len(dataset)} videos of {source}{shown}", logger="current")
+    empty = sorted(set(range(count)) - set(labels.tolist()))
+    if empty:
+        listed = ", ".join(map(str, empty[:5])) + ", ..." * bool(empty[5:])
+        text = f"no training video of {source} has the label {listed}; labels count from 0 to"
+        print_log(f"{text} {count - 1}", logger="current", level=logging.WARNING)
+    return count
 
 
 def testing_config(
@@ -295,15 +279,12 @@ def testing_config(
         FileNotFoundError: no such config.
         ValueError: the config has no test, unknown keys, or no such checkpoint.
     """
-    selected = False
     source = config.filename if isinstance(config, Config) else config
-    content = None
+    content: dict[str, Any] | None = None
     if checkpoint != RANDOM:
         checkpoint = checkpoint_of(checkpoint)
         _check_file(checkpoint, "tests random weights")
         content = load_checkpoint_file(checkpoint)
-        meta = content.get("meta")  # of a stranger's file, anything
-        selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
     if content is None or isinstance(config, Config):
         cfg = load_config(config, cfg_options)
     else:
@@ -315,24 +296,26 @@ def testing_config(
         raise ValueError(f"{source} has no test_cfg and test_dataloader: nothing to test with")
     if cfg.get("test_evaluator") is None:
         raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
-    cfg.launcher = launcher
-    cfg.resume = False
-    cfg.load_from = None if checkpoint == RANDOM else absolute(checkpoint)
-    complete_classifier(cfg, cfg.load_from)
+    cfg.launcher, cfg.resume = launcher, False
+    cfg.load_from = None if content is None else absolute(checkpoint)
+    _complete_classifier(cfg, content)
     for name in _TRAINING_ONLY:
         cfg[name] = None
-    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
-        del cfg.default_hooks[name]
+    for name in _TRAINING_HOOKS:
+        (cfg.get("default_hooks") or {}).pop(name, None)
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    if out is not None:
-        cfg.test_cfg.out = _checked_output(out)
+    meta = (content or {}).get("meta")  # of a stranger's file, anything
+    selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
+    loop = cfg.test_cfg
     # Else the results of the best epoch would overwrite those of the last one.
-    elif selected and cfg.test_cfg.get("type") == "MultiViewTestLoop":
-        if cfg.test_cfg.get("out", RESULTS) == RESULTS:  # which has those of the last epoch
-            cfg.test_cfg.out = BEST_RESULTS
-    if dump is not None:
-        cfg.test_cfg.dump = _checked_output(dump)
+    if selected and (loop.get("type"), loop.get("out", RESULTS)) == ("MultiViewTestLoop", RESULTS):
+        loop.out = BEST_RESULTS
+    for name, file in (("out", out), ("dump", dump)):
+        if file is not None:
+            if is_url(file):
+                list_files(split(str(file))[0])  # a wrong address ends here, before hours of work
+            loop[name] = absolute(file)
     return cfg
 
 
@@ -391,12 +374,9 @@ def extraction_config(
         loader.dataset[key] = found.dataset.get(key)
     if found.dataset.get("type") == _TABLE:
         loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
-    if data_root is not None:
-        loader.dataset.ann_file = ann_file
-        loader.dataset.update(dataset_settings(data_root))
-    elif ann_file is not None:
-        loader.dataset.ann_file = ann_file
     if data_root is not None or ann_file is not None:  # not the data of the recipe
+        loader.dataset.ann_file = ann_file
+        loader.dataset.update({} if data_root is None else dataset_settings(data_root))
         cfg.split = None
         if "dataset" in (cfg.get("benchmark") or {}):  # that of a transfer names none
             cfg.benchmark = None

@@ -71,10 +71,8 @@ class Finding:
 
 def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
     """Python itself."""
-    what = f"Python {version[0]}.{version[1]}"
-    if version < (3, 11):
-        return Finding(FAILURE, what, "install Python 3.11 or later")
-    return Finding(OK, what)
+    what, old = f"Python {version[0]}.{version[1]}", version < (3, 11)
+    return Finding(FAILURE, what, "install Python 3.11 or later") if old else Finding(OK, what)
 
 
 def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
@@ -99,33 +97,19 @@ def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
     return Finding(OK, what)
 
 
-def check_nccl(gpus: int, version: tuple[int, ...] | None) -> Finding | None:
-    """NCCL, through which several GPUs exchange gradients; None without GPUs.
-
-    The version is None where torch was built without it.
-    """
-    if gpus == 0:
-        return None
-    if version is not None:
-        return Finding(OK, f"NCCL {'.'.join(map(str, version))}")
-    advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
-    level = FAILURE if gpus > 1 else WARNING
-    return Finding(level, f"this torch has no NCCL, and there are {gpus} GPUs", advice)
-
-
-def _video_decoders() -> list[str]:
+def _decoders(installed: bool) -> list[str]:
     """Registered readers but those that need no library: they read folders of frames."""
-    return [name for name, kind in READERS.module_dict.items() if kind.library or name == "av"]
+    found = [name for name, kind in READERS.module_dict.items() if kind.library or name == "av"]
+    return [name for name in found if not installed or backend_importable(name)]
 
 
 def check_decoders() -> Iterator[Finding]:
     """Every registered decoder; PyAV must be there, the others are faster for some files."""
-    for name in _video_decoders():
+    for name in _decoders(installed=False):
         reader = READERS.module_dict[name]
         if name == "av":
             codec = ".".join(map(str, av.library_versions["libavcodec"]))
-            ffmpeg = f"FFmpeg {av.ffmpeg_version_info}"
-            what = f"PyAV {av.__version__}, {ffmpeg}, libavcodec {codec}"
+            what = f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}, libavcodec {codec}"
         elif backend_importable(name):
             # The FFmpeg inside the wheel, if it holds one.
             files = importlib.metadata.files(reader.library) or ()
@@ -161,8 +145,10 @@ def check_amount(name: str, amount: float, of: str = "") -> Finding:
         of: Words after the name.
     """
     least, enough, unit, advice = _AMOUNTS[name]
-    shown = f"{amount:.0f}" if unit == "allowed" else f"{amount / _GIB:.1f}"
-    value = amount if unit == "allowed" else amount / _GIB
+    value, shown = amount, f"{amount:.0f}"
+    if unit != "allowed":
+        value = amount / _GIB
+        shown = f"{value:.1f}"
     level = FAILURE if value < least else WARNING if value < enough else OK
     return Finding(level, f"{name}{of}: {shown} {unit}", "" if level == OK else advice)
 
@@ -206,10 +192,8 @@ def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, flo
     """
     if is_remote(folder):
         return {}
-    listed = list_videos(folder)
-    rates = {}
-    names = ["av"] if is_table(folder) else filter(backend_importable, _video_decoders())
-    for name in names:
+    listed, rates = list_videos(folder), {}
+    for name in ["av"] if is_table(folder) else _decoders(installed=True):
         count, start = 0, time.perf_counter()
         for index in range(len(listed)):
             try:
@@ -219,9 +203,8 @@ def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, flo
             # A clip from the middle: beginnings are often a title or black.
             wanted = int(min(1.0, duration / max(reader.duration, 1e-6)) * len(reader.timestamps))
             first = (len(reader.timestamps) - wanted) // 2
-            offsets = [first + step * wanted // num_frames for step in range(num_frames)]
-            reader.read(np.unique(offsets))
-            reader.close()
+            with reader:
+                reader.read(np.unique(first + np.arange(num_frames) * wanted // num_frames))
             count += 1
             if time.perf_counter() - start > _SECONDS_PER_BACKEND:
                 break
@@ -260,21 +243,17 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
     yield check_python()
     yield from check_packages()
     yield from check_decoders()
-    devices = range(torch.cuda.device_count())
-    names = [torch.cuda.get_device_name(device) for device in devices]
+    names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
     yield check_gpu(names, torch.version.cuda is not None, Path("/dev/nvidia0").exists())
-    has_nccl = torch.distributed.is_nccl_available()
-    nccl = check_nccl(len(names), torch.cuda.nccl.version() if has_nccl else None)
     cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
-    yield from filter(None, (nccl, cudnn))
+    yield from () if cudnn is None else (cudnn,)
     yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free)
     yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     # The folder of the runs may not exist yet; its disk is that of the nearest one that does.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}")
     if videos is not None:
-        facts = examine_folder(videos)
-        yield from check_video_files(facts)
+        yield from check_video_files(examine_folder(videos))
         for name, rate in decode_rates(videos, 8, 2.56).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
         yield check_loading(planned_pretraining(videos, folder))

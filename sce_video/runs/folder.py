@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import parse_config_text
+from sce_video.engine.config.snapshot import parse_config_text, recorded_training
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
 from sce_video.evaluation.random_weights import is_comparison
@@ -42,9 +42,8 @@ def chance_level(config: dict[str, Any]) -> float | None:
     if not isinstance(model, dict) or not isinstance(model.get("type"), str):
         return None
     kind = MODELS.get(model["type"])
-    if not isinstance(kind, type) or not issubclass(kind, SelfSupervisedModel):
-        return None
-    if not kind.__module__.startswith("sce_video."):
+    ours = isinstance(kind, type) and kind.__module__.startswith("sce_video.")
+    if not (ours and issubclass(kind, SelfSupervisedModel)):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]
@@ -68,27 +67,24 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
     ``train_dataloader.dataset.pipeline.RandomClips.num_frames`` is such a name.
     """
 
-    def leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-        items: Iterable[tuple[Any, Any]] = ()
-        if isinstance(node, dict):
-            items = node.items()
-        elif isinstance(node, list | tuple) and any(isinstance(item, dict) for item in node):
+    found: dict[str, str] = {}
+
+    def add(node: Any, path: tuple[str, ...]) -> None:
+        if isinstance(node, list | tuple) and any(isinstance(item, dict) for item in node):
             types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in node]
             # By position where the type is missing or not unique.
             names = [k if k and types.count(k) == 1 else str(i) for i, k in enumerate(types)]
-            items = zip(names, node, strict=True)
-        elif isinstance(node, tuple):
-            node = list(node)
-        if not items:
-            yield path, node
-        for key, value in items:
-            yield from leaves(value, (*path, str(key)))
+            node = dict(zip(names, node, strict=True))
+        if isinstance(node, dict) and node:
+            for key, value in node.items():
+                if path or not (key in _NOT_SETTINGS or str(key).startswith("_")):
+                    add(value, (*path, str(key)))
+        elif path:
+            value = list(node) if isinstance(node, tuple) else node
+            found[".".join(path)] = "''" if value == "" else str(value)
 
-    return {
-        ".".join(path): repr(value) if isinstance(value, str) and not value else str(value)
-        for path, value in leaves(config, ())
-        if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_")
-    }
+    add(config, ())
+    return found
 
 
 def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
@@ -97,9 +93,6 @@ def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]
     names = sorted(set().union(*flat))
     rows = {name: [settings.get(name, _ABSENT) for settings in flat] for name in names}
     return {name: values for name, values in rows.items() if len(set(values)) > 1}
-
-
-_BAD_FILES = "bad_files.jsonl"
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -115,7 +108,10 @@ def read_run(folder: str | Path) -> RunRecord:
     check_run_folder(path)
     notes: list[str] = []
     config_file, text, config = _config(path, notes)
-    recipe = _recipe(config_file, config)
+    # That of its plan, or the one of its name.
+    stem = Path(config_file).stem if config_file else ""
+    named = stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
+    recipe = next((c[1] for c in plan_of(config).choices if c[0] == "recipe"), named)
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
@@ -123,20 +119,24 @@ def read_run(folder: str | Path) -> RunRecord:
     # The files with results in the folder itself, not in folders below it.
     files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
     results = {Path(r.name).name: r for r in collect_results(files).results}
-    no_validation = bool(config) and not config.get("val_dataloader")
     compared = read_validations(path, [], kind="random")
 
     def rows(read: Callable[[Path, list[str]], list[dict]], name: str) -> list[dict[str, Any]]:
         """The rows of a file; damaged lines are counted in a note."""
         damaged: list[str] = []
-        read_rows = read(path, damaged)
+        try:
+            read_rows = read(path, damaged)
+        except FileNotFoundError:
+            read_rows = []
         if damaged:
             count = f"{len(damaged)} line{'s' * (len(damaged) != 1)}"
             first = f"the first: {damaged[0]}."
             notes.append(f"{count} of the {name} are damaged and left out; {first}")
         return read_rows
 
-    history = rows(read_history, HISTORY)
+    scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
+    if not scalars:
+        notes.append("No training step has been logged yet: make the page again later.")
     return RunRecord(
         name=path.resolve().name,
         folder=str(path.resolve()),
@@ -145,15 +145,15 @@ def read_run(folder: str | Path) -> RunRecord:
         config_text=text,
         recipe=recipe,
         changes=[(name, a, b) for name, (a, b) in changes.items()],
-        scalars=rows(lambda path, damaged: _read_scalars(path, damaged, notes), "log"),
+        scalars=scalars,
         evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
         # Damaged lines are counted with the scalars, and most pretrainings have no validation:
         # their log is read once.
-        validations=[] if no_validation else read_validations(path, []),
+        validations=read_validations(path, []) if config.get("val_dataloader", not config) else [],
         compared=next(filter(is_comparison, reversed(compared)), {}),  # the newest whole one
         alarms=rows(read_alarms, ALARMS),
         history=history,
-        bad_files=rows(_read_bad_files, _BAD_FILES),
+        bad_files=rows(_read_bad_files, "bad_files.jsonl"),
         results={name: result.metrics for name, result in results.items()},
         intervals={name: result.intervals for name, result in results.items()},
         data=_data(history, found, notes),
@@ -179,28 +179,8 @@ def _config(path: Path, notes: list[str]) -> tuple[str, str, dict[str, Any]]:
         return str(file), text, {}
 
 
-def _recipe(config_file: str, config: dict[str, Any]) -> str:
-    """The recipe that a config comes from: that of its plan, or the one of its name."""
-    planned = (c[1] for c in plan_of(config).choices if c[0] == "recipe")
-    stem = Path(config_file).stem if config_file else ""
-    return next(planned, stem if stem != Path(CONFIG).stem and stem in recipe_names() else "")
-
-
-def _read_scalars(path: Path, damaged: list[str], notes: list[str]) -> list[dict[str, Any]]:
-    when = "make the page again later."
-    try:
-        rows = read_scalars(path, damaged)
-    except FileNotFoundError:
-        notes.append(f"No step has been logged yet, so there are no curves: {when}")
-        return []
-    if not rows:
-        notes.append(f"The log holds no training step yet: {when}")
-    return rows
-
-
 def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
-    file = path / _BAD_FILES
-    return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
+    return [row for _, row in read_json_lines(path / "bad_files.jsonl", damaged)]
 
 
 def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) -> dict[str, Any]:
@@ -209,10 +189,9 @@ def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) ->
         if isinstance(row.get("data"), dict):
             return row["data"]
     try:
-        meta = load_checkpoint_file(found[0]).get("meta") if found else None
+        training = recorded_training(load_checkpoint_file(found[0])) if found else None
     except (OSError, ValueError) as error:
         notes.append(f"{error}.")
         return {}
-    training = meta.get("training") if isinstance(meta, dict) else None
-    data = training.get("data") if isinstance(training, dict) else None
+    data = (training or {}).get("data")
     return data if isinstance(data, dict) and is_plain(data) else {}

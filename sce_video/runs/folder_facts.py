@@ -29,34 +29,21 @@ _COMPARED, _FRAMES = 12, 17
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """A folder or a table of videos; medians over the files or rows that were opened.
+    """A folder or a table of videos; medians over the files or rows that were opened."""
 
-    Attributes:
-        folder: Absolute path, or the URI of a table.
-        num_videos: Files below it, rows in it.
-        num_classes: First-level sub-folders with videos.
-        num_examined: Files or rows that were opened.
-        unreadable: (path, reason) of those that could not be read.
-        duration: Seconds.
-        height: Pixels as displayed, as ``width``.
-        fps: Frames per second.
-        key_distance: Frames from one key frame to the next; decoding a random clip begins at one.
-        codec: The most frequent one.
-        repeats: Share of adjacent frames that are equal, in a stretch from the middle of up to 12
-            videos; 0 of a table in an object store, which is not read for this.
-    """
-
-    folder: str
-    num_videos: int
-    num_classes: int
-    num_examined: int
-    unreadable: tuple[tuple[str, str], ...]
-    duration: float
-    height: int
+    folder: str  # absolute path, or the URI of a table
+    num_videos: int  # files below it, rows in it
+    num_classes: int  # first-level sub-folders with videos
+    num_examined: int  # files or rows that were opened
+    unreadable: tuple[tuple[str, str], ...]  # (path, reason)
+    duration: float  # seconds
+    height: int  # pixels as displayed
     width: int
     fps: float
-    key_distance: float
-    codec: str
+    key_distance: float  # frames between key frames; decoding a random clip begins at one
+    codec: str  # the most frequent one
+    # Share of adjacent frames that are equal, in a stretch from the middle of up to 12 videos; 0 of
+    # a table in an object store, which is not read for this.
     repeats: float = 0.0
 
     @property
@@ -86,10 +73,10 @@ def examine_folder(folder: str) -> FolderFacts:
     listed = list_videos(folder)
     chosen = np.unique(np.linspace(0, len(listed) - 1, EXAMINED).round().astype(int))
     paths = [os.path.join(folder, listed.path(int(index))) for index in chosen]
-    found = _examine_rows(folder, chosen) if is_table(folder) else map(_examine, paths)
-    pairs = list(zip(paths, found, strict=True))
-    unreadable = [(path, facts) for path, facts in pairs if isinstance(facts, str)]
-    readable = {path: facts for path, facts in pairs if not isinstance(facts, str)}
+    rows = _examine_rows(folder, chosen) if is_table(folder) else map(_examine, paths)
+    found = dict(zip(paths, rows, strict=True))
+    unreadable = [(path, facts) for path, facts in found.items() if isinstance(facts, str)]
+    readable = {path: facts for path, facts in found.items() if not isinstance(facts, str)}
     if not readable:
         raise ValueError(
             f"none of {len(chosen)} examined videos in {folder!r} can be read; "
@@ -156,11 +143,9 @@ def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
         if not isinstance(index, FrameIndex):
             yield index
             continue
-        frames, parameters = len(index.pts), index.parameters
-        size = (parameters.height, parameters.width)
+        frames, size = len(index.pts), (index.parameters.height, index.parameters.width)
         # Shown after a quarter turn: height and width change places.
-        if index.turns % 2:
-            size = size[::-1]
+        size = size[::-1] if index.turns % 2 else size
         distance = frames / np.count_nonzero(index.is_key)
         rate = frames / max(index.duration, 1e-6)
-        yield (index.duration, *size, rate, distance), parameters.codec
+        yield (index.duration, *size, rate, distance), index.parameters.codec

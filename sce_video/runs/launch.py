@@ -44,7 +44,6 @@ __all__ = [
     "testing_config",
     "train",
     "training_config",
-    "warn_of_slow_amp",
 ]
 
 
@@ -112,13 +111,9 @@ def _known_warnings_ignored() -> Iterator[None]:
     """Ignore what libraries warn of and is meant: more loader workers than cores, a thread for each
     process, and the statistics of batch normalisation of each process.
     """
-    known = (
-        *("This DataLoader will create", "`broadcast_buffers` is deprecated"),
-        "Setting (OMP|MKL)_NUM_THREADS",
-    )
+    known = "This DataLoader will create|`broadcast_buffers` is dep|Setting (OMP|MKL)_NUM_THREADS"
     with warnings.catch_warnings():
-        for message in known:
-            warnings.filterwarnings("ignore", message=message)
+        warnings.filterwarnings("ignore", message=known)
         yield
 
 
@@ -190,12 +185,9 @@ def _runner(cfg: Config) -> VideoRunner:
         if name is not None:
             cfg.experiment_name = name
     runner = VideoRunner.from_cfg(cfg)
-    adopted = cfg.get("adopted")
-    if adopted:
-        settings = ", ".join(adopted["settings"])
-        runner.logger.info(
-            f"settings taken from {adopted['checkpoint']}: {settings} (--cfg-options change them)"
-        )
+    if adopted := cfg.get("adopted"):
+        taken = f"settings taken from {adopted['checkpoint']}: {', '.join(adopted['settings'])}"
+        runner.logger.info(f"{taken} (--cfg-options change them)")
     return runner
 
 
@@ -273,21 +265,19 @@ def evaluate(
         FileNotFoundError: no such checkpoint.
         ValueError: no such folder, no labels, or a config that is no plain data.
     """
-    changes: dict[str, Any] = {}
-    parts = {"test_dataloader": test_videos, "test_cfg.gallery_dataloader": gallery}
-    for loader, folder in parts.items():
-        # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
-        settings = {} if folder is None else dataset_settings(folder)
-        changes |= {f"{loader}.dataset.{name}": value for name, value in settings.items()}
+    # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
+    of_test = dataset_settings(test_videos).items()
+    changes: dict[str, Any] = {f"test_dataloader.dataset.{name}": v for name, v in of_test}
+    loader = "test_cfg.gallery_dataloader"
     if gallery is None:
-        changes["test_cfg.gallery_dataloader"] = None
-        changes["test_cfg.group_pattern"] = group_pattern
-    if is_model(run):  # its run is in a cache, which is no folder for results
-        checkpoint = run_of_model(run)
-        folder = Path("work_dirs", Path(checkpoint).name)
+        changes |= {loader: None, "test_cfg.group_pattern": group_pattern}
     else:
-        checkpoint = os.fspath(run)
-        folder = folder_of_run(checkpoint)
+        of_gallery = dataset_settings(gallery).items()
+        changes |= {f"{loader}.dataset.{name}": value for name, value in of_gallery}
+    checkpoint = run_of_model(run) if is_model(run) else os.fspath(run)
+    # The run of a model is in a cache, which is no folder for results.
+    cached = Path("work_dirs", Path(checkpoint).name)
+    folder = cached if is_model(run) else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
     cfg = testing_config(
         stored_test(checkpoint),
@@ -304,13 +294,6 @@ def evaluate(
             for name in protocols
         ]
     return test(cfg)
-
-
-def warn_of_slow_amp(amp: str | None) -> str | None:
-    """A warning for mixed precision without a GPU, else None."""
-    if amp not in (None, "float32") and not torch.cuda.is_available():
-        return "--amp without a GPU is usually slower, often many times"
-    return None
 
 
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:

@@ -16,8 +16,8 @@ from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.logging import print_log
 
-from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import file_sha256, find_checkpoints
+from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import checked_parts
@@ -26,8 +26,8 @@ from sce_video.evaluation.random_weights import (
     LEAST_GAIN,
     NO_BETTER,
     compare_features,
+    decision,
     sentences,
-    verdict,
 )
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.embed import EmbedOptions, iterate_embeddings, rows_of_files
@@ -44,36 +44,17 @@ from sce_video.registry import DATASETS
 from sce_video.runs.folder import read_run
 from sce_video.runs.launch import train
 from sce_video.utils.command import Progress, explain
+from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import PAGE, PAGE_FEATURES
 
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
 _SECONDS = 120.0
-
-
-def given_features(path: str | Path, folder: str | Path) -> tuple[Rows, list[str]]:
-    """Features of a file of ``sce-video embed``, and sentences about them.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no feature file, or another checkpoint than one of the run has made it.
-    """
-    rows, provenance = load_features(path)
-    made_by = (provenance.get("checkpoint") or {}).get("sha256")
-    if made_by is None:
-        return rows, [f"{path} does not tell which checkpoint has made its features."]
-    checkpoints = find_checkpoints(folder)
-    found = next((file for file in checkpoints if file_sha256(file) == made_by), None)
-    if found is None:
-        raise ValueError(
-            f"{path} holds features of a checkpoint that is not in {folder} (sha256 "
-            f"{made_by[:12]}): embed with it, sce-video embed VIDEOS --checkpoint {folder} --out "
-            "FILE.npz, or leave --features out"
-        )
-    older = found != checkpoints[0]
-    notes = [f"The features are those of {found.name}; {checkpoints[0].name} is newer."] * older
-    return rows, notes
+MAX_BYTES = 8_000_000
+#: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
+_BUDGETS = (1_000_000, 400_000, 100_000)
+_MAP_CLIPS = 80  # points of the map whose clips are on the page
 
 
 def run_features(
@@ -83,8 +64,6 @@ def run_features(
 
     They are kept in the run folder with the checkpoint's hash, and computed again for another one,
     for other data, or where some could not be read.
-
-    ``videos`` says how many of the run's training set, at equal steps through it.
 
     Returns:
         None where nothing could be embedded; the sentences say why.
@@ -119,12 +98,11 @@ def run_features(
 
 def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]:
     """Rows of the videos that were embedded in time, in the order of the set, and a sentence."""
-    count = min(videos, len(dataset))
     # In mixed order, so that those done after the time limit are of all folders.
     order = np.random.default_rng(0).permutation(_evenly(dataset, videos)).tolist()
     paths = [str(dataset.path(index)) for index in order]
     end, found, failures = time.monotonic() + _SECONDS, {}, []
-    progress = Progress(count, "embedding for the page:", unit="videos", quiet=True)
+    progress = Progress(len(paths), "embedding for the page:", unit="videos", quiet=True)
     for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
         if result.feature is None:
             failures.append((paths[result.index], result.reason))
@@ -135,17 +113,16 @@ def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]
             break
     progress.finish()
     done, indices = len(found) + len(failures), sorted(found)
-    late = [f"{done} of {count} videos were embedded within {_SECONDS:.0f} s."] * (done < count)
-    values = [found[index] for index in indices] or [np.empty(0, dtype=np.float32)]
+    late = f"{done} of {len(paths)} videos were embedded within {_SECONDS:.0f} s."
     rows = Rows(
-        values=torch.from_numpy(np.stack(values))[: len(found)],
+        values=torch.from_numpy(np.array([found[i] for i in indices], dtype=np.float32)),
         labels=torch.tensor([int(dataset.labels[i]) for i in indices], dtype=torch.int64),
         indices=torch.tensor(indices, dtype=torch.int64),
         paths=[str(dataset.path(i)) for i in indices],
         failures=failures,
         num_views=_OPTIONS.num_clips,
     )
-    return rows, late
+    return rows, [late] * (done < len(paths))
 
 
 def _evenly(dataset: Any, videos: int) -> np.ndarray:
@@ -156,12 +133,10 @@ def _evenly(dataset: Any, videos: int) -> np.ndarray:
 def compare_with_random(
     checkpoint: str | Path, dataset: Any, videos: int, start: str | Path | None = None
 ) -> dict[str, float]:
-    """The network of a checkpoint beside random weights, on training videos.
+    """The network of a checkpoint beside random weights, and the one that it started from.
 
-    Two clips of each of up to ``videos`` videos, at equal steps through the set. Files that cannot
-    be read are left out.
-
-    ``start`` is the checkpoint that the training started from. Returns what
+    Two clips of each of up to ``videos`` videos, at equal steps through the set; files that cannot
+    be read are left out. Returns what
     :func:`~sce_video.evaluation.random_weights.compare_features` does.
 
     Raises:
@@ -195,27 +170,15 @@ def compare_with_random(
     return compare_features(features, torch.from_numpy(dataset.labels[chosen[rows.indices]]))
 
 
-MAX_BYTES = 8_000_000
-#: Points of the map whose clips are on the page.
-_MAP_CLIPS = 80
-#: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
-_BUDGETS = (1_000_000, 400_000, 100_000)
-
-
 @dataclass(frozen=True)
 class PageOptions:
-    """What a page shows besides the logs.
+    """What a page shows besides the logs."""
 
-    Attributes:
-        videos: Training videos that are embedded and drawn; with 0 no network is built and no
-            video is read.
-        features: A file of ``sce-video embed`` with the features to draw instead.
-        compared: Training videos on which the network is compared with random weights when a
-            training has ended; 0 for no comparison.
-    """
-
+    #: Training videos that are embedded and drawn; with 0 no network is built and no video read.
     videos: int = 64
-    features: Path | None = None
+    features: Path | None = None  # a file of ``sce-video embed`` with features to draw instead
+    #: Training videos on which the network is compared with random weights when a training has
+    #: ended; 0 for no comparison.
     compared: int = 0
 
     def __post_init__(self) -> None:
@@ -248,8 +211,7 @@ def write_run_page(
     notes: list[str] = []
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     rows = _features(record, views, options, notes)
-    names = record.data.get("classes") or ([] if rows is None else _class_names(rows))
-    path = Path(folder, PAGE)
+    names = record.data.get("classes") or []
     reader, html = ClipReader() if options.videos else None, ""
     # The images are made smaller until the page fits, not left out.
     for budget in _BUDGETS:
@@ -266,18 +228,9 @@ def write_run_page(
         html = render_run_page(record, parts, notes)
         if len(html) <= MAX_BYTES:
             break
+    path = Path(folder, PAGE)
     write_text(path, html)
     return path
-
-
-def _class_names(rows: Rows) -> list[str]:
-    """Names of the labels 0, 1, ... of videos that lie in a folder of each class; else empty."""
-    folders: dict[int, set[str]] = {}
-    for label, path in zip(rows.labels.tolist(), rows.paths, strict=True):
-        folders.setdefault(label, set()).add(Path(path).parent.name)
-    if not folders or min(folders) < 0 or any(len(names) > 1 for names in folders.values()):
-        return []
-    return [min(folders.get(label, {""})) for label in range(max(folders) + 1)]
 
 
 def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
@@ -298,11 +251,16 @@ def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
 def _features(
     record: RunRecord, views: dict[str, Any], options: PageOptions, notes: list[str]
 ) -> Rows | None:
-    """The features to draw; None without any, with the reason among the notes."""
+    """The features to draw; None without any, with the reason among the notes.
+
+    Raises:
+        FileNotFoundError: no such file of ``--features``.
+        ValueError: it is no feature file, or another checkpoint than one of the run has made it.
+    """
     dataset = _training_set(views)
     if options.features is not None:
-        rows, said = given_features(options.features, record.folder)
-        notes += said
+        rows, provenance = load_features(options.features)
+        notes += _origin(options.features, provenance, record.folder)
         # A relative path may be one below the folder of the videos.
         below = [Path(str(dataset.get("data_root") or ""), path) for path in rows.paths]
         pairs = zip(rows.paths, below, strict=True)
@@ -317,10 +275,28 @@ def _features(
     try:
         drawn, said = run_features(record.folder, dataset, options.videos)
     except Exception as error:  # a network or data set of one's own can raise anything
-        notes.append(f"No video was embedded: {_reason(error)}.")
-        return None
+        drawn, said = None, [f"No video was embedded: {_reason(error)}."]
     notes += said
     return drawn
+
+
+def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
+    """Which checkpoint of the run has made the features of a file, where that is no matter of
+    course.
+    """
+    made_by = (provenance.get("checkpoint") or {}).get("sha256")
+    if made_by is None:
+        return [f"{file} does not tell which checkpoint has made its features."]
+    checkpoints = find_checkpoints(folder)
+    found = next((path for path in checkpoints if file_sha256(path) == made_by), None)
+    if found is None:
+        raise ValueError(
+            f"{file} holds features of a checkpoint that is not in {folder} (sha256 "
+            f"{made_by[:12]}): embed with it, sce-video embed VIDEOS --checkpoint {folder} --out "
+            "FILE.npz, or leave --features out"
+        )
+    older = found != checkpoints[0]
+    return [f"The features are those of {found.name}; {checkpoints[0].name} is newer."] * older
 
 
 def _training_set(config: dict[str, Any]) -> dict[str, Any]:
@@ -378,14 +354,15 @@ def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
     log_row(runner, "random", runner.iter, runner.epoch, row)
     for sentence in sentences(row):
         print_log(sentence, logger="current")
-    if verdict(row) == NO_BETTER:
+    if decision(row) == NO_BETTER:
         first = next(iter(sentences(row)))
         text = (
             f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "
             "should fall below chance level, and at the views on the page, which should show what "
             "tells the videos apart; the documentation says more: logs and alarms, no_better"
         )
-        report_alarm(runner, Alarm("no_better", text, row["gain_random"], LEAST_GAIN), runner.iter)
+        alarm = NamedWarning(text, "no_better", row["gain_random"], LEAST_GAIN)
+        report_alarm(runner, alarm, runner.iter)
 
 
 def _write_or_warn(folder: str, options: PageOptions) -> None:

@@ -14,9 +14,9 @@ import torch
 from mmengine.config import Config
 
 from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
-from sce_video.engine.config.check import top_level_keys
+from sce_video.engine.config.changes import available_settings
+from sce_video.engine.config.check import known_keys, options_of_settings, top_level_keys
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.settings import available_settings, options_of_settings
 from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
@@ -29,12 +29,11 @@ from sce_video.runs.choices import (
     Machine,
     choose,
     choose_epochs,
-    choose_momentum,
-    choose_warmup,
     least_steps,
     notes,
     samples_of_epoch,
     this_machine,
+    warmup_and_momentum,
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.launch import cores_for_workers, training_config
@@ -49,21 +48,13 @@ _MAX_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured times of a pretraining.
+    """Measured times of a pretraining."""
 
-    Attributes:
-        step: Seconds of forward and backward of a batch.
-        sample: Seconds in which one core makes the views of a video.
-        batch: Samples of a step.
-        samples: Of an epoch.
-        on_gpu: Whether the loader works beside the device; on a CPU they share the cores.
-    """
-
-    step: float
-    sample: float
-    batch: int
-    samples: int
-    on_gpu: bool
+    step: float  # seconds of forward and backward of a batch
+    sample: float  # seconds in which one core makes the views of a video
+    batch: int  # samples of a step
+    samples: int  # of an epoch
+    on_gpu: bool  # the loader works beside the device; on a CPU they share the cores
 
     def epoch(self, cores: int, workers: int) -> float:
         """Seconds of an epoch, without evaluation and checkpoints.
@@ -88,17 +79,36 @@ class Timing:
 def measure(cfg: Config) -> Timing:
     """Time a few steps, and a few videos, of the data set, model and loader of a training.
 
-    Medians: of three steps after a first one, on random views of the real shapes, and of up to 12
-    videos, or as many as are read in 20 s; the mean of 12 where a data set reads a batch ahead.
+    Medians: of three steps (forward and backward) after a first one, on random views of the real
+    shapes, and of up to 12 videos, or as many as are read in 20 s; the mean of 12 where a data set
+    reads a batch ahead.
     """
-    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    loader, on_gpu = cfg.train_dataloader, torch.cuda.is_available()
+    dataset, batch = DATASETS.build(loader.dataset), loader.batch_size
     sample, seconds = _decode(dataset)
-    loader = cfg.train_dataloader
+    device = torch.device("cuda" if on_gpu else "cpu")
+    dtype = getattr(torch, cfg.optim_wrapper.get("dtype", "float32"))
+    settings = {"data_preprocessor": cfg.get("data_preprocessor"), **cfg.model.to_dict()}
+    views = [
+        torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8) for view in sample["inputs"]
+    ]
+    taken = []
     with cores_for_workers(loader.num_workers):
-        shapes = [tuple(view.shape) for view in sample["inputs"]]
-        step = _step_seconds(cfg, shapes, loader.batch_size)
+        model = MODELS.build(settings).to(device).train()
+        for _ in range(1 + _STEPS):
+            begin = time.monotonic()
+            mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
+            with mixed:
+                data = model.data_preprocessor({"inputs": views}, training=True)
+                losses = model(**data, mode="loss")
+            losses["loss"].backward()
+            if on_gpu:
+                torch.cuda.synchronize()
+            taken.append(time.monotonic() - begin)
+            model.discard_step()
     samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
-    return Timing(step, seconds, loader.batch_size, samples, torch.cuda.is_available())
+    # The first step allocates memory and tunes cuDNN.
+    return Timing(median(taken[1:]), seconds, batch, samples, on_gpu)
 
 
 def _decode(dataset: VideoDataset) -> tuple[dict, float]:
@@ -120,29 +130,6 @@ def _decode(dataset: VideoDataset) -> tuple[dict, float]:
         if sum(taken) > _MAX_SECONDS:
             break
     return sample, median(taken)
-
-
-def _step_seconds(cfg: Config, shapes: list[tuple[int, ...]], batch: int) -> float:
-    """Median seconds of forward and backward on random views (T, H, W, 3) of these shapes."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model_cfg = cfg.model.to_dict()
-    model_cfg.setdefault("data_preprocessor", cfg.get("data_preprocessor"))
-    model = MODELS.build(model_cfg).to(device).train()
-    views = [torch.randint(0, 256, (batch, *shape), dtype=torch.uint8) for shape in shapes]
-    dtype = getattr(torch, cfg.optim_wrapper.get("dtype", "float32"))
-    taken = []
-    for _ in range(1 + _STEPS):
-        begin = time.monotonic()
-        mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
-        with mixed:
-            data = model.data_preprocessor({"inputs": views}, training=True)
-            losses = model(**data, mode="loss")
-        losses["loss"].backward()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        taken.append(time.monotonic() - begin)
-        model.discard_step()
-    return median(taken[1:])  # the first step allocates memory and tunes cuDNN
 
 
 #: The recipe with the paper's views, for networks and clips of the paper's size.
@@ -189,15 +176,11 @@ class PlannedPretraining:
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
         width = max(len(choice.name) for choice in self.choices)
-        value_width = max(len(str(choice.value)) for choice in self.choices)
+        wide = f"<{max(len(str(choice.value)) for choice in self.choices)}"
+        rows = [f"  {c.name:<{width}}  {c.value!s:{wide}}  {c.reason}" for c in self.choices]
         minutes = max(1, round(60 * self.hours))
-        duration = f"{minutes} minute{'s' * (minutes > 1)}"
-        if self.hours >= 1:
-            duration = f"{self.hours:.1f} hours"
-        rows = [
-            f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
-            for choice in self.choices
-        ]
+        in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
+        duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
         length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
         size = next(choice.value for choice in self.choices if choice.name == "size")
         loader = self.config.train_dataloader
@@ -238,12 +221,11 @@ def planned_pretraining(
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
     base = load_config(recipe)
-    names = available_settings(base)
+    names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
     first = _config(base, facts, out, chosen)
     timing = measure(first)
-    seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
     now = time.monotonic()
     # Wall-clock over processor time: how much other programs slow this one down.
     slowness = (now - start) / max(time.process_time() - worked, 1e-3)
@@ -253,17 +235,15 @@ def planned_pretraining(
     samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
     least = least_steps(machine, chosen["width"].value)
-    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
-    length = (epochs, choose_warmup(epochs.value), choose_momentum(epochs.value * steps))
+    seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
+    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
+    length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps))
     chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
     config = _config(base, facts, out, chosen)
     config.run_page.compared = compared
     if hours is not None:
-        reserved = round(after, 2)
-        hook = dict(
-            type="BudgetHook", hours=hours, spent=round(other - after, 2), reserved=reserved
-        )
-        config.default_hooks.budget = hook
+        seconds_besides = {"spent": round(other - after, 2), "reserved": round(after, 2)}
+        config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **seconds_besides}
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
     planned = PlannedPretraining(config, facts, machine, shown, timing, other)
@@ -291,11 +271,11 @@ def _config(
     base: Config, facts: FolderFacts, out: str | Path, chosen: Mapping[str, Choice]
 ) -> Config:
     """The recipe with the chosen settings that it declares, on the videos."""
-    names = available_settings(base)
+    names = available_settings(base, known_keys)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
+    data = dataset_settings(facts.folder)
     options = options_of_settings(base, values)
-    for name, value in dataset_settings(facts.folder).items():
-        options[f"train_dataloader.dataset.{name}"] = value
+    options |= {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
     # torch refuses persistent workers without workers.
     if values.get("workers") == 0:
         options["train_dataloader.persistent_workers"] = False

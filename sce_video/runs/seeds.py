@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,8 +47,8 @@ def seed_folder(out: str | Path, seed: int) -> Path:
 
 def found_seeds(out: str | Path) -> list[int]:
     """The seeds that have a config below ``out``, ascending."""
-    found = (re.fullmatch(r"seed(\d+)", path.parent.name) for path in Path(out).glob(f"*/{CONFIG}"))
-    return sorted(int(match[1]) for match in found if match)
+    names = (path.parent.name.removeprefix("seed") for path in Path(out).glob(f"seed*/{CONFIG}"))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> None:
@@ -154,22 +153,16 @@ def pretrain_seeds(
     budget of each run. ``out/compare.html`` shows them beside each other.
 
     Args:
-        videos: Folder or table of videos, as of :func:`~sce_video.pretrain`; so are the others.
-        out: Folder of the folders of the runs.
         seeds: Different numbers.
-        method: One of :func:`methods`.
-        hours: Budget of each run.
-        precision: One of ``PRECISIONS``.
-        overwrite: Remove earlier trainings of these seeds.
-        settings: Those that the recipe declares, by name, as ``{"frames": 16}``; no ``seed``.
+        settings: Those that the recipe declares, by name, as ``{"frames": 16}``; no ``seed``. All
+            other arguments are those of :func:`~sce_video.pretrain`.
 
     Raises:
         ValueError: repeated seeds, or as :func:`~sce_video.pretrain`.
     """
     check_seeds(seeds, "--seeds")
-    wrong = next((seed for seed in seeds if not 0 <= seed <= _MAX_SEED), None)
-    if wrong is not None:
-        raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong}")
+    if wrong := [seed for seed in seeds if not 0 <= seed <= _MAX_SEED]:
+        raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong[0]}")
     if "seed" in (settings or ()):
         raise ValueError("give seed or seeds, not both")
     for seed in () if overwrite else seeds:

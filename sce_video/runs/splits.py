@@ -16,10 +16,11 @@ from mmengine.config import Config
 from mmengine.dist import barrier
 
 from sce_video.engine.checkpoint import BEST
+from sce_video.engine.config.check import walk_dicts
 from sce_video.runs import launch
 from sce_video.runs.configs import BEST_RESULTS, RESULTS
 from sce_video.utils.distributed import run_on_main_rank
-from sce_video.utils.files import write_json
+from sce_video.utils.files import read_json, write_json
 from sce_video.utils.metric_names import is_trivial
 
 SETTINGS = "split_settings.json"
@@ -46,22 +47,12 @@ def for_split(cfg: Config, split: int | str) -> Config:
         )
     cfg = copy.deepcopy(cfg)
     # split1 but not split10
-    pattern = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])")
-
-    def rename(node: Any) -> int:
-        """Rename in every list below; returns how many have the pattern."""
-        if isinstance(node, list | tuple):
-            return sum(map(rename, node))
-        count = 0
-        for key, value in node.items() if isinstance(node, dict) else ():
-            if key == "ann_file" and isinstance(value, str):
-                node[key], found = pattern.subn(f"split{split}", value)
-                count += found
-            else:
-                count += rename(value)
-        return count
-
-    if not rename(cfg._cfg_dict):
+    pattern, renamed = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])"), 0
+    for _, node in walk_dicts(cfg._cfg_dict, ()):
+        if isinstance(node.get("ann_file"), str):
+            node["ann_file"], count = pattern.subn(f"split{split}", node["ann_file"])
+            renamed += count
+    if not renamed:
         raise ValueError(
             f"{cfg.filename}: no ann_file has 'split{own}' in its name, so it has no split {split}"
         )
@@ -117,16 +108,15 @@ def run_splits(
         folder = root / f"split{split}"
         if not run_on_main_rank((folder / RESULTS).is_file):
             _run_split(cfg, testing, folder)
-    # From the files, not from memory: splits of earlier starts count, too.
-    found: dict[str, dict[str, dict]] = {RESULTS: {}, BEST_RESULTS: {}}
-    for name, results in found.items():
-        for split in configs:
-            path = root / f"split{split}" / name
-            if path.is_file():
-                results[split] = json.loads(path.read_text(encoding="utf-8"))
-    summary = summarise(found[RESULTS])
-    if len(found[BEST_RESULTS]) == len(configs):
-        summary["best"] = summarise(found[BEST_RESULTS], BEST_RESULTS)
+
+    def found(name: str) -> dict[str, dict]:
+        """From the files, not from memory: splits of earlier starts count, too."""
+        files = {split: root / f"split{split}" / name for split in configs}
+        return {split: read_json(file) for split, file in files.items() if file.is_file()}
+
+    summary, best = summarise(found(RESULTS)), found(BEST_RESULTS)
+    if len(best) == len(configs):
+        summary["best"] = summarise(best, BEST_RESULTS)
     run_on_main_rank(lambda: write_json(root / SUMMARY, summary))
     return summary
 
@@ -166,7 +156,7 @@ def _claim(folder: Path, cfg: Config) -> None:
         path = folder / SETTINGS
         if not path.is_file():
             write_json(path, {"sha256": fingerprint})
-        elif json.loads(path.read_text(encoding="utf-8"))["sha256"] != fingerprint:
+        elif read_json(path)["sha256"] != fingerprint:
             raise ValueError(
                 f"{folder} holds a run with other settings: give another --work-dir, or remove it"
             )
@@ -184,7 +174,6 @@ def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
     first = next(iter(results.values()))
     values = {n: [r["metrics"][n] for r in results.values()] for n in first["metrics"]}
     protocols = [r["protocol"] for r in results.values()]
-    problems = [p.get("benchmark_problems", {}) for p in protocols]
     return {
         "kind": "splits",
         "splits": {
@@ -203,7 +192,9 @@ def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
             "videos": [p["videos"] for p in protocols],
             "failures": sum(p["failures"] for p in protocols),
             "checkpoint": [p["checkpoint"] for p in protocols],
-            "benchmark_problems": {entry: why for p in problems for entry, why in p.items()},
+            "benchmark_problems": {
+                k: why for p in protocols for k, why in p.get("benchmark_problems", {}).items()
+            },
         },
     }
 
@@ -212,21 +203,17 @@ def format_splits(summary: dict[str, Any]) -> str:
     """A table with a row per split and their mean, in percent; the best epochs below."""
     titles = {"top1": "top-1", "top5": "top-5", "mean_class_accuracy": "mean class"}
     titles["one_view_top1"] = "1 view top-1"
-    classes = summary["protocol"].get("num_classes")
-    known = summary["mean"]  # without one-view metrics where a video has one view
+    classes, known = summary["protocol"].get("num_classes"), summary["mean"]
     columns = [key for key in titles if key in known and not is_trivial(key, classes)]
-
-    def lines(part: dict[str, Any]) -> list[str]:
+    text = [f"{'':<10}" + "".join(f"{titles[key]:>14}" for key in columns)]
+    for part in (summary, summary.get("best")):
+        if part is None:
+            continue
+        if part is not summary:
+            text.append(
+                "the epoch that is best on the validation list (the test split, in the recipes):"
+            )
         rows = [(f"split {split}", entry["metrics"]) for split, entry in part["splits"].items()]
-        return [
-            f"{name:<10}" + "".join(f"{100 * metrics[key]:>14.2f}" for key in columns)
-            for name, metrics in [*rows, ("mean", part["mean"])]
-        ]
-
-    text = [f"{'':<10}" + "".join(f"{titles[key]:>14}" for key in columns), *lines(summary)]
-    if "best" in summary:
-        text.append(
-            "the epoch that is best on the validation list (the test split, in the recipes):"
-        )
-        text += lines(summary["best"])
+        for name, metrics in (*rows, ("mean", part["mean"])):
+            text.append(f"{name:<10}" + "".join(f"{100 * metrics[k]:>14.2f}" for k in columns))
     return "\n".join(text)

@@ -27,6 +27,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -48,25 +49,19 @@ _TYPES: dict[str, tuple[type, str]] = {
     "columns": (list, "a list"),
 }
 
-Options = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Column:
     """A metric of an evaluation; the module's text shows the entries of a sweep file.
 
-    Attributes:
-        name: Heading of the column.
-        metric: Key of the number among the metrics of the evaluation's result, ``top1``.
-        config: Recipe of the evaluation; None for the test of the pretraining's own config.
-        options: Changes of that config.
-        training: What the evaluation trains, one of ``TRAININGS``.
+    ``metric`` is the key of the number among the metrics of the evaluation's result, and ``config``
+    is None for the test of the pretraining's own config.
     """
 
     name: str
     metric: str
     config: str | None = None
-    options: Options = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     training: str = "none"
 
 
@@ -74,19 +69,14 @@ class Column:
 class Point:
     """A row of the table; the module's text shows the entries of a sweep file.
 
-    Attributes:
-        name: First cell of the row.
-        config: Recipe of the pretraining; None for that of the sweep.
-        options: Changes of it, after those of the sweep.
-        checkpoint: Evaluated in place of a pretraining: a path, or ``random``.
-        published: Numbers of the sweep's ``source``, by the name of the column.
-        note: Text beside the row.
-        columns: Names of the columns that it has; empty for all.
+    ``options`` change its config (None: that of the sweep) after those of the sweep, ``checkpoint``
+    is evaluated in place of a pretraining: a path, or ``random``. ``published`` are numbers of the
+    sweep's ``source`` by the name of the column; ``columns`` names those that it has (all).
     """
 
     name: str
     config: str | None = None
-    options: Options = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     checkpoint: str | None = None
     published: dict[str, float] = field(default_factory=dict)
     note: str = ""
@@ -110,7 +100,7 @@ class Sweep:
     title: str
     source: str
     config: str | None
-    options: Options
+    options: dict[str, Any]
     points: tuple[Point, ...]
     columns: tuple[Column, ...]
     seeds: tuple[int, ...] = (0,)
@@ -135,12 +125,14 @@ def read_sweep(path: str | Path) -> Sweep:
     _check_keys(content, _TOP, f"{path}")
     pretrain = content.get("pretrain", {})
     _check_keys(pretrain, ("config", "options"), f"{path}, pretrain")
-    lists = {}
-    for key, kind, what in (("seeds", int, "whole numbers"), ("notes", str, "texts")):
-        values = content.get(key, [0] if kind is int else [])
+    seeds, notes = content.get("seeds", [0]), content.get("notes", [])
+    for key, values, kind, what in (
+        ("seeds", seeds, int, "whole numbers"),
+        ("notes", notes, str, "texts"),
+    ):
         if not isinstance(values, list | tuple) or any(type(value) is not kind for value in values):
             raise ValueError(f"{path}: {key} must be a list of {what}, got {values!r:.80}")
-        lists[key] = tuple(values)
+    check_seeds(seeds, f"{path}")
     sweep = Sweep(
         name=Path(path).stem,
         title=str(content.get("title", Path(path).stem)),
@@ -149,9 +141,12 @@ def read_sweep(path: str | Path) -> Sweep:
         options=pretrain.get("options", {}),
         points=_entries(content, "points", Point, path),
         columns=_entries(content, "columns", Column, path),
-        **lists,
+        seeds=tuple(seeds),
+        notes=tuple(notes),
     )
-    _check(sweep, f"{path}")
+    wrong = next((f"{path}: {why}" for unsuitable, why in _checks(sweep) if unsuitable), None)
+    if wrong:
+        raise ValueError(wrong)
     return sweep
 
 
@@ -186,28 +181,25 @@ def _entries(content: dict, key: str, kind: type, path: str | Path) -> tuple:
     return tuple(kind(**entry) for entry in entries)
 
 
-def _check(sweep: Sweep, path: str) -> None:
-    """Raise ValueError where entries do not suit each other."""
-    check_seeds(sweep.seeds, path)
+def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
+    """Whether entries do not suit each other, with the message."""
     names = {column.name for column in sweep.columns}
     for point in sweep.points:
-        where = f"{path}: point {point.name!r}"
-        if not (point.config or sweep.config):
-            raise ValueError(f"{where} has no config, and pretrain has none")
-        if wrong := [name for name in point.columns if name not in names]:
-            raise ValueError(f"{where} has columns={point.columns!r}, {wrong[0]!r} is none")
+        this = f"point {point.name!r}"
+        no_config = not (point.config or sweep.config)
+        yield no_config, f"{this} has no config, and pretrain has none"
+        for name in point.columns:
+            yield name not in names, f"{this} has columns={point.columns!r}, {name!r} is none"
         for name, value in point.published.items():
-            if name not in (point.columns or names):
-                raise ValueError(f"{where} has a published {name!r}, which is no column")
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{where}: published {name} must be a number, got {value!r}")
+            no_column = name not in (point.columns or names)
+            yield no_column, f"{this} has a published {name!r}, which is no column"
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            yield not number, f"{this}: published {name} must be a number, got {value!r}"
     for column in sweep.columns:
-        where = f"{path}: column {column.name!r}"
-        if column.training not in TRAININGS:
-            known = ", ".join(TRAININGS)
-            raise ValueError(f"{where} has training={column.training!r}, not one of {known}")
-        if column.training != "none" and column.config is None:
-            raise ValueError(f"{where} trains, and needs a config")
+        this, training, known = f"column {column.name!r}", column.training, ", ".join(TRAININGS)
+        unknown = training not in TRAININGS
+        yield unknown, f"{this} has training={training!r}, not one of {known}"
+        yield training != "none" and column.config is None, f"{this} trains, and needs a config"
 
 
 def check_seeds(seeds: Sequence[int], where: str) -> None:
@@ -218,29 +210,21 @@ def check_seeds(seeds: Sequence[int], where: str) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """One pretraining or evaluation, and the commands that run it.
+    """One pretraining or evaluation, and the commands that run it."""
 
-    Attributes:
-        folder: Below the output folder; its name ends with a hash of the settings.
-        commands: Tool and arguments of each command, one after the other.
-        result: File that the last command writes: a checkpoint, or JSON with metrics.
-        before: The step whose checkpoint this one evaluates.
-    """
-
-    folder: str
-    commands: tuple[tuple[str, ...], ...]
-    result: str
-    before: Step | None = None
+    folder: str  # below the output folder; its name ends with a hash of the settings
+    commands: tuple[tuple[str, ...], ...]  # tool and arguments of each, one after the other
+    result: str  # file that the last command writes: a checkpoint, or JSON with metrics
+    before: Step | None = None  # whose checkpoint this one evaluates
 
 
 @dataclass(frozen=True)
 class SweepCell:
-    """One number to measure: a point's column with a seed, and the evaluation that gives it."""
+    """A number to measure: a point's column with one of the seeds, and the evaluation for it."""
 
     sweep: str
     point: str
     column: str
-    seed: int
     metric: str
     step: Step
 
@@ -265,32 +249,23 @@ def plan(
         FileNotFoundError: a config is missing.
         ValueError: unknown keys or values that a command line cannot express.
     """
-    planner = _Planner(Path(out))
+    planner = _Planner(Path(out), Path(root))
     cells = []
-
-    def found(config: str | None) -> str:
-        return str(config if Path(str(config)).is_file() else Path(root, str(config)))
-
-    for sweep in sweeps:
-        for point in sweep.points:
-            given = option_texts({**sweep.options, **point.options})
-            for seed in sweep.seeds:
-                config = found(point.config or sweep.config)
-                options = [*given, *pretrain_options, f"randomness.seed={seed}"]
-                origin: Step | str = point.checkpoint or planner.pretraining(config, options)
-                for column in filter(point.has, sweep.columns):
-                    own = [*option_texts(column.options), *evaluate_options]
-                    own.append(f"randomness.seed={seed}")
-                    # Columns of one evaluation share the step and read other metrics from it.
-                    step = planner.evaluation(
-                        config if column.config is None else found(column.config),
-                        [*options, *own] if column.config is None else own,
-                        column.training,
-                        origin,
-                        seed,
-                    )
-                    names = sweep.name, point.name, column.name
-                    cells.append(SweepCell(*names, seed, column.metric, step))
+    for sweep, point, seed in ((s, p, n) for s in sweeps for p in s.points for n in s.seeds):
+        config, of_seed = str(point.config or sweep.config), f"randomness.seed={seed}"
+        options = [*option_texts({**sweep.options, **point.options}), *pretrain_options, of_seed]
+        before = None if point.checkpoint else planner.pretraining(config, options)
+        for column in filter(point.has, sweep.columns):
+            own = [*option_texts(column.options), *evaluate_options, of_seed]
+            # Columns of one evaluation share the step and read other metrics from it.
+            step = planner.evaluation(
+                column.config or config,
+                own if column.config else [*options, *own],
+                column.training,
+                before or (str(point.checkpoint), seed),
+            )
+            names = sweep.name, point.name, column.name
+            cells.append(SweepCell(*names, column.metric, step))
     return cells
 
 
@@ -313,62 +288,63 @@ def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
 class _Planner:
     """Makes steps, each once, and reads every config with its options once."""
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
+    def __init__(self, out: Path, root: Path) -> None:
+        self.out, self.root = out, root
         self._steps: dict[str, Step] = {}
         self._configs: dict[tuple[str, ...], Config] = {}
 
     def pretraining(self, config: str, options: list[str]) -> Step:
         """The step that trains with a config."""
-        epochs, name = self._read(config, options)
+        file, epochs, name = self._read(config, options)
         if epochs is None:
-            raise ValueError(f"{config} has no train_cfg: it cannot be pretrained")
+            raise ValueError(f"{file} has no train_cfg: it cannot be pretrained")
         folder = f"pretrain/{name}"
-        command = ("tools/train.py", config, "--work-dir", str(self.out / folder), "--resume")
+        command = ("tools/train.py", file, "--work-dir", str(self.out / folder), "--resume")
         run = (*command, "--cfg-options", *options)
         return self._steps.setdefault(folder, Step(folder, (run,), f"epoch_{epochs}.pth"))
 
     def evaluation(
-        self, config: str, options: list[str], training: str, origin: Step | str, seed: int
+        self, config: str, options: list[str], training: str, of: Step | tuple[str, int]
     ) -> Step:
-        """The step that evaluates a pretraining, or a checkpoint or ``random`` weights."""
-        before = origin if isinstance(origin, Step) else None
-        checkpoint = str(self.out / before.folder / before.result) if before else str(origin)
-        known = before.folder if before else f"{checkpoint} {seed}"
-        epochs, name = self._read(config, options, known, training)
+        """The step that evaluates a pretraining, or a given checkpoint with a seed."""
+        if isinstance(of, Step):
+            before, checkpoint, known = of, str(self.out / of.folder / of.result), of.folder
+        else:
+            before, checkpoint, known = None, of[0], f"{of[0]} {of[1]}"
+        file, epochs, name = self._read(config, options, known, training)
         folder = f"evaluate/{name}"
         work_dir = str(self.out / folder)
-        start = (config, "--pretrained", checkpoint, "--work-dir", work_dir)
+        start = (file, "--pretrained", checkpoint, "--work-dir", work_dir)
         changes = ("--cfg-options", *options)
-        commands: tuple[tuple[str, ...], ...] = ()
-        result = "results.json"
         if training == "splits":
-            commands, result = (("tools/finetune_splits.py", *start, *changes),), "splits.json"
-        else:
-            if training == "one":
-                commands = (("tools/train.py", *start, "--resume", *changes),)
-                checkpoint = f"{work_dir}/epoch_{epochs}.pth"
-            paths = ("--work-dir", work_dir, "--out", f"{work_dir}/results.json")
-            commands = (*commands, ("tools/test.py", config, checkpoint, *paths, *changes))
-        return self._steps.setdefault(folder, Step(folder, commands, result, before))
+            run = ("tools/finetune_splits.py", *start, *changes)
+            return self._steps.setdefault(folder, Step(folder, (run,), "splits.json", before))
+        commands: tuple[tuple[str, ...], ...] = ()
+        if training == "one":
+            commands = (("tools/train.py", *start, "--resume", *changes),)
+            checkpoint = f"{work_dir}/epoch_{epochs}.pth"
+        paths = ("--work-dir", work_dir, "--out", f"{work_dir}/results.json")
+        commands = (*commands, ("tools/test.py", file, checkpoint, *paths, *changes))
+        return self._steps.setdefault(folder, Step(folder, commands, "results.json", before))
 
-    def _read(self, config: str, options: list[str], *others: str) -> tuple[int | None, str]:
-        """Epochs of a config with options, and a name: ten digits stand for the settings.
+    def _read(self, config: str, options: list[str], *others: str) -> tuple[str, int | None, str]:
+        """File of a config, its epochs with options, and a name: ten digits for the settings.
 
         The names of the options count, too: an option wins over what a checkpoint or a rule would
         set.
         """
-        key = (config, *options)
-        cfg = self._configs[key] = self._configs.get(key) or load_config(config, options)
+        file = config if Path(config).is_file() else str(self.root / config)
+        key = (file, *options)
+        cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
         keys = sorted(option.partition("=")[0] for option in options)
-
-        def named(value: Any) -> str:
+        text = json.dumps(
+            [cfg._cfg_dict.to_dict(), [keys, *others]],
+            sort_keys=True,
             # A class or function of the config, without its address in this process.
-            return re.sub(r" at 0x[0-9a-f]+", "", str(value))
-
-        text = json.dumps([cfg._cfg_dict.to_dict(), [keys, *others]], sort_keys=True, default=named)
+            default=lambda value: re.sub(r" at 0x[0-9a-f]+", "", str(value)),
+        )
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        return (cfg.get("train_cfg") or {}).get("max_epochs"), f"{Path(config).stem}-{digest}"
+        return file, (cfg.get("train_cfg") or {}).get("max_epochs"), f"{Path(file).stem}-{digest}"
 
 
 def option_texts(options: Mapping[str, Any]) -> list[str]:
@@ -378,34 +354,15 @@ def option_texts(options: Mapping[str, Any]) -> list[str]:
         ValueError: a value that would be read back as another one.
     """
     texts = []
-    for key, value in _flat(options):
-        # Text that would be read as a number, a sequence or None stands in quotes.
-        written = (text for text in (_text(value), repr(value)) if _reads_as(text, value))
-        text = next(written, None)
-        if text is None:
-            raise ValueError(f"{key}: {value!r} cannot be written as an option")
-        texts.append(f"{key}={text}")
-    return texts
-
-
-def _reads_as(text: str, value: Any) -> bool:
-    try:
-        read = parse_value(text)
-    except ValueError:
-        return False
-    return read == value and type(read) is type(value)
-
-
-def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in options.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+        plain = str(value).replace(" ", "") if isinstance(value, list | tuple) else str(value)
+        # Text that would be read as a number, a sequence or None stands in quotes.
+        for text in (plain, repr(value)):
+            with suppress(ValueError):
+                read = parse_value(text)
+                if read == value and type(read) is type(value):
+                    texts.append(f"{key}={text}")
+                    break
         else:
-            yield f"{prefix}{key}", value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        ends = "()" if isinstance(value, tuple) else "[]"
-        return f"{ends[0]}{','.join(map(_text, value))}{ends[1]}"
-    return str(value)
+            raise ValueError(f"{key}: {value!r} cannot be written as an option")
+    return texts

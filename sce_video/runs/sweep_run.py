@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shlex
@@ -20,16 +19,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sce_video.reporting.result_files import Result, collect_results
-from sce_video.reporting.sweep_table import (
-    SweepTable,
-    as_data,
-    draw_sweep,
-    measured_cell,
-    render_sweep,
-)
-from sce_video.runs.sweep import Step, Sweep, SweepCell
-from sce_video.utils.files import read_json, write_json, write_text
+from sce_video.runs.sweep import Step
+from sce_video.utils.files import read_json, write_json
 
 DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
 _TAIL = 20_000  # bytes of a log that are searched for the error
@@ -95,16 +86,14 @@ class SweepRunner:
             KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
                 checkpoint. A second signal kills them.
         """
-        worker, slots = threading.local(), itertools.count()
-        # Every thread has its share of cores and GPUs.
-        pool = ThreadPoolExecutor(
-            self.jobs, initializer=lambda: setattr(worker, "slot", next(slots))
-        )
+        pool = ThreadPoolExecutor(self.jobs, "slot")
+        futures: list[Future[list[Step]]] = []
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
-            return self._run_chain(chain, self.environment(worker.slot))
+            # Threads are called slot_0, slot_1, ...: each has its share of cores and GPUs.
+            slot = int(threading.current_thread().name.removeprefix("slot_"))
+            return self._run_chain(chain, self.environment(slot))
 
-        futures: list[Future[list[Step]]] = []
         numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         before = {
             number: signal.signal(number, self._interrupt)
@@ -268,38 +257,3 @@ def step_state(out: str | Path, step: Step) -> str:
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
     return "interrupted" if (folder / LOG).is_file() else "not run"
-
-
-def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
-    """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep; returns the markdown of each.
-
-    Each is an atomic file: the shards of a sweep may write them at the same time.
-    """
-    texts = []
-    for sweep in sweeps:
-        rows = []
-        for point in sweep.points:
-            wanted = [c for c in cells if (c.sweep, c.point) == (sweep.name, point.name)]
-            row = {}
-            for column in (column.name for column in sweep.columns):
-                steps = [(c.metric, _result(out, c.step)) for c in wanted if c.column == column]
-                published = point.published.get(column) if steps else None
-                row[column] = measured_cell(steps, published)
-            rows.append((point.name, point.note, row))
-        names = tuple(column.name for column in sweep.columns)
-        table = SweepTable(sweep.title, sweep.source, names, tuple(rows), sweep.notes)
-        texts.append(render_sweep(table))
-        write_text(out / f"{sweep.name}.md", texts[-1])
-        write_json(out / f"{sweep.name}.json", as_data(table))
-        draw_sweep(table, out / f"{sweep.name}.png")
-    return texts
-
-
-def _result(out: Path, step: Step) -> Result | str:
-    """The result of an evaluation, or why there is none."""
-    state = step_state(out, step)
-    if state == "done":
-        found = collect_results([out / step.folder / step.result])
-        return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
-    before = "" if step.before is None else step_state(out, step.before)
-    return before if before.startswith("failed") else state

@@ -27,13 +27,20 @@ def message_from_worker(text: str, kind: type[BaseException]) -> str:
 
 
 class NamedWarning(str):
-    """A warning as text, with its alarm (docs/logging.md), and the numbers that it compares."""
+    """An alarm: a sentence with what to do, its name and the numbers that it compares.
+
+    The names are those of docs/logging.md; ``level`` is ``error`` where going on is a waste.
+    """
 
     alarm: str
     value: float
     threshold: float
+    level: str
 
-    def __new__(cls, text: str, alarm: str, value: float, threshold: float) -> NamedWarning:
+    def __new__(
+        cls, text: str, alarm: str, value: float, threshold: float, level: str = "warning"
+    ) -> NamedWarning:
         warning = super().__new__(cls, text)
-        warning.alarm, warning.value, warning.threshold = alarm, value, threshold
+        warning.alarm, warning.level = alarm, level
+        warning.value, warning.threshold = value, threshold
         return warning

@@ -1,17 +1,12 @@
-"""What lies in the folder of a run: checkpoints, and files of JSON lines, a row each."""
+"""What lies in the folder of a run: names of its files, and its checkpoints."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Mapping
-from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from sce_video.utils.files import append_text, write_text
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
 #: Logged numbers: losses, schedules, collapse metrics, speed, evaluations (docs/logging.md).
@@ -37,7 +32,7 @@ MODEL_PREFIX = "hf:"
 #: Files by which the folder of a training is known.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
-_CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
+CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 def is_run_folder(folder: str | Path) -> bool:
@@ -61,13 +56,13 @@ def is_pretrained_folder(path: str | Path) -> bool:
 def find_checkpoints(work_dir: str | Path) -> list[Path]:
     """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
     files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
-    found = [p for p in files if _CHECKPOINT_NAME.fullmatch(p.name)]
+    found = [p for p in files if CHECKPOINT_NAME.fullmatch(p.name)]
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
 
 
 def stored_checkpoints(url: str) -> list[StoredFile]:
     """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
-    matches = [(file, _CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
+    matches = [(file, CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
     # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
     found = [(file.time, int(match[2]), file) for file, match in matches if match]
     return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
@@ -114,47 +109,3 @@ def check_run_folder(folder: str | Path) -> None:
             f"{folder} is no folder of a training: it has neither a log (metrics.jsonl) nor a "
             "checkpoint; give the folder that --out or --work-dir named"
         )
-
-
-def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
-    """Append a row; NaN and infinity, which JSON does not have, become null.
-
-    Raises:
-        WriteError: nothing was appended.
-    """
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v
-              for k, v in row.items()}  # fmt: skip
-    append_text(path, json.dumps(finite, allow_nan=False) + "\n")
-
-
-def keep_rows_until(
-    path: str | Path, iteration: int, accumulated: tuple[int, int] = (1, 1)
-) -> None:
-    """Remove the rows after an iteration, which a resumed training computes again.
-
-    Damaged lines stay, since nobody knows what they were; a half-written last one is removed.
-
-    Args:
-        path: The file; it may be missing.
-        iteration: The last one that stays.
-        accumulated: Iterations of an optimiser step when the rows were written, and now. Where they
-            differ the rows get the numbers that the same steps have now.
-    """
-    path = Path(path)
-    if not path.exists():
-        return
-    lines = path.read_bytes().splitlines(keepends=True)
-    kept = []
-    before, now = accumulated
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError):
-            row = json.loads(line)
-            number = row["iter"] if now == before else -(-row["iter"] * now // before)  # rounded up
-            if number > iteration:
-                continue
-            if number != row["iter"]:
-                line = json.dumps({**row, "iter": number}).encode() + b"\n"
-        if line.endswith(b"\n"):
-            kept.append(line)
-    if kept != lines:
-        write_text(path, b"".join(kept).decode("utf-8", errors="surrogateescape"))

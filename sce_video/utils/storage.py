@@ -112,14 +112,11 @@ def find(url: str) -> StoredFile:
         FileNotFoundError: no such object; the message lists the objects below a folder.
         ObjectStoreError: no such bucket, or the store cannot be asked.
     """
-    with _explained("read", url):
-        files = _filesystem(url)
-        try:
-            info = files.info(url)
-        except FileNotFoundError as error:
-            if _response(error)[0] == "NoSuchBucket":
-                raise ObjectStoreError(f"{url} cannot be read: {_text(error)}") from error
-            raise FileNotFoundError(f"there is no {url}") from error
+    try:
+        with _explained("read", url):
+            info = _filesystem(url).info(url)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no {url}") from error
     if info["type"] == "directory":
         names = ", ".join(file.name for file in list_files(url)[:5]) or "none"
         raise FileNotFoundError(f"{url} is a folder: give a file in it (there are: {names})")
@@ -132,14 +129,12 @@ def list_files(url: str) -> list[StoredFile]:
     Raises:
         ObjectStoreError: no such bucket, or the store cannot be asked.
     """
-    with _explained("read", url):
-        files = _filesystem(url)
-        try:
+    try:
+        with _explained("read", url):
+            files = _filesystem(url)
             found = files.ls(url.rstrip("/"), detail=True, refresh=True)
-        except FileNotFoundError as error:
-            if _response(error)[0] == "NoSuchBucket":
-                raise ObjectStoreError(f"{url} cannot be read: {_text(error)}") from error
-            return []
+    except FileNotFoundError:
+        return []
     key = files._strip_protocol(url).rstrip("/")
     here = [info for info in found if info["type"] == "file" and info["name"].rstrip("/") != key]
     return sorted((_stored(info) for info in here), key=lambda file: file.name)
@@ -263,10 +258,14 @@ def _explained(done: str, url: str) -> Iterator[None]:
     """Raise errors of the client, which may be of any type, as an ObjectStoreError."""
     try:
         yield
-    except (UserError, FileNotFoundError, ValueError):
+    except (UserError, ValueError):
         raise
     except Exception as error:
-        raise ObjectStoreError(f"{url} cannot be {done}: {_reason(error)}") from error
+        missing = isinstance(error, FileNotFoundError)
+        if missing and _response(error)[0] != "NoSuchBucket":
+            raise
+        reason = _text(error) if missing else _reason(error)
+        raise ObjectStoreError(f"{url} cannot be {done}: {reason}") from error
 
 
 def _response(error: BaseException) -> tuple[str, int]:
@@ -309,32 +308,22 @@ def _text(error: Exception) -> str:
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
 
 
-def find_files(
-    root: str | os.PathLike[str],
-    extensions: Sequence[str],
-    skipped_folders: Collection[str] = (),
-    follow_links: bool = True,
-) -> list[str]:
-    """All files below a folder with one of the extensions, relative to it, sorted.
-
-    Hidden files and folders are left out; each folder is visited once.
-
-    Args:
-        root: The folder; the list is empty if there is none.
-        extensions: In lower case, with the dot; compared without regard to case.
-        skipped_folders: Names of folders that are left out.
-        follow_links: Whether links to folders are followed.
-    """
-    return sorted(walk_files(root, extensions, skipped_folders, follow_links))
-
-
 def walk_files(
     root: str | os.PathLike[str],
     extensions: Sequence[str],
     skipped_folders: Collection[str] = (),
     follow_links: bool = True,
 ) -> Iterator[str]:
-    """The files of :func:`find_files`, as they are found."""
+    """Yield the files below a folder with one of the extensions, relative to it.
+
+    Hidden files and folders are left out; each folder is visited once.
+
+    Args:
+        root: The folder; none are found if there is none.
+        extensions: In lower case, with the dot; compared without regard to case.
+        skipped_folders: Names of folders that are left out.
+        follow_links: Whether links to folders are followed.
+    """
     seen: set[str] = set()
     for folder, subfolders, files in os.walk(root, followlinks=follow_links):
         real = os.path.realpath(folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
@@ -36,12 +34,3 @@ def test_labels_and_what_is_missing(index, tmp_path, capsys):
     assert "reading thumbnails 3/3 (100%)" in captured.err
     metadata = (tmp_path / "my p" / "metadata.tsv").read_text()
     assert metadata == "path\tlabel\nrun/a.mp4\tfirst\nrun/b.mp4\tno label\nsit/c.mp4\tsecond\n"
-
-
-def test_fiftyone_opens_no_video(index, tmp_path, capsys):
-    out = tmp_path / "fo"
-    assert export.main([str(index), "--to", "fiftyone", "--out", str(out), "--no-embedding"]) == 0
-    assert "fiftyone.Dataset.from_dir(" in capsys.readouterr().out
-    samples = json.loads((out / "samples.json").read_text())["samples"]
-    assert [sample["label"]["label"] for sample in samples] == ["run", "run", "sit"]
-    assert "embedding" not in samples[0]

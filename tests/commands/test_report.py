@@ -44,19 +44,3 @@ def test_where_the_pages_go(runs, capsys):
         assert {path.relative_to(runs.parent).as_posix() for path in new} == written
     out = capsys.readouterr().out.splitlines()[-2:]
     assert "measured: 1" in out[0] and "skipped" not in out[0]
-
-
-def test_no_results_at_all(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    assert report.main(["runs"]) == 0
-    assert "no results were found" in capsys.readouterr().out
-    text = (tmp_path / "runs/report.md").read_text()
-    assert text.count("| not run |") == 29 and text.count("row: 0.125") == 3
-
-
-def test_a_file_of_the_user_stays(runs, capsys):
-    (runs / "mine.md").write_text("mine")
-    assert report.main(["runs", "--out", "runs/mine.md"]) == 2
-    assert "mine.md exists" in capsys.readouterr().err
-    assert (runs / "mine.md").read_text() == "mine" and not (runs / "report.md").exists()

@@ -119,10 +119,14 @@ CASES = {
 }
 #: Forks for every command line, since a fresh interpreter each would take most of the time.
 _SCRIPT = """
-import io, json, os, sys
+import importlib, io, json, os, sys
 from contextlib import redirect_stderr, redirect_stdout
-from sce_video.commands.main import main
+from sce_video.commands.main import COMMANDS, main
 
+for name, (function, _) in COMMANDS.items():
+    if name not in ("repack", "verify"):  # which import readers
+        importlib.import_module("sce_video.commands." + function.partition(".")[0])
+import sce_video.dependencies
 for words in json.load(sys.stdin):
     read, write = os.pipe()
     if not os.fork():

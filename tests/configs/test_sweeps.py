@@ -28,15 +28,6 @@ def sweeps(repo):
     return {path.stem: read_sweep(path) for path in files}
 
 
-def test_headers(repo):
-    for path in (repo / "configs/sweeps").glob("*.py"):
-        header = path.read_text().split("title =")[0]
-        for word in ("# Paper:", "# Run:", "# Hardware:", f"configs/sweeps/{path.name}"):
-            assert word in header, f"{path.name}: no {word!r} in the header"
-        for mentioned in re.findall(r"(?<![\w/])(?:configs|tools)/\S+\.(?:py|sh)", header):
-            assert (repo / mentioned).is_file(), f"{path.name} names {mentioned}"
-
-
 def test_the_video_ablations_are_24_pretrainings_and_72_evaluations(sweeps, repo):
     everything = plan([sweeps[name] for name in (*VIDEO, "loss")], "out", root=repo)
     assert len({cell.step.before.folder for cell in everything}) == 24 + 5

@@ -151,7 +151,6 @@ def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.npz"], "at nowhere.npz"),
         (["FOLDER"], "is no index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
         (["FEATURES", "--subset", "99", "--duplicates", "none"], "14 remain"),

@@ -54,7 +54,7 @@ def aligned(outer: Thumbnails, inner: Thumbnails) -> Alignment:
 
 
 def refined_one_by_one(
-    outer: Thumbnails, inner: Thumbnails, begun: list[Alignment]
+    outer: Thumbnails, inner: Thumbnails, begun: Alignment
 ) -> tuple[float, float, tuple]:
     """:func:`refined` without a threshold: one part and one displacement at a time."""
 
@@ -89,19 +89,17 @@ def refined_one_by_one(
         value, _, best = max((similarity(offset + d, part), -abs(d), offset + d) for d in shifts)
         return value, best
 
-    found = sorted(((*displaced(s.offset, s.part), s.part) for s in begun), reverse=True)
-    ends = []
-    for best, offset, part in found[:2]:
-        for number, step in enumerate((0.03, 0.015, 0.0075, 0.004)):
-            for _ in range(6):
-                value, moved = max((similarity(offset, p), p) for p in _moved(part, step))
-                if value <= best:
-                    break
-                best, part = value, moved
-            if number % 2 == 0:
-                best, offset = displaced(offset, part)
-        ends.append((best, offset, part))
-    return max(ends)
+    best, offset = displaced(begun.offset, begun.part)
+    part = begun.part
+    for number, step in enumerate((0.03, 0.015, 0.0075, 0.004)):
+        for _ in range(6):
+            value, moved = max((similarity(offset, p), p) for p in _moved(part, step))
+            if value <= best:
+                break
+            best, part = value, moved
+        if number % 2 == 0:
+            best, offset = displaced(offset, part)
+    return best, offset, part
 
 
 def test_refinement_equals_that_of_one_part_and_displacement_at_a_time():
@@ -109,15 +107,14 @@ def test_refinement_equals_that_of_one_part_and_displacement_at_a_time():
     frames = shaken(4, count=24 * every, fps=_FPS * every)
     outer = video(frames, _FPS * every)
     inner = video(frames[5 * every : 17 * every : every, 10:84, 6:80])
-    begun = starts(outer, inner)[:2]
-    similarity, offset, part = refined_one_by_one(outer, inner, begun)
+    begun = starts(outer, inner)[:1]
+    similarity, offset, part = refined_one_by_one(outer, inner, begun[0])
     found = refined(outer, inner, begun)
     assert found.similarity == pytest.approx(similarity, abs=1e-5)
     assert found.offset == pytest.approx(offset) and found.part == pytest.approx(part)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_pairs_above_the_threshold_are_those_of_full_refinement(tmp_path, workers):
+def test_pairs_above_the_threshold_are_those_of_full_refinement(tmp_path):
     frames = [shaken(seed) for seed in range(3)]
     shown = [*frames, frames[0][8:34], frames[1][:, 8:80, 12:84], frames[2][10:40, 5:90, 5:90]]
     videos = [video(some) for some in shown]
@@ -135,7 +132,7 @@ def test_pairs_above_the_threshold_are_those_of_full_refinement(tmp_path, worker
     def on_step(what: str, total: int, failed: bool) -> None:
         steps.add((what, total))
 
-    found = list(compare_pairs(stored, np.array(pairs), _THRESHOLD, workers, on_step))
+    found = list(compare_pairs(stored, np.array(pairs), _THRESHOLD, 1, on_step))
     assert {(min(pair), max(pair)) for *pair, _ in found} == expected
     for inner, outer, alignment in found:
         assert inner > outer  # the copies are parts of the others
@@ -163,11 +160,6 @@ def test_a_part_of_any_size_and_place_is_found():
     found = aligned(video(frames), video(copy))
     assert found.similarity > 0.97
     assert found.part == pytest.approx((18 / 96, 12 / 96, 73 / 96, 73 / 96), abs=0.02)
-
-
-def test_other_videos_of_the_same_motion_do_not_match():
-    found = [aligned(video(shaken(0)), video(shaken(seed)[:30])) for seed in range(1, 7)]
-    assert max(alignment.similarity for alignment in found) < _THRESHOLD - 0.1
 
 
 @pytest.mark.parametrize(("fps", "every"), [(12, 1), (48, 2)])

@@ -46,22 +46,6 @@ def test_equal_seeds_give_equal_files_for_any_number_of_workers(made: Path, tmp_
     assert not set(contents(other).values()) & set(files.values())
 
 
-def test_repeating_writes_nothing_and_an_interrupted_run_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
-    before = contents(tmp_path / "v")
-    lost = next(iter(before))
-    (tmp_path / "v" / lost).unlink()
-    written, write = [], toy_actions.write_bytes
-    monkeypatch.setattr(
-        toy_actions, "write_bytes", lambda path, *rest: (written.append(path), write(path, *rest))
-    )
-    for _ in range(2):
-        generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
-    assert written == [tmp_path / "v" / lost] and contents(tmp_path / "v") == before
-
-
 def test_other_parameters_are_refused_unless_told_to_overwrite(tmp_path: Path) -> None:
     root = tmp_path / "v"
     generate_toy_actions(root, {"val": 13}, seed=1, **SMALL)
@@ -123,31 +107,28 @@ def test_colours_are_muted_and_the_disc_moves(what: str, how: str) -> None:
 
 
 def path_of(how: str, seed: int) -> toy_actions.Motion:
+    """x, y and radius in 90 frames."""
     seconds = np.arange(90, dtype=np.float32) / 30
     return toy_actions._draw_motion(how, np.random.default_rng(seed), seconds)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_motions_agree_with_their_names(seed: int) -> None:
-    bounce, circle, shake, pulse = (path_of(how, seed) for how in HOWS)
-
-    velocity = np.hypot(np.diff(bounce.x), np.diff(bounce.y))
+    paths = {how: path_of(how, seed) for how in HOWS}
+    x, y, _ = paths["bounce"]
+    velocity = np.hypot(np.diff(x), np.diff(y))
     assert np.isclose(velocity, np.median(velocity), rtol=1e-3).mean() > 0.8  # except at the walls
-    assert min(bounce.x.min(), bounce.y.min()) >= 0.15 - 1e-6
-    assert max(bounce.x.max(), bounce.y.max()) <= 0.85 + 1e-6
-
-    centre_x = (circle.x.max() + circle.x.min()) / 2
-    centre_y = (circle.y.max() + circle.y.min()) / 2
-    reach = np.hypot(circle.x - centre_x, circle.y - centre_y)
-    assert reach.max() - reach.min() < 0.01 < reach.min()
-
-    assert np.ptp(shake.x) < 0.5 and np.ptp(shake.y) < 0.5
-    steps = np.diff(shake.x) if np.ptp(shake.x) > np.ptp(shake.y) else np.diff(shake.y)
+    assert min(x.min(), y.min()) >= 0.15 - 1e-6 and max(x.max(), y.max()) <= 0.85 + 1e-6
+    x, y, _ = paths["circle"]
+    reach = np.hypot(x - (x.max() + x.min()) / 2, y - (y.max() + y.min()) / 2)
+    assert np.ptp(reach) < 0.01 < reach.min()
+    x, y, _ = paths["shake"]
+    assert np.ptp(x) < 0.5 and np.ptp(y) < 0.5
+    steps = np.diff(x if np.ptp(x) > np.ptp(y) else y)
     assert (np.diff(np.sign(steps)) != 0).sum() >= 6  # turns in 3 s
-
-    assert pulse.radius.max() / pulse.radius.min() > 1.6
-    for motion in (bounce, circle, shake):
-        assert np.ptp(motion.radius) == 0
+    radius = paths["pulse"][2]
+    assert radius.max() / radius.min() > 1.6
+    assert all(np.ptp(paths[how][2]) == 0 for how in ("bounce", "circle", "shake"))
 
 
 def test_lists_of_patterns_label_what_a_frame_shows(made: Path) -> None:

@@ -8,9 +8,7 @@ import torch
 
 from sce_video.datasets.clip_sampling import (
     frames_between,
-    jittered_duration,
     make_clip,
-    random_start,
     segment_positions,
     spaced_starts,
     uniform_positions,
@@ -60,13 +58,6 @@ def test_positions_equal_an_exact_truncated_linspace():
             exact = torch.linspace(0, count - 1, num_frames, dtype=torch.float64)
             expected = (exact + 1e-9).long().tolist()
             assert uniform_positions(count, num_frames).tolist() == expected, (count, num_frames)
-
-
-def test_random_start_and_jitter():
-    assert random_start(10.0, 2.5, 0.0) == 0 and random_start(10.0, 2.5, 0.5) == 3.75
-    assert random_start(2.0, 2.5, 0.9) == 0
-    for draw, seconds in ((0.0, 1.6), (0.5, 2.0), (1.0, 2.4)):
-        assert jittered_duration(2.0, 0.2, draw) == pytest.approx(seconds)
 
 
 def test_reverse_plays_the_same_clip_backwards():

@@ -14,7 +14,6 @@ from PIL import Image, ImageOps
 
 from sce_video.datasets import (
     ImageArrayDataset,
-    ImageDataset,
     SampleRequest,
     VideoDecodeError,
     image_datasets,
@@ -84,9 +83,10 @@ def test_the_exif_orientation_is_applied(tmp_path, orientation):
     exif[0x0112] = orientation
     image.save(tmp_path / "a.jpg", quality=95, exif=exif)
     upright = ImageOps.exif_transpose(Image.open(tmp_path / "a.jpg")).convert("RGB")
-    ours, expected = whole(tmp_path / "a.jpg"), np.asarray(upright).astype(int)
-    assert ours.shape == expected.shape == ((48, 64, 3) if orientation < 5 else (64, 48, 3))
-    assert np.abs(ours - expected).mean() < 0.5
+    (reduced,) = LoadImage(1, reduced=True)({"path": str(tmp_path / "a.jpg")})["views"]
+    for ours in (whole(tmp_path / "a.jpg"), np.asarray(reduced)[0]):
+        assert ours.shape == ((48, 64, 3) if orientation < 5 else (64, 48, 3))
+        assert np.abs(ours - np.asarray(upright).astype(int)).mean() < 0.5
 
 
 def test_bad_files_raise_the_error_of_bad_videos(tmp_path):
@@ -127,19 +127,6 @@ def test_a_folder_per_class(folder):
         expected = np.asarray(Image.open(dataset.path(index)).convert("RGB")).astype(int)
         assert sample["inputs"][0].shape == (1, *expected.shape)
         assert np.abs(sample["inputs"][0][0].numpy() - expected).mean() < 0.5
-
-
-def test_messages_speak_of_images(tmp_path):
-    with pytest.raises(ValueError, match=r"no image in .*\.jpg \.jpeg \.png \.bmp \.webp"):
-        ImageDataset(str(tmp_path))
-    for text, message in (
-        ("\n", "lists no image"),
-        ("a.png 1\nb.png zero\n", "line 2: 'zero' is no label"),
-        ("a.png\n", "none of the first 1 images"),
-    ):
-        (tmp_path / "list.txt").write_text(text)
-        with pytest.raises(ValueError, match=message):
-            ImageDataset(str(tmp_path), "list.txt")
 
 
 NAMES = ("cifar10", "cifar100", "stl10")
@@ -216,7 +203,7 @@ def test_counts_are_checked_unless_told_not_to(roots, name):
 
 
 def test_classes_of_unequal_size(tree, monkeypatch):
-    monkeypatch.setitem(image_datasets.CIFAR_PUBLISHED, "test", 20)
+    monkeypatch.setitem(image_datasets.CIFAR10.counts, "test", 20)
     root = tree("cifar10")
     assert len(ImageArrayDataset("cifar10", str(root), "test")) == 20
     labels = [0, 0, *range(2, 10), *range(10)]

@@ -21,15 +21,12 @@ from helpers.run_tool import run_gloo
 from mmengine.model import MMDistributedDataParallel
 from torch import Tensor, nn
 
-from sce_video.engine import MixedPrecisionOptimWrapper
 from sce_video.models.algorithms import SCE, SwAV
-from sce_video.models.heads import AttentiveProbeHead
 from sce_video.models.losses import byol_loss, moco_v3_loss, nt_xent_loss, sinkhorn, swav_loss
-from sce_video.models.modules import TargetEncoder
 from sce_video.utils.distributed import gather_samples, global_positions
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
-BATCH, STEPS, MICRO_BATCHES = 8, 6, 2  # the batch is that of all processes together
+BATCH, STEPS, MICRO_BATCHES = 8, 5, 2  # the batch is that of all processes together
 
 
 def distributed(model: nn.Module, world: int) -> nn.Module:
@@ -104,19 +101,6 @@ def accumulated_gradients(name: str, rank: int, world: int) -> dict:
     return {"losses": torch.tensor(values), "gradients": gradients_of(algorithm)}
 
 
-def shuffled_keys(rank: int, world: int) -> dict:
-    """Keys of a target with BN in training mode, in two steps."""
-    torch.manual_seed(0)
-    backbone = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.ReLU())
-    target = TargetEncoder(backbone, nn.Linear(4, 5), 4 // world)
-    view = make_views(1, BATCH)[0][rank::world]
-    keys = []
-    for _ in range(2):
-        keys.append(target(view))
-        target.update(backbone, target.projector, 1.0)
-    return {"keys": torch.stack(keys)}
-
-
 def shuffled_steps(name: str, rank: int, world: int) -> dict:
     """Two steps of a method whose target normalises shuffled groups."""
     options = dict(shuffle_bn_splits=4 // world, symmetric=False, momentum=0.9)
@@ -173,39 +157,10 @@ def trained(name: str, rank: int, world: int) -> dict:
     return {"losses": torch.tensor(values), "gradients": gradients, "state": state}
 
 
-class Probes(nn.Module):
-    """A grid of attentive probes alone, with the mean loss over the samples of this rank."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.cls_head = AttentiveProbeHead(3, 8, lrs=(0.1, 0.01), weight_decays=(0.5,), num_heads=2)
-        self.double()
-
-    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
-        return sum(F.cross_entropy(one, labels) for one in self.cls_head(features).unbind(1))
-
-
-def probe_weights(rank: int, world: int) -> dict[str, Tensor]:
-    """Weights of all probes after three clipped steps."""
-    model = Probes()
-    groups = model.cls_head.parameter_groups()
-    clip = dict(max_norm=0.5, per_group=True)
-    optim = MixedPrecisionOptimWrapper(torch.optim.AdamW(groups), "float32", clip_grad=clip)
-    wrapped = distributed(model, world)
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(3):
-        features = torch.randn(6, 8, 2, 3, 3, generator=generator, dtype=torch.float64)
-        labels = torch.randint(3, (6,), generator=generator)
-        optim.update_params(wrapped(features[rank::world], labels[rank::world]))
-    return model.state_dict()
-
-
 def run(rank: int, world: int) -> dict:
     given = (rank, world)
-    found = {"losses": losses(*given), "swav": swav(*given), "probes": probe_weights(*given)}
+    found = {"losses": losses(*given), "swav": swav(*given)}
     found |= {("queries", name): accumulated_gradients(name, *given) for name in QUERY_METHODS}
-    found["shuffled"] = shuffled_keys(*given)
     found |= {("shuffled", name): shuffled_steps(name, *given) for name in WITH_QUEUE}
     return found | {("trained", name): trained(name, *given) for name in METHODS}
 
@@ -259,13 +214,6 @@ def test_query_by_query_equals_one_backward_pass(results, name):
         assert_close(rank["gradients"], one["gradients"])
 
 
-def test_shuffling_between_processes_equals_its_simulation(results):
-    one, *ranks = (result["shuffled"]["keys"] for result in results)
-    for rank, keys in enumerate(ranks):
-        torch.testing.assert_close(keys, one[:, rank::2], rtol=1e-5, atol=1e-6)
-    assert not torch.allclose(one[0], one[1], atol=1e-3)
-
-
 @pytest.mark.parametrize("name", WITH_QUEUE)
 def test_a_method_with_shuffling_equals_its_simulation(results, name):
     one, first, second = (result["shuffled", name] for result in results)
@@ -286,12 +234,3 @@ def test_training(results, name):
         for key, value in first[part].items():
             assert torch.equal(second[part][key], value), key
         assert_close(first[part], one[part])
-
-
-def test_a_grid_of_attentive_probes(results):
-    one, *ranks = (result["probes"] for result in results)
-    start = Probes().state_dict()
-    assert not torch.equal(one["cls_head.probes.0.query"], start["cls_head.probes.0.query"])
-    for found in ranks:
-        for name, value in one.items():
-            torch.testing.assert_close(found[name], value, rtol=0, atol=1e-10)

@@ -32,9 +32,9 @@ NETWORK = {
         for part in ("train", "test")
     },
     "train_dataloader.persistent_workers": False,
-    "train_dataloader.dataset.pipeline.RandomCropWithBoxes.short_side": "(96,104)",
-    "train_dataloader.dataset.pipeline.RandomCropWithBoxes.size": 96,
-    "test_dataloader.dataset.pipeline.ResizeWithBoxes.short_side": 96,
+    "train_dataloader.dataset.pipeline.ResizeShortSide.size": "(96,104)",
+    "train_dataloader.dataset.pipeline.RandomCropClips.size": 96,
+    "test_dataloader.dataset.pipeline.ResizeShortSide.size": 96,
 }
 TRAINING = {"train_cfg.max_epochs": 2, "default_hooks.checkpoint.interval": 2}
 

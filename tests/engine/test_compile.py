@@ -9,7 +9,6 @@ from torch import nn
 from sce_video.engine.compile import (
     FoldedConv3d,
     fold_backbones,
-    fold_spatial_convolutions,
     guard_small_convolutions,
 )
 from sce_video.models import ResNet3dSlowPath
@@ -26,7 +25,7 @@ def test_a_network_gives_the_same_values_and_gradients(channels_last):
     folded = ResNet3dSlowPath(depth=50, base_channels=4, channels_last=channels_last).double()
     folded.load_state_dict(plain.state_dict())
     spatial = [m for m in plain.modules() if isinstance(m, nn.Conv3d) and m.kernel_size[0] == 1]
-    assert fold_spatial_convolutions(folded) == len(spatial) > 10
+    assert fold_backbones(nn.ModuleDict({"backbone": folded})) == len(spatial) > 10
     assert list(folded.state_dict()) == list(plain.state_dict())
     view = torch.rand(2, 3, 3, 32, 32, dtype=torch.float64)
     results = []
@@ -46,28 +45,26 @@ def test_strides_dilation_groups_and_bias():
                      groups=2)  # fmt: skip
     x = torch.rand(2, 4, 3, 9, 8)
     expected = conv(x)
-    assert fold_spatial_convolutions(conv) == 1 and isinstance(conv, FoldedConv3d)
+    assert fold_backbones(nn.ModuleDict({"backbone": conv})) == 1
+    assert isinstance(conv, FoldedConv3d)
     torch.testing.assert_close(conv(x), expected)
 
 
 @pytest.mark.parametrize(
     "conv",
     [
+        nn.Conv2d(3, 4, 1),
         nn.Conv3d(2, 2, (3, 1, 1)),
         nn.Conv3d(2, 2, 1, stride=(2, 1, 1)),
         nn.Conv3d(2, 2, (1, 3, 3), padding="same"),
         nn.Conv3d(2, 2, (1, 3, 3), padding=(0, 1, 1), padding_mode="circular"),
     ],
 )
-def test_others_stay(conv):
-    assert fold_spatial_convolutions(conv) == 0 and type(conv) is nn.Conv3d
-
-
-def test_a_network_without_any_is_refused():
-    model = nn.Module()
-    model.backbone = nn.Conv2d(3, 4, 1)
+def test_a_network_of_others_is_refused(conv):
+    kind = type(conv)
     with pytest.raises(ValueError, match="no three-dimensional convolution over space"):
-        fold_backbones(model)
+        fold_backbones(nn.ModuleDict({"backbone": conv}))
+    assert type(conv) is kind
 
 
 # Convolutions that torch computes wrongly in bf16 on CPUs: float32 there, bf16 elsewhere.

@@ -75,12 +75,12 @@ def test_logs_that_cannot_be_written_warn_once(videos, tmp_path, capsys):
         videos,
         tmp_path,
         default_hooks__checkpoint=dict(type="CheckpointHook", save_last=False, interval=99),
-        train_cfg__max_epochs=5,
+        train_cfg__max_epochs=3,
     )
     cfg.visualizer = dict(type="Visualizer", vis_backends=[dict(type="TensorboardVisBackend")])
     before = threading.excepthook
     _, recorder = train_until_full(cfg, 3, size=1500)
-    assert len(recorder.rows) == 10 and threading.excepthook == before
+    assert len(recorder.rows) == 6 and threading.excepthook == before
     shown = capsys.readouterr()
     assert "Traceback" not in shown.out + shown.err and "Logging error" not in shown.err
     [log] = tmp_path.glob("*/*.log")
@@ -177,9 +177,9 @@ def test_a_damaged_checkpoint_is_passed_over(videos, trained, tmp_path):
     assert f"it is damaged: bits of its record {record} have changed" in log.read_text()
 
 
-@pytest.mark.parametrize("cut", [3, 200_000])
-def test_a_truncated_file_without_an_archive(trained, tmp_path, cut):
-    content = torch.load(trained / "iter_4.pth", weights_only=True)
+@pytest.mark.parametrize("cut", [3, 20_000])
+def test_a_truncated_file_without_an_archive(tmp_path, cut):
+    content = {"state_dict": {str(i): torch.ones(99) for i in range(99)}}
     torch.save(content, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
     (tmp_path / "a.pth").write_bytes((tmp_path / "a.pth").read_bytes()[:-cut])
     with pytest.raises(ValueError, match=r"a\.pth is not a readable checkpoint"):
@@ -205,7 +205,7 @@ def test_every_changed_bit_of_the_data_is_noticed(tmp_path):
     save_checkpoint_file(content, path)
     whole = path.read_bytes()
     folder_bit = whole.index(b"PK\1\2", whole.rindex(b"archive/byteorder")) + 38
-    for at in {*range(0, len(whole), 7), folder_bit}:
+    for at in {*range(0, len(whole), 23), folder_bit}:
         changed = bytearray(whole)
         changed[at] ^= 16
         path.write_bytes(changed)
@@ -215,12 +215,3 @@ def test_every_changed_bit_of_the_data_is_noticed(tmp_path):
             assert str(path) in str(error)
         else:
             assert torch.equal(read["w"], content["w"]) and read["meta"] == content["meta"]
-
-
-def test_a_file_without_checksums_is_read(tmp_path):
-    torch.serialization.set_crc32_options(False)
-    try:
-        torch.save({"w": torch.arange(4)}, tmp_path / "a.pth")
-    finally:
-        torch.serialization.set_crc32_options(True)
-    assert load_checkpoint_file(tmp_path / "a.pth")["w"].tolist() == [0, 1, 2, 3]

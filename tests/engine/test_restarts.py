@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from pathlib import Path
@@ -12,7 +13,13 @@ import pytest
 from helpers.training import Recorder, make_videos, small_config, train
 
 from sce_video.engine import restarts as restarts_module
-from sce_video.engine.restarts import describe_launch, is_restart, requeued_job
+from sce_video.engine.restarts import (
+    append_row,
+    continue_rows,
+    describe_launch,
+    is_restart,
+    requeued_job,
+)
 from sce_video.pages.curves import read_history
 from sce_video.runs import launch
 
@@ -146,7 +153,8 @@ def test_a_job_that_slurm_does_not_requeue_is_said(monkeypatch, tmp_path, scontr
 
 
 def test_a_restart_resumes_whatever_the_first_start_was_told(monkeypatch, tmp_path):
-    """The first start is told to overwrite and fails in its fifth iteration."""
+    """The second start is told to overwrite, and continues nevertheless."""
+    monkeypatch.setattr("mmengine.config.config.FormatCode", lambda text, **options: (text, False))
     videos, work_dir = make_videos(tmp_path / "videos"), tmp_path / "run"
     cfg = small_config(videos, work_dir, train_cfg__max_epochs=1, run_page=None)
     for key in ("work_dir", "launcher"):
@@ -171,7 +179,48 @@ def test_a_restart_resumes_whatever_the_first_start_was_told(monkeypatch, tmp_pa
     assert len((work_dir / "metrics.jsonl").read_text().splitlines()) == 3
 
 
-# metrics.jsonl and history.jsonl of small trainings: interrupted, resumed, failed.
+# metrics.jsonl and history.jsonl: rows are kept over a resumption.
+
+
+def resumed_at(folder: Path, iteration: int, accumulated: int = 1) -> SimpleNamespace:
+    wrapper = SimpleNamespace(_accumulative_counts=accumulated)
+    return SimpleNamespace(
+        work_dir=folder, log_dir=folder / "now", iter=iteration, optim_wrapper=wrapper
+    )
+
+
+def test_rows_after_the_checkpoint_are_removed(tmp_path):
+    """A damaged line stays; a half-written last one does not, nor do numbers JSON does not have."""
+    path = tmp_path / "a.jsonl"
+    continue_rows(resumed_at(tmp_path, 5), "a.jsonl")
+    assert not path.exists()
+    for i in range(1, 5):
+        append_row(path, {"iter": i, "loss": 1.0 / i, "a": math.nan, "b": -math.inf})
+    assert json.loads(path.read_text().splitlines()[1]) == {
+        "iter": 2,
+        "loss": 0.5,
+        "a": None,
+        "b": None,
+    }
+    before = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*before, b"what\xff\n[]\n", b'{"it']))
+    continue_rows(resumed_at(tmp_path, 2), "a.jsonl")
+    assert path.read_bytes() == b"".join([*before[:2], b"what\xff\n[]\n"])
+    continue_rows(resumed_at(tmp_path, 0), "a.jsonl")
+    assert not path.exists()
+
+
+def test_rows_get_the_numbers_that_their_steps_have_now(tmp_path):
+    """From 2 iterations a step to 1 and to 3."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"iter": {i}}}\n' for i in range(1, 7)))
+    note_start(tmp_path, accumulated=2, log="before")
+    continue_rows(resumed_at(tmp_path, 2), "a.jsonl")
+    assert path.read_text() == '{"iter": 1}\n{"iter": 1}\n{"iter": 2}\n{"iter": 2}\n'
+    note_start(tmp_path, accumulated=1, log="before")
+    note_start(tmp_path, accumulated=9, log="now")
+    continue_rows(resumed_at(tmp_path, 3, 3), "a.jsonl")
+    assert path.read_text() == '{"iter": 3}\n{"iter": 3}\n'
 
 
 class Signals(Recorder):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.training import small_config, train
 
-from sce_video.engine import ChanceLevelHook
+from sce_video.engine import AlarmHook, ChanceLevelHook
 from sce_video.models.algorithms import SCE
 from sce_video.pages.curves import read_alarms
 from sce_video.registry import LOOPS
@@ -113,7 +113,15 @@ def test_a_loss_at_chance_level_is_warned_of(tried, monkeypatch):
     assert alarm["iter"] == 3 and alarm["threshold"] == pytest.approx(math.log(21))
 
 
-@pytest.mark.parametrize("wrong", [dict(share=2), dict(margin=-1), dict(window=0)])
-def test_the_hook_refuses_wrong_numbers(wrong):
+@pytest.mark.parametrize(
+    ("hook", "wrong"),
+    [
+        (ChanceLevelHook, dict(share=2)),
+        (ChanceLevelHook, dict(window=0)),
+        (AlarmHook, dict(data_wait_steps=0)),
+        (AlarmHook, dict(max_data_wait=2)),
+    ],
+)
+def test_the_hooks_refuse_wrong_numbers(hook, wrong):
     with pytest.raises(ValueError, match="must be"):
-        ChanceLevelHook(**wrong)
+        hook(**wrong)

@@ -75,15 +75,6 @@ def test_a_killed_training_leaves_no_lock_even_if_its_workers_live(tmp_path):
         os.kill(worker, signal.SIGKILL)
 
 
-def test_a_file_system_without_locks_admits_every_training(tmp_path, monkeypatch):
-    def fail(descriptor, blocking):
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr("sce_video.engine.work_dir.lock_descriptor", fail)
-    with locked_folder(tmp_path), locked_folder(tmp_path):
-        pass
-
-
 def test_a_used_folder_is_refused_before_anything_is_written(videos, tmp_path):
     launch.train(config(videos, tmp_path))
     before = sorted(tmp_path.rglob("*"))

@@ -10,7 +10,6 @@ import pytest
 import torch
 from helpers.crashing_reads import CrashingReads
 from helpers.extraction import check_equal, configure, save_encoder
-from helpers.recognition import FINETUNE, RETRIEVAL
 
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
@@ -99,7 +98,7 @@ def test_records_of_another_job_and_finished_files_are_refused(
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(extraction_loop, "write_streamed_features", fail)
+    monkeypatch.setattr(extraction_loop, "save_features", fail)
     with pytest.raises(OSError, match="disk full"):
         launch.test(configure(videos, checkpoint, out))
     monkeypatch.undo()
@@ -121,41 +120,6 @@ def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
     features, _ = load_features(out)
     assert features.indices.tolist() == [1, 2, 3, 4, 5]
     assert features.failures[0][0].endswith("broken.mp4")
-
-
-def test_parts_of_a_config(videos, checkpoint, tmp_path):
-    def lists(part, config=RETRIEVAL):
-        cfg = launch.extraction_config(config, str(checkpoint), tmp_path / "f.npz", part=part)
-        assert cfg.model.type == "Encoder" and cfg.test_dataloader.dataset.on_error == "skip"
-        assert cfg.test_dataloader.dataset.pipeline[-1].type == "PackVideo"
-        return cfg.test_dataloader.dataset.ann_file
-
-    assert lists("test") == "data/ucf101/test_split1.txt"
-    assert lists("bank") == lists("train", FINETUNE) == "data/ucf101/train_split1.txt"
-    with pytest.raises(ValueError, match="has no bank data"):
-        lists("bank", FINETUNE)
-    with pytest.raises(ValueError, match="part must be one of test, bank, train"):
-        lists("val")
-    kept = launch.extraction_config(RETRIEVAL, str(checkpoint), tmp_path / "f.npz")
-    assert kept.benchmark.dataset == "ucf101"
-
-
-def test_files_that_crash_a_worker_are_failures(videos, checkpoint, tmp_path):
-    """The others have the features that this process gives them."""
-    launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
-    lines = (videos / "test_split1.txt").read_text().splitlines()
-    bad = tmp_path / "segfault.mp4"
-    shutil.copy(videos / lines[2].split()[0], bad)
-    (tmp_path / "list.txt").write_text("\n".join([*lines[:2], f"{bad} 0", *lines[2:]]))
-    out = tmp_path / "f.npz"
-    cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"), workers=2)
-    cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 1.0}
-    one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))
-    assert found.values.equal(one.values) and found.paths == one.paths
-    assert found.indices.tolist() == [0, 1, 3, 4, 5]
-    ((path, reason),) = found.failures
-    assert path == str(bad) and "crashed the process that was reading it" in reason
 
 
 def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):

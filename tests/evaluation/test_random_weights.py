@@ -12,9 +12,9 @@ from sce_video.evaluation.random_weights import (
     NO_BETTER,
     UNDECIDED,
     compare_features,
+    decision,
     is_comparison,
     sentences,
-    verdict,
 )
 from sce_video.models.losses import effective_rank
 
@@ -75,13 +75,13 @@ def test_scores_against_loops():
         (256, 0, {}, NO_BETTER),
     ],
 )
-def test_the_verdict_on_four_draws(videos, classes, trained, expected):
+def test_the_decision_on_four_draws(videos, classes, trained, expected):
     """A network that learnt gives no alarm in any draw; one that did not, in most."""
     found = []
     for seed in range(4):
         own, labels = features(videos, classes=classes, seed=seed, **trained)
         other, _ = features(videos, classes=classes, seed=1000 + seed)
-        found.append(verdict(compare_features({"trained": own, "random": other}, labels)))
+        found.append(decision(compare_features({"trained": own, "random": other}, labels)))
     assert found.count(expected) >= (4 if expected == BETTER else 3)
     assert expected == NO_BETTER or NO_BETTER not in found
 
@@ -89,16 +89,16 @@ def test_the_verdict_on_four_draws(videos, classes, trained, expected):
 def test_what_is_not_decided():
     """Few videos; classes that random weights tell apart; a higher rank; one clip of each video."""
     own, labels = features(12, classes=2)
-    assert verdict(compare_features({"trained": own, "random": own}, labels)) == UNDECIDED
+    assert decision(compare_features({"trained": own, "random": own}, labels)) == UNDECIDED
     own, labels = features(64, classes=2, signal=5.0)
     row = compare_features({"trained": own, "random": own}, labels)
-    assert row["knn_random"] == 1 and verdict(row) == UNDECIDED
+    assert row["knn_random"] == 1 and decision(row) == UNDECIDED
     own, labels = features(64, scene=3.0)
     row = compare_features({"trained": own, "random": own[..., :12]}, labels)
     equal = {**row, "low_random": -0.1, "gain_random": 0.0, "retrieval_random": 0.5}
-    assert row["rank"] > 1.5 * row["rank_random"] and verdict(equal) == UNDECIDED
+    assert row["rank"] > 1.5 * row["rank_random"] and decision(equal) == UNDECIDED
     equal["rank_random"] = row["rank"]
-    assert verdict(equal) == NO_BETTER
-    assert verdict({**equal, "retrieval_random": 0.97}) == UNDECIDED
+    assert decision(equal) == NO_BETTER
+    assert decision({**equal, "retrieval_random": 0.97}) == UNDECIDED
     row = compare_features({"trained": own[:, :1], "random": own[:, :1]}, labels)
-    assert verdict(row) == UNDECIDED and "effective rank" in next(iter(sentences(row)))
+    assert decision(row) == UNDECIDED and "effective rank" in next(iter(sentences(row)))

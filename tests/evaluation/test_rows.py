@@ -43,7 +43,7 @@ def test_complete_equals_a_loop(seed, several):
         rows = PartialRows(
             values=[values] if len(values) else [],
             central=[-values] if len(values) else [],
-            counts=counts if several else None,
+            counts=counts if several else [],
             labels=[index % 3 for index in batch],
             indices=batch,
             num_views=2,

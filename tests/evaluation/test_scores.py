@@ -57,17 +57,6 @@ def test_saved_scores_are_loaded(tmp_path):
     assert kinds == ["f", "i", "i", "U", "f", "U"]
 
 
-def test_optional_arrays(tmp_path):
-    save_scores(tmp_path / "s.npz", score_set(0, one_view=False))
-    assert load_scores(tmp_path / "s.npz")[0].central is None
-    arrays = {"scores": np.eye(3), "labels": np.arange(3), "paths": np.array(["a", "b", "c"])}
-    np.savez(tmp_path / "o.npz", **arrays)
-    loaded, provenance = load_scores(tmp_path / "o.npz")
-    assert loaded.scores.dtype == torch.float32
-    assert loaded.indices.tolist() == [0, 1, 2]
-    assert (loaded.central, provenance) == (None, {})
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,4 +1,4 @@
-"""Transfer protocols on feature files: what is fitted on what, and what does not fit together."""
+"""Transfer: the classifiers against minimisers of the same objective, what is fitted on what."""
 
 from __future__ import annotations
 
@@ -9,18 +9,151 @@ from helpers.run_tool import load
 
 from sce_video.evaluation import Rows, save_features
 from sce_video.evaluation.features import load_feature_pair
-from sce_video.evaluation.functional.transfer import (
-    Labelled,
-    low_shot_svm,
-    many_shot,
-    random_holdout,
-)
+from sce_video.evaluation.functional.linear_probe import fit_logistic
 from sce_video.evaluation.transfer import (
+    Labelled,
     TransferParts,
+    all_points_ap,
+    eleven_point_ap,
     evaluate_low_shot,
     evaluate_many_shot,
     load_transfer_parts,
+    low_shot_svm,
+    many_shot,
+    mean_average_precision,
+    random_holdout,
+    svm_scores,
 )
+
+
+def blobs(count: int, classes: int, seed: int) -> Labelled:
+    """Points around the corners of a simplex, overlapping."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, count)
+    features = np.eye(classes, 6)[labels] + rng.normal(0, 0.8, (count, 6))
+    return Labelled(features.astype(np.float32), labels)
+
+
+def accuracy(fit: Labelled, part: Labelled, c: float, classes: int) -> float:
+    """Of the minimum of ``C * sum of cross-entropies + |W|^2 / 2``, by torch."""
+    x, y = (torch.from_numpy(one.features).double() for one in (fit, part))
+    labels = torch.from_numpy(fit.labels)
+    weight, bias = fit_logistic(x, labels, classes, 1 / (c * len(labels)))
+    return float(((y @ weight + bias).numpy().argmax(axis=1) == part.labels).mean())
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_choice_and_score_equal_those_of_torch(classes):
+    """With few iterations needed, both reach the one minimum of the objective."""
+    train, val, test = (blobs(n, classes, seed) for seed, n in enumerate((90, 60, 80)))
+    grid = (100.0, 1.0, 0.01, 0.0001)
+    score, chosen, validation = many_shot(train, val, test, "top1", grid, max_iter=1000)
+    expected = {c: accuracy(train, val, c, classes) for c in grid}
+    assert validation == pytest.approx(expected)
+    assert len(set(expected.values())) > 1
+    assert chosen == max(grid, key=lambda c: expected[c])
+    both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
+    assert score == pytest.approx(accuracy(both, test, chosen, classes))
+
+
+def test_the_holdout_is_numpys_shuffle_with_seed_0():
+    """The rule of ssl-transfer, with the global generator that it seeds."""
+    before = np.random.get_state()
+    mask = random_holdout(50)
+    assert np.array_equal(before[1], np.random.get_state()[1])
+    np.random.seed(0)
+    indices = list(range(50))
+    np.random.shuffle(indices)
+    assert sorted(indices[:10]) == np.flatnonzero(mask).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(metric="map11"), r"train: map11 needs labels \(N, C\), got \(20,\)"),
+        (
+            dict(test=Labelled(np.full((3, 6), np.nan), np.zeros(3, int))),
+            "test: some features are not finite",
+        ),
+        (
+            dict(train=Labelled(np.zeros((3, 6)), np.zeros(3, int))),
+            "all training images are of one class",
+        ),
+    ],
+)
+def test_bad_input(change, message):
+    parts = dict.fromkeys(("train", "val", "test"), blobs(20, 3, 0))
+    with pytest.raises(ValueError, match=message):
+        many_shot(**{**parts, **change})
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray]:
+    """80 unit features of 6 dimensions, and 3 classes of which an image may show several."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(80, 6))
+    positives = features[:, :3] + rng.normal(0, 0.7, (80, 3)) > 0.4
+    return features / (np.linalg.norm(features, axis=1, keepdims=True) + 1e-5), positives
+
+
+def test_scores_minimise_the_weighted_squared_hinge(data):
+    """``|w, b|^2 / 2 + C * sum of weight * max(0, 1 - y f)^2``, the bias penalised too."""
+    features, positives = data
+    x = torch.cat([torch.from_numpy(features), torch.ones(80, 1)], dim=1)
+    y = torch.from_numpy(np.where(positives[:, 0], 1.0, -1.0))
+    cost = 0.5 * torch.where(y > 0, 2.0, 1.0)
+    w = torch.zeros(7, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([w], max_iter=500, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        margins = torch.relu(1 - y * (x @ w))
+        loss = w.square().sum() / 2 + (cost * margins.square()).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    scores = svm_scores(features, positives, features)
+    np.testing.assert_allclose(scores[:, 0], (x @ w).detach().numpy(), atol=5e-3)
+
+
+def test_full_is_one_training_set_and_k_several(data):
+    features, positives = data
+    results = low_shot_svm(features, positives, features, positives, (3, 9, None), draws=3)
+    assert {k: len(v) for k, v in results.items()} == {3: 3, 9: 3, None: 1}
+    assert len(set(results[9])) == 3  # every draw is another one
+    scores = svm_scores(features, positives, features)
+    expected = mean_average_precision(scores, positives, all_points_ap)
+    assert results[None] == [pytest.approx(expected, abs=1e-3)]
+    assert np.mean(results[3]) < np.mean(results[9]) < results[None][0]
+    assert low_shot_svm(features, positives, features, positives, (9,), 3)[9] == results[9]
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        low_shot_svm(features, positives, features, positives, (0,))
+    positives[:, 1] = False
+    with pytest.raises(ValueError, match="class 1 has no positive training image"):
+        svm_scores(features, positives, features)
+    with pytest.raises(ValueError, match="class 1: none of the 80 images shows the class"):
+        mean_average_precision(scores, positives, all_points_ap)
+
+
+def test_average_precision_equals_loops_over_both_definitions():
+    rng = np.random.default_rng(1)
+    scores, positives = rng.normal(size=60), rng.random(60) < 0.3
+    found, points = 0, []  # recall and precision, image by image
+    for number, index in enumerate(np.argsort(-scores), start=1):
+        found += int(positives[index])
+        points.append((found / positives.sum(), found / number))
+    # 17, 18, ... positives: no recall lies on a tenth but 0 and 1, where rounding would decide.
+    eleven = [max(p for r, p in points if r >= i / 10) for i in range(1, 11)]
+    # At recall 0 scikit-learn's curve, which is ssl-transfer's, has the precision 1.
+    pair = scores[:, None], positives[:, None]
+    expected = np.mean([1.0, *eleven])
+    assert mean_average_precision(*pair, eleven_point_ap) == pytest.approx(expected)
+    area, before = 0.0, 0.0
+    for recall in sorted({r for r, _ in points}):
+        area += (recall - before) * max(p for r, p in points if r >= recall)
+        before = recall
+    assert mean_average_precision(*pair, all_points_ap) == pytest.approx(area)
 
 
 def rows(paths: list[str], labels: list[int], size: int = 3) -> Rows:
@@ -43,8 +176,9 @@ def test_c_is_chosen_on_a_fifth_of_train_where_there_is_no_official_split():
     expected = many_shot(
         fitted, chosen, Labelled(test.values.numpy(), labels["test"]), "mean_class"
     )
-    assert content["protocol"]["c"] == expected.c and len(content["protocol"]["validation"]) == 45
-    assert content["metrics"]["many_shot_mean_class"] == expected.score
+    score, c, _ = expected
+    assert content["protocol"]["c"] == c and len(content["protocol"]["validation"]) == 45
+    assert content["metrics"]["many_shot_mean_class"] == score
     assert content["protocol"]["validation_split"] == "20 % of train, seed 0"
 
 

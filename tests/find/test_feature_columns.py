@@ -9,9 +9,8 @@ from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.table_store import (
-    FACTS,
     feature_columns,
-    header_text,
+    header_facts,
     open_feature_column,
     write_feature_column,
 )
@@ -127,6 +126,6 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
     with pytest.raises(TableError, match="there is no table"):
         write_feature_column(f"{table}2", "net", PATHS, features[:4], HEADER)
     assert feature_columns(table) == ["feature_net"]
-    read_table(table).call("describe", "feature_net", {FACTS.decode(): header_text({"root": 1})})
+    read_table(table).call("describe", "feature_net", header_facts({"root": 1}))
     with pytest.raises(ValueError, match="is not the table of an index"):
         read_index(table)

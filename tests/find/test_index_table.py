@@ -15,13 +15,12 @@ from helpers.tiny_encoder import save_tiny, tiny_backbone
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
 from sce_video.find import table_store as index_table
-from sce_video.find.index import VideoIndex, build_index, read_index
+from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index, searches_approximately
 from sce_video.find.search import query_feature, rows_of_file
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore, path_to_text, text_to_path
 from sce_video.inference.model import load_model
-from sce_video.utils.errors import MissingPackageError
 
 pytestmark = pytest.mark.skipif(
     find_spec("lance") is None, reason="needs Lance: pip install 'sce-video[lance]'"
@@ -55,10 +54,10 @@ def both(folder, records):
         ("table", TableStore(folder / "table" / TABLE)),
     ):
         (folder / name).mkdir(exist_ok=True)
-        known = store.read()[1] if store.exists() else {}
+        known = store.read()[1] if store.file.exists() else {}
         same = {p: known[p] if same_state(known.get(p), r) else r for p, r in records.items()}
         store.write(HEADER, same)
-        found.append(VideoIndex(folder / name, store.open()))
+        found.append(store.open())
     return found
 
 
@@ -125,7 +124,7 @@ def test_an_update_leaves_other_rows_where_they_are(tmp_path):
         row = table.row(name)
         assert table.path(row) == name
         np.testing.assert_array_equal(table.features[row], records[name].feature)
-        assert (table.stored.sizes[row], table.stored.mtimes[row]) == (
+        assert (table.sizes[row], table.mtimes[row]) == (
             records[name].size,
             records[name].mtime_ns,
         )
@@ -163,13 +162,13 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
 
     records["new.mp4"] = FileRecord(7, 7, query)
     _, table = both(tmp_path, dict(sorted(records.items())))
-    assert table.stored.indexed == 1503
+    assert table.indexed == 1503
     compared.clear()
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
     assert not compared
     TableStore(tmp_path / "table" / TABLE).make_vector_index(wanted=False)
     table = read_index(tmp_path / "table")
-    assert table.stored.indexed == 1504
+    assert table.indexed == 1504
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
 
 
@@ -226,7 +225,7 @@ def test_a_conversion_that_ends_before_the_file_is_removed(model, root, tmp_path
         with pytest.raises(ZeroDivisionError):
             build_index(model, root, folder, OPTIONS, table=True)
     assert (folder / "features.npz").exists()
-    assert isinstance(read_index(folder).stored, index_table.LanceRows)
+    assert isinstance(read_index(folder), index_table.TableIndex)
     assert numbers(build_index(model, root, folder, OPTIONS)) == (5, 0, 0, 6, 0)
     assert not (folder / "features.npz").exists()
 
@@ -253,7 +252,7 @@ def test_features_that_are_not_finite_are_refused(tmp_path):
     records["0007.mp4"] = FileRecord(1, 1, np.full(24, np.nan, np.float32))
     with pytest.raises(ValueError, match=r"the feature of 0007\.mp4 holds NaN.*diverged"):
         store.write(HEADER, records)
-    assert not store.exists()
+    assert not store.file.exists()
     del records["0007.mp4"]
     store.write(HEADER, records)
     rows = read_table(str(store.file)).call(
@@ -305,13 +304,6 @@ def test_a_table_that_was_half_copied(model, root, tmp_path):
         file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(Exception, match=r"cannot read the table .*features\.lance"):
         query_index(read_index(folder), np.ones(32))
-
-
-def test_without_lance(tmp_path, monkeypatch):
-    TableStore(tmp_path / TABLE).write(HEADER, some_records(800))
-    monkeypatch.setitem(sys.modules, "lance", None)
-    with pytest.raises(MissingPackageError, match=r"needs Lance: pip install 'sce-video\[lance\]'"):
-        read_index(tmp_path)
 
 
 def test_names_that_are_no_utf8_come_back():

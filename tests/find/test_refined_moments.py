@@ -75,12 +75,12 @@ def similarities(index, feature, features, kind):
 
 def window_from_two_seconds(index, match):
     """The window of long.mp4, whatever random weights have found."""
-    row = index.stored.rows("long.mp4")[2]
+    row = index.rows("long.mp4")[2]
     video = {"path": "long.mp4", "file": index.file("long.mp4")}
     return replace(match, **video, row=row, start=2.0, end=4.0)
 
 
-@pytest.mark.parametrize("kind", ["plain", "centred", "whitened"])
+@pytest.mark.parametrize("kind", ["plain", "whitened"])
 def test_a_moment_between_two_windows_is_found(index, model, folder, kind):
     feature = feature_of(index, model, folder, 2.25, 4.25)
     how = {"centred": kind == "centred", "whitened": kind == "whitened"}
@@ -134,7 +134,7 @@ def test_the_second_pass_moves_by_sixteenths_and_may_fail(index):
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_mean_of_the_index_is_subtracted_where_it_was(index, centred):
     """One window has the direction of the query, another that of what it adds to the mean."""
-    mean = np.asarray(index.stored.mean)
+    mean = np.asarray(index.mean)
     added = np.random.default_rng(0).standard_normal(len(mean))
     added -= mean * (added @ mean) / (mean @ mean)
     query = mean + added
@@ -200,13 +200,13 @@ def test_moments_of_files_that_changed_stay(index, model, folder, tmp_path):
     assert "has changed since it was indexed" in reasons["other.mp4"]
 
 
-def test_other_indexes_are_refused(index):
-    settings, feature = index.settings, np.asarray(index.features[0])
+def test_other_indexes_are_refused(index, monkeypatch):
+    feature = np.asarray(index.features[0])
     for windows, message in (
         (None, "one of whole videos: only moments can be refined"),
-        (Windows(2.0, 1.0, shots=True).to_dict(), "end at cuts"),
+        (Windows(2.0, 1.0, shots=True), "end at cuts"),
     ):
-        index.stored.header["settings"] = {**settings, "windows": windows}
+        monkeypatch.setattr(index, "windows", windows)
         with pytest.raises(ValueError, match=message):
             refine_moments(index, feature, [], None)
 

@@ -47,18 +47,17 @@ def test_the_end_does_not_wait_for_a_process_that_is_starting(workers):
         def result(self, timeout=None):
             raise SystemExit("waited")
 
-    (worker,) = workers._all
-    worker.open()
-    started, worker._started = worker._started, Starting()
+    workers.open()
+    started, workers._started = workers._started, Starting()
     workers.close()
     with pytest.raises(CallError, match="closed"):
-        worker.open()
-    worker._started = started
+        workers.open()
+    workers._started = started
     started.result(60)
 
 
 def test_after_the_end(workers):
-    workers.start()
+    workers.open()
     assert workers.call(abs, -1, timeout=60) == 1
     workers.close()
     with pytest.raises(CallError, match="closed"):

@@ -23,7 +23,7 @@ def changed(searched, monkeypatch, tmp_path):
     """A function that lets the state see a copy of the videos."""
     copy = tmp_path / "copy"
     shutil.copytree(searched.folder / "videos", copy)
-    monkeypatch.setitem(searched.state.index.stored.header, "root", str(copy))
+    monkeypatch.setattr(searched.state.index, "root", str(copy))
     return copy
 
 
@@ -42,7 +42,7 @@ def test_the_list_of_videos(client, searched):
 
 
 def test_the_page_escapes_the_name_of_its_folder(client, searched, monkeypatch):
-    monkeypatch.setitem(searched.state.index.stored.header, "root", f"/videos/{EVIL}")
+    monkeypatch.setattr(searched.state.index, "root", f"/videos/{EVIL}")
     page = client.get("/").text
     assert "<img" not in page and "&lt;img src=x" in page
 

@@ -28,7 +28,7 @@ def wait_for_results(page, count):
     page.locator(".similarity").nth(count - 1).wait_for()
 
 
-def test_grid_search_hover_and_player(page, state):
+def test_grid_search_hover_player_and_map(page, state):
     assert names(page) == ROWS
     assert page.url.endswith("/"), "the token is not left in the address"
     page.wait_for_function("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
@@ -54,6 +54,15 @@ def test_grid_search_hover_and_player(page, state):
     page.keyboard.press("Escape")
     page.locator("#query").wait_for(state="hidden")
     assert names(page) == ROWS
+
+    page.locator('#map[data-drawn="true"]').wait_for()
+    assert "WebGL" not in page.locator("#map").inner_text(), "the policy lets WebGL draw"
+    page.locator("#map .map-frame").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("#map .map-card video").wait_for()
+    page.keyboard.press("Enter")
+    wait_for_results(page, 4)
+    assert page.locator("#map .map-ring").is_visible()
 
 
 def test_back_forward_and_reload_keep_the_query(page, served):
@@ -132,14 +141,3 @@ def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):
     page.click("#finetune")
     page.locator("#commands pre").first.wait_for()
     assert page.locator("#commands pre").first.text_content().startswith("sce-video train ")
-
-
-def test_the_map_is_drawn_and_answers(page, state):
-    page.locator('#map[data-drawn="true"]').wait_for()
-    assert "WebGL" not in page.locator("#map").inner_text(), "the policy lets WebGL draw"
-    page.locator("#map .map-frame").focus()
-    page.keyboard.press("ArrowRight")
-    page.locator("#map .map-card video").wait_for()
-    page.keyboard.press("Enter")
-    wait_for_results(page, 4)
-    assert page.locator("#map .map-ring").is_visible()

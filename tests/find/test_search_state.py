@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.browser import browser_page
 from helpers.tiny_encoder import moving_frames
 from helpers.videos import write_video
 
@@ -72,34 +71,3 @@ def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
     monkeypatch.setattr(state, "_network", Network("gone.pth", device="cpu"))
     with pytest.raises(CallError, match=r"no checkpoint at gone\.pth"):
         state.refine(search, found)
-
-
-def test_the_moment_is_shown_and_played(served):
-    with browser_page(served.origin) as page:
-        page.goto(served.link)
-        page.locator(".card").nth(6).wait_for()
-        times = page.locator(".card .moment").all_text_contents()
-        assert times[:3] == ["0:00.0-0:02.0", "0:01.0-0:03.0", "0:02.0-0:04.0"]
-        assert page.locator("#summary").text_content().startswith("7 moments")
-        page.locator(".card .picture").nth(2).click()
-        page.locator(".similarity").first.wait_for()
-        assert page.locator("#query-name").text_content() == "a/long.mp4 0:02.0-0:04.0"
-        page.evaluate(
-            "() => new MutationObserver(() => {"
-            " const v = document.querySelector('#player video');"
-            " if (v && !window.source) window.source = v.getAttribute('src'); })"
-            ".observe(document.getElementById('player-media'), {childList: true})"
-        )
-        shown = page.locator(".card .moment").first.text_content()
-        page.locator(".card").first.hover()
-        page.locator(".card .play").first.click()
-        page.wait_for_function("() => window.source")
-        assert page.locator("#player-name").text_content().endswith(shown)
-        start, end = page.evaluate("window.source").split("#t=")[1].split(",")
-        assert np.isclose([float(start)], [_seconds(shown.split("-")[0])], atol=0.051).all()
-        assert float(end) > float(start)
-
-
-def _seconds(clock):
-    minutes, seconds = clock.split(":")
-    return 60 * int(minutes) + float(seconds)

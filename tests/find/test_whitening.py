@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sce_video.find.index import fit_whitening, read_index
+from sce_video.find.index import read_index
 from sce_video.find.query import query_index
-from sce_video.find.store import FileRecord, FileStore
+from sce_video.find.store import FileRecord, FileStore, fit_whitening
 
 
 def correlated(count, size=6):

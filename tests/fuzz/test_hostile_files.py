@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
@@ -44,7 +43,7 @@ from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
-from sce_video.inference.model_settings import ModelSettings, settings_from_config
+from sce_video.inference.views import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting import comparability
@@ -99,7 +98,7 @@ def pickle_targets(folder: Path) -> list[Target]:
     words = [memo[3:8], *opcodes, b"(" * 2000, b"K\x01\x85" * 1000, b"\x8e" + b"\xff" * 7 + b"\x00"]
     return [
         Target(
-            "AVA proposals", samples, read_proposals, "p.pkl", cases=600, words=words, known=[memo]
+            "AVA proposals", samples, read_proposals, "p.pkl", cases=300, words=words, known=[memo]
         )
     ]
 
@@ -135,12 +134,12 @@ def checkpoint_targets(folder: Path) -> list[Target]:
     words = [*(repr(name).encode() for name in names), *(value.encode() for value in values)]
     return [
         Target("checkpoint pickle", [members(packed)[program]], read_checkpoint, "a.pth",
-               write=repack(packed, program), cases=300),
-        Target("checkpoint file", [packed, *legacy], read_checkpoint, "a.pth"),
+               write=repack(packed, program), cases=150),
+        Target("checkpoint file", [packed, *legacy], read_checkpoint, "a.pth", cases=60),
         Target("config in a checkpoint", [as_json(text).encode()], load_on_cpu, "a.pth",
-               write=with_text, cases=60, words=words),
-        Target("tiny checkpoint", [tiny], load_on_cpu, "a.pth", cases=20),
-        Target("config text", [text.encode()], read_config, "a.py", cases=600, words=words),
+               write=with_text, cases=15, words=words),
+        Target("tiny checkpoint", [tiny], load_on_cpu, "a.pth", cases=6),
+        Target("config text", [text.encode()], read_config, "a.py", cases=120, words=words),
     ]  # fmt: skip
 
 
@@ -195,7 +194,7 @@ def array_targets(folder: Path) -> list[Target]:
     np.savez_compressed(packed, features=np.zeros((3, 4)), paths=np.array(["a", "b", "c"]))
     numbers = [b"1000000000000", b"<U1000000000", b"(3, 0)", b"|S0", b"'<c16'", b"-3", b"(" * 50]
     targets = [
-        Target("feature file", [features, packed.getvalue()], read_features, "a.npz", cases=200),
+        Target("feature file", [features, packed.getvalue()], read_features, "a.npz", cases=80),
         Target("score file", [scores], read_scores, "a.npz", cases=80),
         Target("outcomes file", [kept], read_outcomes, "a.npz", cases=80),
     ]
@@ -207,7 +206,7 @@ def array_targets(folder: Path) -> list[Target]:
         for name in (f"{name}.npy" for name in names):
             sample, write = members(archive)[name], repack(archive, name)
             title = f"{name} in a file of {read.__name__}"
-            targets.append(Target(title, [sample], read, "a.npz", write, words=numbers))
+            targets.append(Target(title, [sample], read, "a.npz", write, 30, numbers))
     return targets
 
 
@@ -246,7 +245,7 @@ def index_targets(folder: Path) -> list[Target]:
 
     sample = json.dumps(stated).encode()
     return [
-        Target("index", [sample], read_whole_index, "features.npz", write, cases=300),
+        Target("index", [sample], read_whole_index, "features.npz", write, cases=120),
         Target("index file", [archive], read_whole_index, "features.npz", cases=80),
     ]
 
@@ -264,8 +263,6 @@ def read_results(path: Path) -> None:
 
 
 def result_targets(folder: Path) -> list[Target]:
-    with suppress(ImportError):  # a recipe's config imports it, and it makes a folder then
-        import wandb  # noqa: F401
     linear = results({"top1": 0.5, "top5": 0.8, "effective_rank": 31.2}, "linear", K400)
     retrieval = results(recalls(0.4, 0.5, 0.6), "retrieval", "ucf101", split=1)
     entries = {str(i): {"metrics": {"top1": 0.5}, "results": "x", "videos": 9} for i in (1, 2, 3)}
@@ -278,9 +275,7 @@ def result_targets(folder: Path) -> list[Target]:
     known = [samples[0].replace(b"0.5", b"9" * 400), samples[0].replace(b"av 18", b"\\ud800")]
     words = [b"9" * 4200, b"[[]]", b'{"a": 1}', b'"\\u001b[31m"', b'"<script>"']
     return [
-        Target(
-            "results", samples, read_results, "results.json", cases=100, words=words, known=known
-        )
+        Target("results", samples, read_results, "results.json", cases=20, words=words, known=known)
     ]
 
 
@@ -356,10 +351,10 @@ def list_targets(folder: Path) -> list[Target]:
         ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", actions.read_class_index),
         ("UCF101 split", b"YoYo/v_YoYo_g01_c01.avi 2\n",
          lambda path: actions.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
-        ("Kinetics csv", clips, lambda path: kinetics.read_csv(path, "train")),
+        ("Kinetics csv", clips, lambda path: list(kinetics.read_clips(path, "train"))),
     ]  # fmt: skip
     return [
-        Target(name, [sample], read, "list.csv", cases=120, words=digits)
+        Target(name, [sample], read, "list.csv", cases=60, words=digits)
         for name, sample, read in readers
     ]
 
@@ -392,7 +387,7 @@ def image_targets(folder: Path) -> list[Target]:
         samples.append((folder / "image").read_bytes())
     segments = [bytes((0xFF, marker)) for marker in range(0xC0, 0x100)]
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-    return [Target("image", samples, read_image_file, "a.jpg", cases=600, words=segments)]
+    return [Target("image", samples, read_image_file, "a.jpg", cases=300, words=segments)]
 
 
 GROUPS = {
@@ -429,23 +424,12 @@ def _write(path: Path) -> None:
     path.with_suffix(".out").write_text("x")
 
 
-def _crash(path: Path) -> None:
-    os.abort()
-
-
-def _nameless(path: Path) -> None:
-    if path.read_bytes() != b"good":
-        raise ValueError("wrong")
-
-
 @pytest.mark.parametrize(
     ("read", "found"),
     [
         (_allocate, "MemoryError|ArrayMemoryError"),
         (_write, "does more than reading: open"),
-        (_crash, "ended with status -6"),
-        (_nameless, "does not name the file: wrong"),
-        (lambda path: path.read_bytes().decode(), "raises UnicodeDecodeError"),
+        (lambda path: os.abort(), "ended with status -6"),
         (lambda path: 1 / (path.read_bytes() == b"good"), "raises ZeroDivisionError"),
     ],
 )

@@ -17,11 +17,15 @@ TINY_WNIDS = ("n02124075", "n01443537", "n04067472")  # wnids.txt is not sorted
 IMAGENET_WNIDS = ("n01440764", "n01443537", "n01484850")
 
 
+def colour(label: int) -> np.ndarray:
+    """The colour of a class, (3,) from 40 to 215."""
+    return np.random.default_rng([label]).uniform(40, 215, 3)
+
+
 def draw(label: int, number: int, height: int, width: int) -> np.ndarray:
     """(H, W, 3) uint8: the colour of a class, with a pattern of its own for every image."""
     rng = np.random.default_rng([label, number])
-    colour = np.random.default_rng([label]).uniform(40, 215, 3)
-    coarse = colour + rng.normal(0, 25, (4, 4, 3))
+    coarse = colour(label) + rng.normal(0, 25, (4, 4, 3))
     image = Image.fromarray(np.clip(coarse, 0, 255).astype(np.uint8))
     return np.asarray(image.resize((width, height), Image.BICUBIC))
 
@@ -90,7 +94,6 @@ def make_cifar10(root: Path, per_class: int = 2) -> Path:
     classes = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship"]
     meta = {"num_cases_per_batch": 10000, "label_names": [*classes, "truck"], "num_vis": 3072}
     (folder / "batches.meta").write_bytes(python2_pickle(meta))
-    (folder / "readme.html").write_text("")
     return root
 
 
@@ -128,7 +131,6 @@ def make_stl10(root: Path, per_class: int = 1, unlabeled: int = 12) -> Path:
     _write_stl10(folder / "unlabeled_X.bin", [number % 10 for number in range(unlabeled)], 200)
     classes = "airplane bird car cat deer dog horse monkey ship truck".split()
     (folder / "class_names.txt").write_text("\n".join(classes))
-    (folder / "fold_indices.txt").write_text("0 1 2\n" * 10)
     return root
 
 
@@ -169,8 +171,6 @@ def make_tiny_imagenet(root: Path, train: int = 3, val: int = 2) -> Path:
     (folder / "val/val_annotations.txt").write_text("".join(annotations))
     write_jpeg(folder / "test/images/test_0.JPEG", draw(0, 200, 64, 64))
     (folder / "wnids.txt").write_text("\n".join(TINY_WNIDS))
-    words = [f"{wnid}\tthing {wnid}, stuff" for wnid in (*TINY_WNIDS, "n00001740")]
-    (folder / "words.txt").write_text("\n".join(words))
     return root
 
 

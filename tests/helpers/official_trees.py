@@ -10,8 +10,8 @@ import csv
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -47,7 +47,6 @@ _HMDB51_FILMS = (
     "Brushing_Her_Hair__[_NEW_AUDIO_]_UPDATED!!!!",
     "20060723sfjffbartsinger",
 )
-_SSV2_PLACEHOLDERS = ("potato", "vicks vaporub bottle")
 
 
 def write_toy_video(path: Path, class_number: int, number: int, frames: int = 20) -> Path:
@@ -59,107 +58,67 @@ def write_toy_video(path: Path, class_number: int, number: int, frames: int = 20
     return write_video(path, clip, fps=FPS, codec=codec, options=dict(options))
 
 
-def make_ucf101(
-    root: Path,
-    classes: Sequence[str] = UCF101_CLASSES,
-    videos_per_class: int = 4,
-    frames: int = 20,
-) -> Path:
+def make_ucf101(root: Path, frames: int = 20) -> Path:
     """UCF-101/ and ucfTrainTestlist/ in ``root``.
 
     As in the original, the group of a video (g01 to g25) decides: groups 1 to 7 are tested in
-    split 1, 8 to 14 in split 2, 15 to 21 in split 3, all others trained on. With ``n`` videos a
-    class the groups are 1, 8, 15, 22, 2, 9, ...; 3 give every list a video of every class. The
-    folder HandstandPushups holds files v_HandStandPushups_..., as it does in the original.
+    split 1, 8 to 14 in split 2, 15 to 21 in split 3, all others trained on. The folder
+    HandstandPushups holds files v_HandStandPushups_..., as it does in the original.
     """
-    groups = [first + step for step in range(7) for first in (1, 8, 15, 22) if first + step <= 25]
     lists: dict[str, list[str]] = {}
-    for label, name in enumerate(classes):
-        stem = name.replace("Handstand", "HandStand") if name == "HandstandPushups" else name
-        chosen = [(groups[i % 25], i // 25 + 1) for i in range(videos_per_class)]
-        for i, (group, clip) in enumerate(sorted(chosen)):
-            video = f"{name}/v_{stem}_g{group:02d}_c{clip:02d}.avi"
+    for label, name in enumerate(UCF101_CLASSES):
+        for i, group in enumerate((1, 8, 15, 22)):
+            stem = name.replace("Handstand", "HandStand")
+            video = f"{name}/v_{stem}_g{group:02d}_c01.avi"
             write_toy_video(root / "UCF-101" / video, label, i, frames)
             for split in (1, 2, 3):
                 if 7 * split - 6 <= group <= 7 * split:
                     lists.setdefault(f"testlist0{split}.txt", []).append(video)
                 else:
                     lists.setdefault(f"trainlist0{split}.txt", []).append(f"{video} {label + 1}")
-    lists["classInd.txt"] = [f"{i} {name}" for i, name in enumerate(classes, 1)]
+    lists["classInd.txt"] = [f"{i} {name}" for i, name in enumerate(UCF101_CLASSES, 1)]
     for file_name, lines in lists.items():
         _write_lines(root / "ucfTrainTestlist" / file_name, lines, end="\r\n")
     return root
 
 
-def make_hmdb51(
-    root: Path,
-    classes: Sequence[str] = HMDB51_CLASSES,
-    videos_per_class: int = 5,
-    frames: int = 20,
-) -> Path:
+def make_hmdb51(root: Path, frames: int = 20) -> Path:
     """hmdb51_org/ and testTrainMulti_7030_splits/ in ``root``.
 
-    Of every five videos of a class, number s is tested in split s, the fourth always trained on,
-    the fifth used in split 2 and 3 only; 3 give every list a video of every class. File names hold
-    ``# & ( ; [ !``, as some do in the original.
+    Of the five videos of a class, number s is tested in split s, the fourth always trained on, the
+    fifth used in split 2 and 3 only. File names hold ``# & ( ; [ !``, as some do in the original.
     """
-    for label, name in enumerate(classes):
-        videos = [
-            f"{_HMDB51_FILMS[i % 5]}_{name}_u_nm_np1_fr_goo_{i // 5}.avi"
-            for i in range(videos_per_class)
-        ]
+    for label, name in enumerate(HMDB51_CLASSES):
+        videos = [f"{film}_{name}_u_nm_np1_fr_goo_0.avi" for film in _HMDB51_FILMS]
         for i, video in enumerate(videos):
             write_toy_video(root / "hmdb51_org" / name / video, label, i, frames)
-        for split in (1, 2, 3):
-            marks = [
-                0 if i % 5 == 4 and split == 1 else 2 if i % 5 == split - 1 else 1
-                for i in range(videos_per_class)
-            ]
+        for split, marks in enumerate(("21110", "12111", "11211"), 1):
             lines = [f"{video} {mark} " for video, mark in zip(videos, marks, strict=True)]
             folder = root / "testTrainMulti_7030_splits"
             _write_lines(folder / f"{name}_test_split{split}.txt", lines)
     return root
 
 
-def make_kinetics(
-    root: Path,
-    classes: Sequence[str] = KINETICS_CLASSES,
-    train_per_class: int = 4,
-    val_per_class: int = 2,
-    frames: int = 20,
-    layout: str = "tars",
-) -> Path:
+def make_kinetics(root: Path, frames: int = 20) -> Path:
     """train/, val/, annotations/ and the replacement of one damaged video in ``root``.
 
-    The first training video is damaged in train/ and whole in replacement/.
-
-    Args:
-        root: Folder to write to.
-        classes: Class names.
-        train_per_class: Training videos of a class.
-        val_per_class: Validation videos of a class.
-        frames: Frames of a video.
-        layout: ``tars``: directly in train/, ``parts``: in train/part_0/, train/part_1/;
-            ``classes``: in train/CLASS/.
+    Of each class there are four training videos and two for validation. The first training video
+    is damaged in train/ and whole in replacement/.
     """
-    damaged = None
-    for part, count in (("train", train_per_class), ("val", val_per_class)):
+    for part, count in (("train", 4), ("val", 2)):
         rows: list[tuple[object, ...]] = []
-        for label, name in enumerate(classes):
+        for label, name in enumerate(KINETICS_CLASSES):
             for i in range(count):
                 video = f"-{part[0]}_{label:04d}{i:04d}"  # ids are of 11 characters, - and _ too
                 start = 10 * i + 7
-                file_name = f"{video}_{start:06d}_{start + 10:06d}.mp4"
-                inside = {"tars": "", "parts": f"part_{i % 2}", "classes": name}[layout]
-                number = i if part == "train" else 1000 + i
-                path = write_toy_video(root / part / inside / file_name, label, number, frames)
-                damaged = damaged or path
+                path = root / part / f"{video}_{start:06d}_{start + 10:06d}.mp4"
+                write_toy_video(path, label, i if part == "train" else 1000 + i, frames)
                 rows.append((name, video, start, start + 10, part, i % 2))
         path = root / "annotations" / f"{part}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([KINETICS_HEADER, *rows])
-    assert damaged is not None
+    damaged = min((root / "train").iterdir())
     whole = root / REPLACEMENT / damaged.name
     whole.parent.mkdir(parents=True)
     damaged.rename(whole)
@@ -167,33 +126,27 @@ def make_kinetics(
     return root
 
 
-def make_ssv2(
-    root: Path,
-    templates: Sequence[str] = SSV2_TEMPLATES,
-    train_per_class: int = 4,
-    val_per_class: int = 2,
-    frames: int = 20,
-    prefix: str = "something-something-v2-",
-) -> Path:
-    """20bn-something-something-v2/ and labels/ in ``root``; one video is in no list (test set)."""
-    names = [template.replace("[", "").replace("]", "") for template in templates]
+def make_ssv2(root: Path, frames: int = 20) -> Path:
+    """20bn-something-something-v2/ and labels/ in ``root``; one video is in no list (test set).
+
+    Of each class there are four training videos and two for validation.
+    """
+    folder = root / "20bn-something-something-v2"
     parts: dict[str, list[dict[str, object]]] = {"train": [], "validation": []}
-    for label, template in enumerate(templates):
-        for i in range(train_per_class + val_per_class):
+    for label, template in enumerate(SSV2_TEMPLATES):
+        for i in range(6):
             video = str(78687 + 1000 * label + i)
-            folder = root / "20bn-something-something-v2"
             write_toy_video(folder / f"{video}.webm", label, i, frames)
-            fillers = list(_SSV2_PLACEHOLDERS[: template.count("[")])
-            text = template.lower()
-            for filler in fillers:
-                text = text.replace("[something]", filler, 1)
-            item = {"id": video, "label": text, "template": template, "placeholders": fillers}
-            parts["train" if i < train_per_class else "validation"].append(item)
-    write_toy_video(root / "20bn-something-something-v2" / "1420.webm", 0, 1000, frames)
+            text = template.lower().replace("[something]", "a potato")
+            placeholders = ["a potato"] * template.count("[")
+            item = {"id": video, "label": text, "template": template, "placeholders": placeholders}
+            parts["train" if i < 4 else "validation"].append(item)
+    write_toy_video(folder / "1420.webm", 0, 1000, frames)
+    names = [template.replace("[", "").replace("]", "") for template in SSV2_TEMPLATES]
     labels = {name: str(label) for label, name in enumerate(names)}
+    (root / "labels").mkdir()
     for part, content in {**parts, "labels": labels, "test": [{"id": "1420"}]}.items():
-        path = root / "labels" / f"{prefix}{part}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = root / f"labels/something-something-v2-{part}.json"
         path.write_text(json.dumps(content), encoding="utf-8")
     return root
 
@@ -225,25 +178,15 @@ _AVA_TINTS = {"stripes": (1.0, 0.55, 0.55), "checks": (0.55, 1.0, 0.55), "rings"
 _AVA_PERSONS = 3
 
 
-@dataclass(frozen=True)
-class AvaPerson:
-    """Someone in a movie of :func:`make_ava`: a coloured square in which a toy action happens.
+class AvaPerson(NamedTuple):
+    """Someone in a movie of :func:`make_ava`: a coloured square in which a toy action happens."""
 
-    Attributes:
-        what: Pattern, and with it the colour.
-        how: Motion.
-        left: Left edge at every frame, pixels (T,).
-        top: Top edge, (T,).
-        side: Pixels.
-        size: Height and width of the frame.
-    """
-
-    what: str
-    how: str
-    left: np.ndarray
+    what: str  # pattern, and with it the colour
+    how: str  # motion
+    left: np.ndarray  # edges at every frame, pixels (T,)
     top: np.ndarray
-    side: int
-    size: tuple[int, int]
+    side: int  # pixels
+    size: tuple[int, int]  # height and width of the frame
 
     @property
     def actions(self) -> tuple[int, ...]:
@@ -303,72 +246,50 @@ def draw_ava_movie(number: int, seconds: int = 11, size: tuple[int, int] = (96, 
 
 def make_ava(
     root: Path,
-    movies: dict[str, Sequence[str]] | None = None,
+    movies: dict[str, Sequence[str]] = AVA_MOVIES,
     seconds: int = 11,
     size: tuple[int, int] = (96, 128),
-    videos: bool = True,
     frames: bool = False,
     detections: Sequence[str] = ("csv",),
 ) -> Path:
-    """annotations/ and videos/ or frames/ in ``root``, as the public tools write them.
+    """annotations/, videos/ and perhaps frames/ in ``root``, as the public tools write them.
 
-    A movie shows seconds 900 to 900 + ``seconds`` of a film, as the 15-minute cuts do; seconds 902
-    on, but for the last two, are annotated. Three persons a frame: how one moves gives one action,
-    what it is one or two more. Of every split the first movie's second 903 is an excluded one and
-    the third person of its second 904 is not in the csv file; no file speaks of second 905 of the
-    last movie but the person detections. A detection with a score of 0.5 is off the persons, one
-    of 0.95 nearly on each.
-
-    Args:
-        root: Folder of the data set.
-        movies: Ids by split, :data:`AVA_MOVIES` unless given; movie i of all is number i.
-        seconds: Length of a movie, 6 or more.
-        size: Height and width, even numbers.
-        videos: Write videos/ID.mp4 and .mkv, alternating.
-        frames: Write frames/ID/ID_000001.jpg, 30 a second.
-        detections: Forms of person detections: ``csv`` (SlowFast) and ``pkl`` (mmaction2).
+    A movie shows ``seconds`` of a film from second 900, as the 15-minute cuts do; those from 902,
+    but for the last two, are annotated; movie i of all is number i. Three persons a frame: how one
+    moves gives one action, what it is one or two more. Of every split the first movie's second 903
+    is excluded, and the third person of its second 904 is not in the csv file; of second 905 of the
+    last movie there are detections only. A detection with a score of 0.5 is off the persons, one of
+    0.95 nearly on each; they are written as ``csv`` (SlowFast) or ``pkl`` (mmaction2).
     """
     numbers = iter(range(10**6))
-    for split, ids in (movies or AVA_MOVIES).items():
+    options = {"preset": "ultrafast", "crf": "18", "g": "30"}
+    for split, ids in movies.items():
         own = {video: next(numbers) for video in ids}
         for video, number in own.items():
             movie = draw_ava_movie(number, seconds, size)
-            if videos:
-                _write_ava_video(root / f"videos/{video}.{('mp4', 'mkv')[number % 2]}", movie)
+            path = root / f"videos/{video}.{('mp4', 'mkv')[number % 2]}"
+            write_video(path, movie, fps=AVA_FPS, options=options)
             if frames:
-                _write_ava_frames(root / "frames" / video, movie)
+                folder = root / "frames" / video
+                folder.mkdir(parents=True)
+                image = cv2.imencode(".jpg", movie[0])[1].tobytes()
+                for i in range(1, len(movie) + 1):
+                    (folder / f"{video}_{i:06d}.jpg").write_bytes(image)
         persons = {video: ava_persons(number, seconds, size) for video, number in own.items()}
         _write_ava_annotations(root / "annotations", split, persons, seconds, detections)
-    listed = [(i, name) for i, name in AVA_NAMES.items() if i not in AVA_UNSCORED]
-    _write_lines(
-        root / "annotations/ava_action_list_v2.2_for_activitynet_2019.pbtxt",
-        [f'item {{\n  name: "{name}"\n  id: {i}\n}}' for i, name in listed],
-    )
     kinds = {i: "PERSON_MOVEMENT" if i < 15 else "OBJECT_MANIPULATION" for i in AVA_NAMES}
-    _write_lines(
-        root / "annotations/ava_action_list_v2.2.pbtxt",
-        [
-            f'label {{\n  name: "{name}"\n  label_id: {i}\n  label_type: {kinds[i]}\n}}'
-            for i, name in AVA_NAMES.items()
-        ],
-    )
-    _write_lines(
-        root / "annotations/ava_included_timestamps_v2.2.txt",
-        [f"{i:04d}" for i in range(902, 1799)],
-    )
+    scored = [
+        f'item {{\n  name: "{name}"\n  id: {i}\n}}'
+        for i, name in AVA_NAMES.items()
+        if i not in AVA_UNSCORED
+    ]
+    every = [
+        f'label {{\n  name: "{name}"\n  label_id: {i}\n  label_type: {kinds[i]}\n}}'
+        for i, name in AVA_NAMES.items()
+    ]
+    _write_lines(root / "annotations/ava_action_list_v2.2_for_activitynet_2019.pbtxt", scored)
+    _write_lines(root / "annotations/ava_action_list_v2.2.pbtxt", every)
     return root
-
-
-def _write_ava_video(path: Path, movie: np.ndarray) -> None:
-    options = {"preset": "ultrafast", "crf": "18", "g": "30"}
-    write_video(path, movie, fps=AVA_FPS, options=options)
-
-
-def _write_ava_frames(folder: Path, movie: np.ndarray) -> None:
-    folder.mkdir(parents=True)
-    for number, frame in enumerate(movie, 1):
-        image = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
-        cv2.imwrite(str(folder / f"{folder.name}_{number:06d}.jpg"), image)
 
 
 def _write_ava_annotations(

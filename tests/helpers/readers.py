@@ -45,10 +45,6 @@ class SlowCopy(FallbackReader):
     def _read(self, indices: list[int]) -> np.ndarray:
         return self._library.read(np.array(indices))
 
-    def _release(self) -> None:
-        if hasattr(self, "_library"):
-            self._library.close()
-
 
 class Wrong(SlowCopy):
     """A library that returns other pixels."""

@@ -14,8 +14,6 @@ from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.tables.video_row import RowSource, video_row
 from sce_video.data_tools.tables.writer import TableWriter, write_rows
 from sce_video.datasets import scan_folder
-from sce_video.jobs import StorageError
-from sce_video.jobs.process_pool import Outcome
 
 PIPELINE = [
     {"type": "OpenVideo"},
@@ -77,19 +75,6 @@ def write_table(root: Path, table: str | Path) -> str:
     writer.commit(write_rows(table, rows[half:]))
     writer.commit(write_rows(table, rows[:half]))
     return table
-
-
-def inline(function, items, *, workers, timeout, preload=(), start=None, ahead=2):
-    """As ``process_items``, in this process."""
-    if start is not None:
-        start()
-    for key, argument in items:
-        try:
-            yield key, Outcome(function(argument))
-        except StorageError as error:
-            yield key, Outcome(None, "storage", str(error))
-        except Exception as error:
-            yield key, Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 
 def contents(table: str | Path) -> dict[str, dict]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from helpers.videos import write_video
@@ -88,12 +87,10 @@ def train(
     recorder = recorder or Recorder(stop_after)
     cfg = cfg.copy()
     cfg.experiment_name = f"{Path(cfg.work_dir).name}_{id(recorder)}"
-    # mmengine formats the config five times per run, which takes longer than this training.
-    with mock.patch("mmengine.config.config.FormatCode", lambda text, **options: (text, False)):
-        runner = VideoRunner.from_cfg(cfg)
-        runner.register_hook(recorder)
-        try:
-            runner.train()
-        except KeyboardInterrupt:
-            assert stop_after is not None
+    runner = VideoRunner.from_cfg(cfg)
+    runner.register_hook(recorder)
+    try:
+        runner.train()
+    except KeyboardInterrupt:
+        assert stop_after is not None
     return runner, recorder

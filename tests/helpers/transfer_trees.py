@@ -7,12 +7,13 @@ has the colour of the class, so that features of the colour separate the classes
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
+from helpers.image_trees import draw, make_cifar10, make_cifar100
 from scipy.io import savemat
 
 PARTS = ("train", "val", "test")
@@ -23,20 +24,9 @@ VOC_CLASSES = (
 )  # fmt: skip
 
 
-def colour(label: int) -> np.ndarray:
-    """A colour for a class, far from those of the others."""
-    return np.random.default_rng(label).integers(0, 256, 3)
-
-
-def draw(label: int, number: int, side: tuple[int, int] = (20, 24)) -> np.ndarray:
-    """(H, W, 3) uint8: the colour of the class, with noise."""
-    noise = np.random.default_rng([label, number]).normal(0, 12, (*side, 3))
-    return np.clip(colour(label) + noise, 0, 255).astype(np.uint8)
-
-
 def write_image(path: Path, label: int, number: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    cv2.imwrite(str(path), draw(label, number)[..., ::-1])
+    cv2.imwrite(str(path), draw(label, number, 20, 24)[..., ::-1])
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
@@ -58,43 +48,6 @@ def make_food101(root: Path, images: int = 4) -> Path:
         (meta / f"{part}.json").write_text(json.dumps(content))
         write_lines(meta / f"{part}.txt", [line for ids in content.values() for line in ids])
     return root
-
-
-def make_cifar10(root: Path, images: int = 1) -> Path:
-    """``images`` of each of ten classes in every batch."""
-    names = ["airplane", "automobile", "bird", "cat", "deer"]
-    names += ["dog", "frog", "horse", "ship", "truck"]
-    folder = root / "cifar-10-batches-py"
-    folder.mkdir(parents=True)
-    batches = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    for number, batch in enumerate(batches):
-        labels = [label for label in range(10) for _ in range(images)]
-        content = {"batch_label": batch, "labels": labels, "data": cifar_rows(labels, number)}
-        (folder / batch).write_bytes(pickle.dumps(content, protocol=2))
-    meta = {"label_names": names, "num_cases_per_batch": 10 * images, "num_vis": 3072}
-    (folder / "batches.meta").write_bytes(pickle.dumps(meta, protocol=2))
-    return root
-
-
-def make_cifar100(root: Path, images: int = 1) -> Path:
-    """``images`` of each of a hundred classes in ``train`` and ``test``."""
-    folder = root / "cifar-100-python"
-    folder.mkdir(parents=True)
-    for number, part in enumerate(("train", "test")):
-        labels = [label for label in range(100) for _ in range(images)]
-        coarse = [label // 5 for label in labels]
-        content = {"fine_labels": labels, "coarse_labels": coarse}
-        content["data"] = cifar_rows(labels, number)
-        (folder / part).write_bytes(pickle.dumps(content, protocol=2))
-    meta = {"fine_label_names": [f"fine_{i}" for i in range(100)]}
-    (folder / "meta").write_bytes(pickle.dumps(meta, protocol=2))
-    return root
-
-
-def cifar_rows(labels: Sequence[int], batch: int) -> np.ndarray:
-    """(N, 3072) uint8: planes of red, green, blue."""
-    images = [draw(label, 100 * batch + i, (32, 32)) for i, label in enumerate(labels)]
-    return np.stack([image.transpose(2, 0, 1).reshape(-1) for image in images])
 
 
 def make_sun397(root: Path, images: int = 4) -> Path:
@@ -226,7 +179,7 @@ def make_flowers(root: Path, images: int = 3) -> Path:
 #: Maker, folder of linusericsson/ssl-transfer, and whether the validation split is official.
 TREES: dict[str, tuple[Callable[[Path], Path], str, bool]] = {
     "food101": (make_food101, "Food", False),
-    "cifar10": (make_cifar10, "CIFAR10", False),
+    "cifar10": (partial(make_cifar10, per_class=1), "CIFAR10", False),
     "cifar100": (make_cifar100, "CIFAR100", False),
     "sun397": (make_sun397, "SUN397", False),
     "cars": (make_cars, "Cars", False),

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+from sce_video.data_tools.verify import VerifyJob
+
 GOOD = {
     "outcome": "decoded",
     "error": None,
@@ -23,17 +25,15 @@ GOOD = {
 }
 
 
-def note_and_pass(request):
-    """Append the name to ``calls.log`` beside the file; every file is good."""
-    path = Path(request[0])
-    with open(path.parent / "calls.log", "a", errors="surrogateescape") as log:
-        log.write(f"{path.name}\n")
-    return GOOD
+class ByName(VerifyJob):
+    """Crashes, hangs or fails as the file's name says; notes other names in ``calls.log``."""
 
-
-def by_name(request):
-    """Crash, hang or fail as the file's name says; otherwise as :func:`note_and_pass`."""
-    return fail_by_word(Path(request[0]).stem) or note_and_pass(request)
+    def process(self, item):
+        path = Path(self.root, item.key)
+        fail_by_word(path.stem)
+        with open(path.parent / "calls.log", "a", errors="surrogateescape") as log:
+            log.write(f"{path.name}\n")
+        return {**GOOD, "max_pixels": self.max_pixels}
 
 
 def fail_by_word(word):
@@ -60,17 +60,6 @@ def block_signals_and_hang(folder):
     if folder:
         (Path(folder) / str(os.getpid())).touch()
     time.sleep(60)
-
-
-def work_on(folder):
-    """A short item; the pid is noted in the folder."""
-    (Path(folder) / str(os.getpid())).touch()
-    time.sleep(0.2)
-
-
-def own_pid(_):
-    """The process that an item was processed in."""
-    return os.getpid()
 
 
 def exit_with_status_3(_):

@@ -153,11 +153,6 @@ def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     assert embed_files(segment_model, paths).num_views == 1
 
 
-def test_a_path_where_a_model_is_wanted_is_told_what_to_give():
-    with pytest.raises(TypeError, match=r"a model is wanted, got a path: load_model\('a\.pth'\)"):
-        embed("a.pth", ["a.mp4"])
-
-
 def test_a_feature_depends_only_on_its_video(model, videos):
     paths, frames = videos
     together = embed(model, paths)

@@ -9,7 +9,7 @@ from torch import nn
 
 from sce_video.inference.embed import EmbedOptions, embed, embed_files
 from sce_video.inference.model import load_model
-from sce_video.inference.model_settings import settings_from_config
+from sce_video.inference.views import settings_from_config
 from sce_video.registry import MODELS
 
 CHANNELS, MEAN, STD = 8, 0.5, 0.25

@@ -62,7 +62,7 @@ def test_from_a_list_to_results_in_a_store(recipe, bucket, videos, tmp_path, mon
     assert results["protocol"]["checkpoint"]["sha256"] == sha256(weights).hexdigest()
 
     out = bucket.url("features/a.npz")
-    assert embed.main([str(videos), "--checkpoint", run, "--out", out]) == 0
+    assert embed.main([str(videos), "--checkpoint", run, "--out", out, "--workers", "0"]) == 0
     with np.load(io.BytesIO(bucket.get("features/a.npz")), allow_pickle=False) as stored:
         assert len(stored["features"]) == 8 and np.isfinite(stored["features"]).all()
         provenance = json.loads(str(stored["protocol"]))
@@ -100,18 +100,17 @@ def test_a_checkpoint_in_a_store(checkpoint, bucket):
         load_checkpoint_file(f"{url}x")
 
 
-@pytest.mark.parametrize("what", ["mirror", "list", "out"])
-def test_a_bucket_that_does_not_exist_is_told_before_the_work(recipe, bucket, tmp_path, what):
+def test_a_bucket_that_does_not_exist_is_told_before_the_work(recipe, bucket, tmp_path):
     missing = "s3://there-is-no-such-bucket"
-    options = {
-        "mirror": {"mirror": f"{missing}/run"},
-        "list": {"cfg_options": [f"train_dataloader.dataset.ann_file={missing}/list.txt"]},
-    }
-    with pytest.raises(OSError, match="bucket does not exist") as caught:
-        if what == "out":
-            launch.testing_config(recipe, "random", out=f"{missing}/results.json")
-        start(recipe, tmp_path / "run", **options[what])
-    assert missing in explain(caught.value)
+    annotated = [f"train_dataloader.dataset.ann_file={missing}/list.txt"]
+    for begin in (
+        lambda: launch.testing_config(recipe, "random", out=f"{missing}/results.json"),
+        lambda: start(recipe, tmp_path / "run", mirror=f"{missing}/run"),
+        lambda: start(recipe, tmp_path / "run", cfg_options=annotated),
+    ):
+        with pytest.raises(OSError, match="bucket does not exist") as caught:
+            begin()
+        assert missing in explain(caught.value)
     with pytest.raises(ValueError, match="are extracted to a file"):
         launch.extraction_config(recipe, "random", f"{missing}/features.npz")
     assert not list(tmp_path.glob("run/*.pth"))

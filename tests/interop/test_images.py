@@ -201,13 +201,6 @@ def test_detectron2_has_its_own_names(depth):
     assert sorted(name for names in matched.values() for name in names) == sorted(theirs)
 
 
-def test_layouts_that_do_not_have_the_network():
-    with pytest.raises(ValueError, match="detectron2 has no ResNet with the stem of small images"):
-        to_layout(sce(18, "small").state_dict(), "detectron2")
-    with pytest.raises(ValueError, match="must be one of torchvision, .*, got 'caffe2'"):
-        to_layout({}, "caffe2")
-
-
 @pytest.mark.parametrize("layout", ["timm", "eztorch", "detectron2"])
 def test_the_tool_writes_what_each_loader_reads(layout, tmp_path, capsys):
     state = sce(18).state_dict()

@@ -130,19 +130,6 @@ def test_the_converted_network_gives_equal_outputs(tool, tmp_path, depth, capsys
     assert ours.bn1.num_batches_tracked == 7
 
 
-@pytest.mark.parametrize(
-    ("prefix", "wrapper"), [("module.trunk.model.", None), ("", "model_state")]
-)
-def test_prefixes_and_wrappers(prefix, wrapper):
-    weights = _network(18).state_dict()
-    plain = from_pytorchvideo(weights).state_dict
-    named = {prefix + name: value for name, value in weights.items()}
-    conversion = from_pytorchvideo({wrapper: named, "epoch": 3} if wrapper else named)
-    assert conversion.prefix == prefix and conversion.dropped == []
-    assert conversion.state_dict.keys() == plain.keys()
-    assert all(torch.equal(conversion.state_dict[name], value) for name, value in plain.items())
-
-
 def test_heads_and_other_branches_are_dropped_and_listed(tool, tmp_path, capsys):
     weights = _network(18).state_dict()
     extra = {

@@ -66,19 +66,6 @@ def test_round_trip(name, tmp_path, capsys):
         torch.testing.assert_close(ours(clip), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("prefix", "wrapper"), [("", "state_dict"), ("backbone.", None)])
-def test_prefixes_and_wrappers(prefix, wrapper):
-    weights = torchvision_file("r2plus1d_18")
-    named = {prefix + name: value for name, value in weights.items()}
-    if prefix == "backbone.":
-        named["projector.weight"] = torch.ones(2, 2)
-    conversion = from_torchvision({wrapper: named, "epoch": 3} if wrapper else named)
-    assert conversion.prefix == prefix
-    extra = ["projector.weight"] if prefix == "backbone." else []
-    assert conversion.dropped == [f"{prefix}fc.weight", f"{prefix}fc.bias", *extra]
-    assert all(torch.equal(v, weights[name]) for name, v in conversion.state_dict.items())
-
-
 def test_several_networks_need_a_prefix():
     one, two = torchvision_file("s3d"), torchvision_file("resnet50")
     both = {f"a.{n}": v for n, v in one.items()} | {f"b.{n}": v for n, v in two.items()}

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 
 import pebble
 import pytest
@@ -40,12 +38,8 @@ def test_every_item_is_processed_once():
     assert {key: out.value for key, out in results.items()} == {str(i): i * i for i in range(20)}
     assert all(out.fault is None for out in results.values())
     assert run([]) == {}
-
-
-def test_outcomes_of_one_worker_are_in_the_order_of_the_items():
-    pairs = ((i, i) for i in range(40))
-    keys = [key for key, _ in process_items(fakes.square, pairs, workers=1, timeout=20)]
-    assert keys == list(range(40))
+    assert run([0], function=fakes.ignores_interrupts)["0"].value is True
+    assert list(map(int, run(range(9), workers=1))) == list(range(9))  # in their order
 
 
 def test_crashes_and_exceptions_are_named_and_the_other_items_processed():
@@ -72,8 +66,7 @@ def test_a_hanging_item_is_killed(monkeypatch, by):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", ["block_signals_and_hang", "work_on"])
-def test_workers_end_when_their_parent_is_killed(tmp_path, repo, function):
+def test_workers_end_when_their_parent_is_killed(tmp_path, repo):
     script = f"""
 import sys
 sys.path.insert(0, {str(repo / "tests")!r})
@@ -84,7 +77,7 @@ def items():
     for number in range(1000):
         yield number, {str(tmp_path)!r}
 if __name__ == "__main__":
-    list(process_pool.process_items(fakes.{function}, items(), workers=2, timeout=1.0))
+    list(process_pool.process_items(fakes.block_signals_and_hang, items(), workers=2, timeout=1.0))
 """
     (tmp_path / "parent.py").write_text(script)
     parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")])
@@ -109,15 +102,10 @@ def test_items_are_taken_from_the_iterator_as_workers_become_free():
     results = process_items(fakes.square, items(), workers=2, timeout=20)
     keys = [next(results)[0] for _ in range(5)]
     assert len(set(keys)) == 5 and len(taken) <= 5 + 4
+    pids = [process.pid for process in worker_processes()]
+    assert len(pids) == 2
     results.close()
-    assert not worker_processes()
-
-
-def test_the_alarm_of_an_item_ends_with_it(monkeypatch):
-    """So an idle worker may wait longer than an item may take."""
-    alarms = []
-    monkeypatch.setattr(signal, "setitimer", lambda kind, seconds: alarms.append(seconds))
-    assert process_pool._call(fakes.square, 3, 60.0).value == 9 and alarms == [60.0, 0]
+    assert not worker_processes() and not any(map(is_running, pids))
 
 
 def test_an_idle_worker_that_is_killed_costs_no_item():
@@ -147,48 +135,6 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch, capfd):
     assert not worker_processes()
 
 
-class PoolOfOneItem:
-    """Completes an item, then its worker ends before it takes the next one."""
-
-    active = True
-
-    def __init__(self):
-        self.items = 0
-
-    def schedule(self, function, args, timeout):
-        self.items += 1
-        future = Future()
-        if self.items > 1:
-            future.set_exception(BrokenProcessPool("All workers expired"))
-        else:
-            future.set_result(process_pool.call(*args[:2]))
-        return future
-
-    def stop(self):
-        pass
-
-    join = stop
-
-
-def test_workers_that_end_now_and_then_do_not_end_a_long_run():
-    """Breaks are counted one after the other; here each is followed by a completed item."""
-    items = ((number, number) for number in range(3 * process_pool._MOST_BREAKS))
-    results = dict(process_pool._run(PoolOfOneItem, fakes.square, items, 1, 20.0))
-    expected = {number: number**2 for number in range(3 * process_pool._MOST_BREAKS)}
-    assert {key: outcome.value for key, outcome in results.items()} == expected
-
-
-def test_workers_end_when_the_caller_stops_early():
-    results = process_items(
-        fakes.own_pid, ((number, 0) for number in range(100)), workers=2, timeout=20
-    )
-    next(results)
-    pids = [process.pid for process in worker_processes()]
-    assert len(pids) == 2
-    results.close()
-    assert not worker_processes() and not any(map(is_running, pids))
-
-
 def test_an_exception_in_the_caller_ends_hanging_workers():
     results = process_items(
         fakes.square, [(0, 0), (1, "hang"), (2, "hang"), (3, "hang")], workers=2, timeout=60
@@ -203,7 +149,3 @@ def test_an_exception_in_the_caller_ends_hanging_workers():
 def test_wrong_arguments_are_refused_by_the_call_itself(workers, timeout):
     with pytest.raises(ValueError, match="workers|timeout"):
         process_items(fakes.square, [], workers=workers, timeout=timeout)
-
-
-def test_workers_ignore_interrupts():
-    assert run([0], function=fakes.ignores_interrupts)["0"].value is True

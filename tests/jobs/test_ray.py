@@ -54,16 +54,16 @@ def expected(count):
 def test_outcomes_are_those_of_one_machine(cluster, tmp_path):
     job = Squares(tmp_path / "log", tmp_path / "out")
     words = {"1": "crash", "3": "hang", "4": "error", "6": "bad"}
-    counts, records = run(job, items(30, words, output=True), tmp_path / "s", cluster, 2.0)
-    assert counts == (26, 4, 0)
+    counts, records = run(job, items(12, words, output=True), tmp_path / "s", cluster, 1.0)
+    assert counts == (8, 4, 0)
     failed = {key: entry.kind for key, entry in records.items() if not entry.done}
     assert failed == {"1": "crash", "3": "timeout", "4": "error", "6": "bad"}
     assert "SIGSEGV" in records["1"].reason and "KeyError" in records["4"].reason
     # what kills its process is tried twice, and nothing else is
-    assert calls(job.log) == sorted([*map(str, range(30)), "1"], key=int)
-    counts, records = run(job, items(30, output=True), tmp_path / "s", cluster)
-    assert counts == (4, 0, 26) and calls(job.log) == ["1", "3", "4", "6"]
-    assert contents(tmp_path / "out") == expected(30)
+    assert calls(job.log) == sorted([*map(str, range(12)), "1"], key=int)
+    counts, records = run(job, items(12, output=True), tmp_path / "s", cluster)
+    assert counts == (4, 0, 8) and calls(job.log) == ["1", "3", "4", "6"]
+    assert contents(tmp_path / "out") == expected(12)
 
 
 def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch):
@@ -72,7 +72,7 @@ def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch
 
     def many():
         nonlocal taken
-        for item in items(300):
+        for item in items(60):
             taken += 1
             yield item
 
@@ -81,33 +81,28 @@ def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch
         most = max(most, taken - seen)
         seen += 1
 
-    assert run(Squares(), many(), tmp_path / "s", cluster, on_record=look)[0] == (300, 0, 0)
+    assert run(Squares(), many(), tmp_path / "s", cluster, on_record=look)[0] == (60, 0, 0)
     assert 4 < most <= 12  # two calls of up to three short items for each of two cores
-    most = taken = seen = 0
-    monkeypatch.setattr(ray_cluster, "_CALL_SECONDS", 0.0)  # as if each took long
-    run(Squares(), many(), tmp_path / "u", cluster, count=1, on_record=look)
-    assert most <= 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("of", "kind"), [(Squares, "forkserver"), (WithSetup, "ray")])
-def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp_path, of, kind):
-    """Processes of ours, which a server forks, and those of Ray that wait for them."""
-    job = of(tmp_path / "log", tmp_path / "out", seconds=0.05)
+def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp_path):
+    """In turn processes of ours, which a server forks, and those of Ray that wait for them."""
+    job = WithSetup(tmp_path / "log", tmp_path / "out", seconds=0.05)
     generator, seen, killed = random.Random(0), 0, 0
 
     def kill(item, record):  # by progress: a loaded machine must not kill faster than it works
         nonlocal seen, killed
         seen += 1
-        if seen % 6 == 0 and killed < 5:  # Ray takes seconds to start another one
-            killed += kill_one(os.getpid(), kind, generator)
+        if seen % 6 == 0 and killed < 4:  # Ray takes seconds to start another one
+            killed += kill_one(os.getpid(), ("forkserver", "ray")[killed % 2], generator)
 
-    counts, records = run(job, items(60, output=True), tmp_path / "s", cluster, on_record=kill)
-    assert killed >= 5 and len(records) == 60 == counts[0] + counts[1]
+    counts, records = run(job, items(40, output=True), tmp_path / "s", cluster, on_record=kill)
+    assert killed >= 4 and len(records) == 40 == counts[0] + counts[1]
     assert counts[1] <= 2  # only an item that was hit twice
-    counts, records = run(job, items(60, output=True), tmp_path / "s", cluster)
-    assert len(records) == 60 and all(entry.done for entry in records.values())
-    assert contents(tmp_path / "out") == expected(60)
+    counts, records = run(job, items(40, output=True), tmp_path / "s", cluster)
+    assert len(records) == 40 and all(entry.done for entry in records.values())
+    assert contents(tmp_path / "out") == expected(40)
 
 
 def test_another_version_of_the_package_is_refused(cluster, tmp_path, monkeypatch):
@@ -153,18 +148,20 @@ def test_a_lost_node_costs_no_item(cluster, tmp_path):
 
     def lose(item, record):
         seen.append(item.key)
-        if len(seen) == 15:
+        if len(seen) == 10:
             cluster.remove_node(node, allow_graceful=False)
 
-    counts, records = run(job, items(60, output=True), tmp_path / "s", cluster, on_record=lose)
-    assert counts == (60, 0, 0) and len(records) == 60 == len(set(seen))
-    assert contents(tmp_path / "out") == expected(60)
+    counts, records = run(job, items(40, output=True), tmp_path / "s", cluster, on_record=lose)
+    assert counts == (40, 0, 0) and len(records) == 40 == len(set(seen))
+    assert contents(tmp_path / "out") == expected(40)
 
 
-def test_the_end_of_the_driver_is_named():
+def test_the_end_of_the_driver_is_named_and_ray_not_imported_without_need():
     """Ray ends it at once with the raylet of its machine; another process says so."""
     code = """
-import os, signal
+import os, signal, sys
+import sce_video.commands.verify, sce_video.jobs
+assert "ray" not in sys.modules
 from sce_video.jobs.ray_cluster import watched
 with watched():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -172,8 +169,3 @@ with watched():
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode != 0
     assert "raylet) has ended" in found.stderr and "the same command resumes" in found.stderr
-
-
-def test_ray_is_not_imported_on_one_machine():
-    code = "import sys, sce_video.commands.verify, sce_video.jobs; sys.exit('ray' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -160,33 +160,6 @@ def test_setup_runs_once_per_process(tmp_path):
         run(WithSetup(settings={"broken": True}), items(3), tmp_path / "s")
 
 
-def test_a_bounded_number_of_items_is_in_progress(tmp_path):
-    """A generator of any length: those taken and not yet recorded are four for two processes."""
-    job, taken, most = Squares(), 0, 0
-
-    def many():
-        nonlocal taken
-        for item in items(10_000):
-            taken += 1
-            yield item
-
-    class StopError(Exception):
-        pass
-
-    seen = 0
-
-    def look(item, record):
-        nonlocal most, seen
-        seen += 1
-        most = max(most, taken - seen)
-        if seen == 300:
-            raise StopError
-
-    with pytest.raises(StopError):
-        run(job, many(), tmp_path / "s", on_record=look)
-    assert 1 <= most <= 4 and taken <= 304
-
-
 @pytest.mark.slow
 def test_a_killed_driver_is_resumed_and_a_second_one_refused(tmp_path, repo):
     script = f"""

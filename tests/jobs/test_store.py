@@ -67,15 +67,20 @@ def test_the_records_of_a_killed_driver_are_kept(tmp_path):
 
 
 def test_of_several_stores_the_latest_record_counts(tmp_path):
+    data = bytes(range(256)) * 9
     for name, when, done in (("a", 1.0, True), ("b", 3.0, False), ("c", 2.0, True)):
         with RecordStore(tmp_path / name, "job") as store:
             store.put(record("x", done, time=when))
-            store.put(record(name, time=when))
+            store.put(record(name, time=when, data=data, settings={"crf": when}))
     with RecordStore(None, "job") as store:
         for name in "bca":
             store.absorb(tmp_path / name)
         times = {entry.key: entry.time for entry in store}
         assert times == {"a": 1.0, "b": 3.0, "c": 2.0, "x": 3.0} and not store.get("x").done
+        assert store.get("a").data == data and store.get("x").data is None
+        assert sorted(s["crf"] for s in store.settings()) == [1.0, 1.5, 2.0, 3.0]
+        store.clear()
+        assert len(store) == 0 and store.settings() == []
 
 
 @pytest.mark.parametrize("content", [b"a.mp4 0\n", bytes(8192), b"SQLite format 3\0" + b"x" * 5000])
@@ -100,22 +105,6 @@ def test_the_store_of_another_program_or_job_is_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(StorageError, match="cannot write .*folder"):
         RecordStore(tmp_path / "folder", "job")
-
-
-def test_bytes_are_kept_beside_the_facts(tmp_path):
-    data = bytes(range(256)) * 9
-    with RecordStore(tmp_path / "a", "job") as store:
-        store.put(record("a", data=data))
-        store.put(record("b", data=b"", settings={"crf": 2.0}))
-    with RecordStore(None, "job") as store:
-        store.absorb(tmp_path / "a")
-        assert store.get("a").data == data and store.get("b").data == b""
-        assert sorted(s["crf"] for s in store.settings()) == [1.5, 2.0]
-    with RecordStore(tmp_path / "a", "job") as store:
-        store.clear()
-        assert len(store) == 0 and store.settings() == []
-        store.put(record("c"))
-        assert store.get("c").data is None
 
 
 def test_damaged_values_are_an_error(tmp_path):

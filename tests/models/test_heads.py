@@ -36,14 +36,6 @@ HEADS = {
         dict(num_layers=3, norm_output=True),
         ["8-16", "bn affine", "relu", "16-16", "bn affine", "relu", "16-4", "bn"],
     ),
-    "SCE and MoCo v3 predictor": (
-        dict(num_layers=2, norm_output=False),
-        ["8-16", "bn affine", "relu", "16-4"],
-    ),
-    "MoCo v3 projector": (
-        dict(num_layers=2, norm_output=True),
-        ["8-16", "bn affine", "relu", "16-4", "bn"],
-    ),
     "SCE on CIFAR, BYOL": (
         dict(num_layers=2, norm_output=False, bias_output=True),
         ["8-16", "bn affine", "relu", "16-4 bias"],
@@ -55,10 +47,6 @@ HEADS = {
     "SimCLR": (
         dict(num_layers=2, norm_output=True, affine_output=True),
         ["8-16", "bn affine", "relu", "16-4", "bn affine"],
-    ),
-    "SwAV": (
-        dict(num_layers=2, norm_output=False, bias=True),
-        ["8-16 bias", "bn affine", "relu", "16-4 bias"],
     ),
     "one layer": (dict(num_layers=1, norm_output=True), ["8-4", "bn"]),
 }

@@ -1,4 +1,4 @@
-"""Reading the logs of a work directory, and the curves in the figure."""
+"""Reading the logs of a work directory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import math
 
 import pytest
 
+from sce_video.engine.restarts import append_row
 from sce_video.pages.curves import (
-    draw_run,
     read_alarms,
     read_history,
     read_online_evaluations,
     read_scalars,
 )
-from sce_video.utils.run_files import append_row
 
 
 def log(folder, stamp, rows):
@@ -43,11 +42,6 @@ def test_nothing_logged(tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
         read_scalars(tmp_path)
     assert read_online_evaluations(tmp_path) == []
-
-
-def test_the_figure_is_written(tmp_path):
-    draw_run([row(10, 4.0), row(20, 3.0)], [], tmp_path / "deep" / "a.png", "title")
-    assert (tmp_path / "deep" / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_log_of_a_killed_run_and_a_damaged_one(tmp_path):

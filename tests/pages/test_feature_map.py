@@ -9,11 +9,10 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.pages import make_rows, open_uri
+from helpers.pages import make_rows
 
 from sce_video.pages import feature_map as projection
 from sce_video.pages.feature_map import feature_map_part, relative_names
-from sce_video.pages.neighbour_rows import spread_out
 from sce_video.pages.parts import Part
 
 PLANES = {"given": np.zeros((12, 2))}  # where the projection is not looked at
@@ -45,15 +44,6 @@ def test_points_are_the_projections(videos):
     assert "clip" not in data
 
 
-def test_clips_are_those_of_points_far_from_each_other(videos, reader):
-    rows = make_rows(videos)
-    part = feature_map_part(rows, planes=PLANES, max_clips=5, reader=reader)
-    clips = read_data(part)["clip"]
-    assert [i for i, clip in enumerate(clips) if clip] == sorted(spread_out(rows.features, 5))
-    assert all(open_uri(clip).n_frames > 4 for clip in clips if clip)
-    assert "5 outlined points" in part.html
-
-
 def test_clips_stay_within_their_budget(videos, reader):
     rows = make_rows(videos)
     sizes = {}
@@ -63,12 +53,6 @@ def test_clips_stay_within_their_budget(videos, reader):
         sizes[budget] = len(clips), sum(map(len, clips))
         assert sizes[budget][1] <= budget
     assert sizes[150_000][0] == 12 > sizes[20_000][0] > 0
-
-
-@pytest.mark.parametrize(("count", "sentence"), [(0, "No video has"), (1, "Only one video has")])
-def test_fewer_than_two_videos(videos, count, sentence):
-    html = feature_map_part(make_rows(videos).subset(torch.arange(count))).html
-    assert sentence in html and "a map needs two" in html
 
 
 def test_gone_equal_and_diverged(videos, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.pages import open_uri, strip_frames
 
-from sce_video.pages.frames import Quality, animation_uri, fitting, make_strip
+from sce_video.pages.frames import Quality, fitting, make_strip
 
 BEST = Quality(200, 95, 99)
 
@@ -36,7 +36,7 @@ def test_frames_are_left_out_and_reduced_but_never_enlarged():
 @pytest.mark.parametrize(("seconds", "shown"), [(0.1, 60), (1.0, 250), (60.0, 400)])
 def test_frames_are_played_in_time_but_never_too_fast_or_slow(seconds, shown):
     assert make_strip(grey(1, 2, 3, 4), seconds, BEST).seconds == pytest.approx(shown * 4 / 1000)
-    image = open_uri(animation_uri(grey(0, 80, 160, 240), seconds, BEST))
+    image = open_uri(make_strip(grey(0, 80, 160, 240), seconds, BEST, animated=True).uri)
     durations, means = [], []
     for number in range(image.n_frames):
         image.seek(number)

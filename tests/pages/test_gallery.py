@@ -8,7 +8,6 @@ import urllib.parse
 from html.parser import HTMLParser
 
 import av
-import cv2
 import numpy as np
 import pytest
 from helpers.videos import numbered_frames, read_number, write_video
@@ -95,28 +94,15 @@ def test_missing_and_broken_files_are_shown_with_the_problem(tmp_path, video):
         read_frames(tmp_path / "broken.mp4")
 
     write_gallery(tmp_path / "g.html", QUERY, [good, missing, broken])
-    page = Page((tmp_path / "g.html").read_text())
+    text = (tmp_path / "g.html").read_text()
+    # Nothing is loaded from elsewhere and nothing runs.
+    assert not re.search(r"https?:|<script|<link|@import|url\(| on\w+=", text)
+    page = Page(text)
     assert "the file is missing" in page.texts
     assert broken.problem in page.texts
     links = [urllib.parse.unquote(a["href"]) for a in page.all("a")]
     assert links[1:] == [f"./{os.path.relpath(video, tmp_path)}"]
     assert len(page.all("img")) == 8
-
-
-def test_frames_are_embedded_with_correct_colours(tmp_path):
-    red = np.zeros((60, 80, 3), np.uint8)
-    red[..., 0] = 255
-    write_gallery(tmp_path / "g.html", QUERY, [entry(frames=[red])])
-    text = (tmp_path / "g.html").read_text()
-    sources = [attrs["src"] for attrs in Page(text).all("img")]
-    assert len(sources) == 5
-    assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
-    data = base64.b64decode(sources[-1].partition(",")[2])
-    blue_first = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    assert blue_first.shape == (60, 80, 3)
-    assert (np.abs(blue_first.mean(axis=(0, 1)) - [0, 0, 255]) < 5).all()
-    # Nothing is loaded from elsewhere and nothing runs.
-    assert not re.search(r"https?:|<script|<link|@import|url\(| on\w+=", text)
 
 
 EVIL = [

@@ -47,16 +47,6 @@ def test_long_curves_are_those_of_a_loop_over_bins():
     assert points.not_finite == int((~np.isfinite(y)).sum())
 
 
-def test_a_spike_of_one_step_is_kept_and_short_curves_are_unchanged():
-    y = np.ones(100_000)
-    y[77_777] = 9.0
-    points = reduced(np.arange(100_000), y)
-    assert points.high.max() == 9.0 and points.low.min() == 1.0
-    short = reduced([1, 2, 3], [1.0, math.nan, 3.0])
-    assert short.low is None and short.x.tolist() == [1, 2, 3]
-    assert short.y[0] == 1.0 and math.isnan(short.y[1]) and short.not_finite == 1
-
-
 def test_all_logged_values_are_drawn_once_or_named_as_constant():
     record = record_of(tau=0.1, own_value=3.0)
     charts, constant = run_charts(record)

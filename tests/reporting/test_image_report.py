@@ -8,9 +8,6 @@ from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.report_pages import missing_images, render_html, render_markdown
 from sce_video.reporting.result_files import Collection, parse_result
 
-IMAGE = linear_on_images("cifar10", top1=0.9021)
-VIDEO = results({"top1": 0.6}, "linear", K400)
-
 
 def report_of(*contents):
     found = [parse_result(f"r{i}/results.json", c) for i, c in enumerate(contents)]
@@ -26,7 +23,7 @@ def rows(text):
 
 
 def test_a_project_on_images_lists_what_is_missing_and_counts_the_videos():
-    report = report_of(IMAGE)
+    report = report_of(linear_on_images("cifar10", top1=0.9021))
     text = render_markdown(report)
     missing = {tuple(row[:2]): row[2] for row in rows(text.partition("## Not run")[2])}
     numbers = missing["SCE and its baselines (tab:baselines)", "CIFAR10"]
@@ -44,17 +41,14 @@ def test_a_project_on_images_lists_what_is_missing_and_counts_the_videos():
 
 
 def test_a_project_on_videos_sees_one_line_on_images():
-    text = render_markdown(report_of(VIDEO))
-    assert "Of 138 numbers on images none was measured." in text
-    lines = [line for line in text.splitlines() if "images" in line]
-    assert len(lines) == 2 and "CIFAR10" not in text
-    page = render_html(report_of(VIDEO))
-    assert "Images: none of 138 numbers was measured" in page
-    shown, _, folded = page.partition("Images: none of 138")
+    report = report_of(results({"top1": 0.6}, "linear", K400))
+    text = render_markdown(report)
+    assert "Of 138 numbers on images none was measured." in text and "CIFAR10" not in text
+    shown, _, folded = render_html(report).partition("Images: none of 138 numbers was measured")
     assert "CIFAR10" not in shown and "CIFAR10" in folded
 
 
-def test_another_setting_is_an_own_result_beside_the_numbers_of_its_data_set():
+def test_another_setting_and_own_images_are_own_results():
     report = report_of(linear_on_images("cifar10", pretrained={"model.tau": 0.1}))
     text = render_markdown(report)
     assert "Beside the paper" not in text and "## Own results" in text
@@ -62,9 +56,6 @@ def test_another_setting_is_an_own_result_beside_the_numbers_of_its_data_set():
     assert "model.tau: 0.1 -&gt; 0.2" in render_html(report)
     assert "tau 0.2, tau\\_m 0.1: 90.34" in text.partition("## Not run")[2]
     assert "Of 101 numbers on videos none was measured." in text
-
-
-def test_own_images_are_no_reason_to_list_the_tables():
-    own = linear_on_images("cifar10", changes={"benchmark": None})
-    text = render_markdown(report_of(own))
+    # Own images are no reason to list the tables.
+    text = render_markdown(report_of(linear_on_images("cifar10", changes={"benchmark": None})))
     assert "## Own results" in text and "Of 138 numbers on images none was measured." in text

@@ -67,17 +67,13 @@ def test_own_videos_are_named_by_their_classes_not_by_the_recipe():
     assert describe_test_set(parse_result("b.json", published)) == "UCF101, finetuned, split 1"
 
 
-@pytest.mark.parametrize(
-    ("test", "words"),
-    [
+def test_names_of_test_sets():
+    for test, words in (
         ({"classes": [f"c{i}" for i in range(10)]}, "c0, c1, c2, c3, c4, c5, c6, c7 and 2 more"),
         ({"ann_file": "mine/test.txt", "num_classes": 3}, "3 classes of mine/test.txt"),
-        ({"data_root": "/mine"}, "own videos of /mine"),
         (None, "own videos"),
-    ],
-)
-def test_names_of_test_sets(test, words):
-    assert describe_test_set(representation("a.json", SCE, test=test)).startswith(words)
+    ):
+        assert describe_test_set(representation("a.json", SCE, test=test)).startswith(words)
 
 
 def test_random_weights_stand_beside_what_was_pretrained():
@@ -94,9 +90,7 @@ def test_random_weights_stand_beside_what_was_pretrained():
     assert '<span class="gain">+25.0</span>' in page and 'class="line random"' in page
 
 
-@pytest.mark.parametrize(
-    "changes", [{"width": 64}, {"bank": {"data_root": "/other"}}, {"videos": 35}]
-)
+@pytest.mark.parametrize("changes", [{"width": 64}, {"bank": {"data_root": "/other"}}])
 def test_random_weights_of_another_network_or_test_set_are_no_baseline(changes):
     random = representation("r.json", RANDOM, **changes)
     groups = grouped(representation("s.json", SCE), random)

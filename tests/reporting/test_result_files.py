@@ -24,7 +24,8 @@ def test_folders_are_searched_and_each_file_is_read_once(tmp_path, monkeypatch):
     for name in ("w/b/results.json", "w/a/deep/er/results.json", "w/retrieval.json", "lone.json"):
         write(tmp_path / name, content)
     write(tmp_path / "w/.git/results.json", content)
-    write(tmp_path / "w/a/20260101/vis_data/config.json", content)
+    for name in ("20260101/vis_data/config", "20261122_021803/20261122_021803", "split_settings"):
+        write(tmp_path / f"w/a/{name}.json", {"a": 1})
     write(tmp_path / "w/notes.txt", content)
     os.symlink(tmp_path / "lone.json", tmp_path / "w/again.json")
     found = collect_results(["w", "./w/b", "lone.json"])
@@ -65,15 +66,6 @@ def test_files_without_results_are_listed_and_the_rest_is_read(tmp_path, monkeyp
     assert name == "w/a.json" and why in reason
 
 
-def test_names_and_contents_that_are_not_utf8(tmp_path):
-    (tmp_path / "a.json").write_bytes(b"\xff\xfe\x00{")
-    (tmp_path / os.fsdecode(b"caf\xe9.json")).write_text("{}")
-    found = collect_results([tmp_path])
-    assert len(found.skipped) == 2
-    for name, why in found.skipped:
-        (name + why).encode("utf-8")
-
-
 def test_a_linked_folder_is_not_searched(tmp_path):
     """A link out of the work dirs, or to the disk's root, would be read as results."""
     write(tmp_path / "elsewhere/results.json", results({"top1": 0.5}, "linear", K400))
@@ -92,8 +84,9 @@ def test_numbers_beyond_all_floats_and_texts_that_cannot_be_written(tmp_path):
         "top1": 0.5, "large": math.inf, "small": -math.inf, "ink\\ud800": 1.0
     }  # fmt: skip
     assert found.protocol["decoder_version"] == "av \\ud800\\x1b"
-    deep = write(tmp_path / "deep.json", '{"metrics":' * 60 + "1" + "}" * 60)
-    assert [why for _, why in collect_results([deep]).skipped] == ["is not JSON"]
+    (tmp_path / os.fsdecode(b"caf\xe9.json")).write_bytes(b"\xff\xfe\x00{")
+    for name, why in collect_results([tmp_path]).skipped:
+        assert (name + why).encode("utf-8").endswith(b"is not JSON")
 
 
 # -- splits --------------------------------------------------------------------------------
@@ -129,11 +122,10 @@ def test_three_splits_become_the_mean_of_their_own_files(tmp_path, stated):
 
 
 def test_a_summary_without_the_files_of_its_splits_is_skipped(tmp_path):
-    for split in (1, 2):
-        split_file(tmp_path, split, 0.9)
-    path = splits_json(tmp_path, {1: 0.9, 2: 0.8, 3: 0.9})
+    split_file(tmp_path, 2, 0.9)
+    path = splits_json(tmp_path, {2: 0.8, 3: 0.9})
     found = collect_results([tmp_path])
-    assert [result.split for result in found.results] == [1, 2]
+    assert [result.split for result in found.results] == [2]
     assert found.skipped == [(str(path), "split 3 has no results at split3/results.json")]
 
 
@@ -154,35 +146,19 @@ def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_pa
 
 def test_best_epochs_have_a_mean_of_their_own(tmp_path):
     """The last epochs are the result; those chosen on the test set are shown beside it."""
-    selected = {"checkpoint": {"path": "best.pth", "selected": {"ann_sha256": "a"}}, "epochs": 9}
+    selected = {"path": "best.pth", "selected": {"ann_sha256": "a"}}
+    changes = {"checkpoint": selected, "epochs": 9, "chosen_on_test": True}
     best = {}
     for split in (1, 2, 3):
-        split_file(tmp_path / "run", split, 0.9)
-        content = results(
-            {"top1": 0.95, "top5": 0.9}, "finetune", "ucf101", split=split,
-            changes={**selected, "chosen_on_test": True},
-        )  # fmt: skip
-        path = write(tmp_path / f"run/split{split}/best.json", content)
+        split_file(tmp_path, split, 0.9)
+        content = results({"top1": 0.95}, "finetune", "ucf101", split=split, changes=changes)
+        path = write(tmp_path / f"split{split}/best.json", content)
         best[str(split)] = {"metrics": content["metrics"], "results": str(path)}
-    path = splits_json(tmp_path / "run", {1: 0.9, 2: 0.9, 3: 0.9})
-    content = json.loads(path.read_text())
-    write(path, {**content, "best": {"kind": "splits", "splits": best}})
-    found = {round(r.metrics["top1"], 2): r for r in collect_results([tmp_path]).results}
-    assert {value: r.split for value, r in found.items()} == {
-        0.9: MEAN_OF_SPLITS, 0.95: MEAN_OF_SPLITS
-    }  # fmt: skip
-    assert compare(found[0.9]).deviations == ()
-    assert compare(found[0.95]).deviations == (
-        "best epoch on the test set; the result is the last",
-    )
-    assert found[0.9].name.endswith("run/splits.json")
-    assert found[0.95].name == f"{found[0.9].name}, best epochs"
-
-
-def test_logs_and_settings_of_a_run_are_not_listed(tmp_path):
-    for name in ("20261122_021803/20261122_021803.json", "split1/split_settings.json"):
-        write(tmp_path / name, {"a": 1})
-    write(tmp_path / "20261122_021803/mine.json", {"a": 1})
-    assert [name.rsplit("/")[-1] for name, _ in collect_results([tmp_path]).skipped] == [
-        "mine.json"
-    ]
+    path = splits_json(tmp_path, {1: 0.9, 2: 0.9, 3: 0.9})
+    write(path, {**json.loads(path.read_text()), "best": {"kind": "splits", "splits": best}})
+    last, chosen = collect_results([tmp_path]).results
+    assert (last.split, chosen.split) == (MEAN_OF_SPLITS, MEAN_OF_SPLITS)
+    assert [round(found.metrics["top1"], 2) for found in (last, chosen)] == [0.9, 0.95]
+    assert compare(last).deviations == () and chosen.name == f"{last.name}, best epochs"
+    (deviation,) = compare(chosen).deviations
+    assert deviation == "best epoch on the test set; the result is the last"

@@ -77,16 +77,12 @@ def test_other_results_stand_apart(changes, reason):
     assert any(reason in text for text in other.reasons), other.reasons
 
 
-def deviations(content):
-    return compare(parse_result("x.json", content)).deviations
-
-
 def test_deviations():
     few = many_shot("dtd", validation={"1": 0.5})
-    assert deviations(few) == ("C chosen among 1 values, the paper's chosen among 45",)
-    metrics = {"low_shot_map_16": 0.5}
-    drawn = transferred("low_shot_svm", "voc2007", metrics, {"draws": 2})
-    assert deviations(drawn) == ("2 draws instead of 5",)
+    drawn = transferred("low_shot_svm", "voc2007", {"low_shot_map_16": 0.5}, {"draws": 2})
+    found = [compare(parse_result("x.json", content)).deviations for content in (few, drawn)]
+    assert found[0] == ("C chosen among 1 values, the paper's chosen among 45",)
+    assert found[1] == ("2 draws instead of 5",)
 
 
 def test_the_set_completes_the_benchmark_of_the_features():

@@ -25,11 +25,21 @@ from sce_video.commands.main import COMMANDS, main
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.models.backbones.hf_encoder import architecture_of
 
-KINDS = ("run", "checkpoint", "bundle", "model", "index", "table", "list")
-NETWORKS = KINDS[:4]
+#: A folder has the network of a checkpoint; of a run its config and its logs are read, too.
+KINDS = ("run", "folder", "checkpoint", "bundle", "model", "index", "table", "list")
+NETWORKS = KINDS[1:5]
 #: Options of the two recipes; of the pretraining X may be the list.
 _SMALL = ("train_cfg.max_epochs=1", "run_page=None", "model.backbone.base_channels=4")
-_PARTS = {"r3d18_folder": ("train", "val", "test"), "sce_r3d18_folder_small": ("train",)}
+_PIPELINE = "train_dataloader.dataset.pipeline"
+_OF_RECIPE = {
+    "r3d18_folder": (
+        *(f"{_PIPELINE}.RandomClips.num_frames=2", f"{_PIPELINE}.RandomResizedCropClips.size=32"),
+        *("val_dataloader=None", "val_cfg=None", "val_evaluator=None"),
+        "test_dataloader.dataset.pipeline.UniformClips.num_clips=1",
+    ),
+    "sce_r3d18_folder_small": ("train_dataloader.sampler.min_samples=0",),
+}
+_PARTS = {"r3d18_folder": ("train", "test"), "sce_r3d18_folder_small": ("train",)}
 #: Command lines of every command, by the kinds of what stands for X; V are two classes of videos,
 #: F is one of them, N a network of our own, O a new folder.
 LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
@@ -60,7 +70,7 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
         (NETWORKS, "V --checkpoint X --out O --workers 0 --no-page --duplicates none"),
         (("list",), "I --labels X --out O --workers 0 --no-page"),
     ],
-    "look": [(NETWORKS, "X --query F --key F --out O/l.png"), (NETWORKS, "X F --out O/l.png")],
+    "look": [(NETWORKS, "X --query F --key F --out O/l.png")],
     "export": [
         (NETWORKS, "X --to pretrained --out O/n"),
         (("index",), "X --to projector --out O/p --workers 0"),
@@ -72,7 +82,7 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "import": [(("list",), "X O/t.lance --workers 1")],
     "verify": [(("list",), "X --workers 1 --out O/t.tsv")],
     "sweep": [],  # takes sweeps, which are programs that are named
-    "report": [(("run",), "X"), (("run",), "X --videos 0 --out O")],
+    "report": [(("run",), "X")],
     "compare": [(("run",), "X R --out O/c.html")],
     "train": [
         (NETWORKS[1:], "r3d18_folder --pretrained X"),
@@ -221,6 +231,7 @@ def things(canary, videos, good, tmp_path_factory):
         *(save_run(root / f"run_{n}", t, plan + t) for n, t in texts.items()),
     ]
     found["checkpoint"] = [run / "epoch_1.pth" for run in found["run"][1:]]
+    found["folder"] = found["run"][:2]
     kernel, pickle = root / "kernel.pth", root / "pickle.pth"
     save_model("videomae", root / "model")
     found["checkpoint"] += [kernel, pickle]
@@ -324,6 +335,7 @@ def test_no_canary_sings(command, kind, line, canary, things, videos, good, tmp_
         ]
         if command in ("train", "test"):
             words += ["--work-dir", str(out / "work"), "--cfg-options", *_SMALL]
+            words += _OF_RECIPE.get(words[0], ())
             for part in _PARTS.get(words[0], ()):
                 words += [f"{part}_dataloader.dataset.data_root={videos}"]
                 words += [f"{part}_dataloader.{key}" for key in ("num_workers=0", "batch_size=2")]

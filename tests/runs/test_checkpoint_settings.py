@@ -13,7 +13,6 @@ from sce_video.runs import launch
 from sce_video.runs.checkpoint_settings import adopted_config
 
 FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
-FRAMES = REPO / "configs/sce/sce_r18_frames_folder.py"
 IMAGES = REPO / "configs/sce/sce_r18_image_folder.py"
 AVA = REPO / "configs/downstream/detection/r3d50_8xb8-8x8-32e_ava.py"
 SMALL_IMAGES = REPO / "configs/downstream/linear/r18_1xb256-32-100e_cifar10.py"
@@ -78,11 +77,7 @@ def test_options_win_over_the_checkpoint(small):
     assert not any("base_channels" in line for line in cfg.adopted.settings)
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [FOLDER, FINETUNE, AVA, SMALL_IMAGES],
-    ids=lambda p: p.stem,
-)
+@pytest.mark.parametrize("recipe", [FOLDER, AVA, SMALL_IMAGES], ids=lambda p: p.stem)
 def test_nothing_is_taken_from_a_training_of_the_same_settings(recipe, tmp_path):
     path = save(tmp_path, load_config(recipe), widths=(*WIDTHS, 80, 101, 400))
     assert "adopted" not in launch.testing_config(recipe, str(path))
@@ -97,19 +92,9 @@ def test_test_views_of_ones_own_config_file_stay(tmp_path):
         "    ResizeShortSide=dict(size=288), CenterCropClips=dict(size=288))))\n"
     )
     path = save(tmp_path, load_config(config, ["model.backbone.base_channels=16"]))
-    cfg = launch.testing_config(config, str(path))
-    assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
-
-
-def test_another_protocol_takes_the_backbone_only(small):
-    cfg = launch.testing_config(RETRIEVAL, str(small))
-    assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
-
-
-def test_features_are_extracted_alike(small, tmp_path):
-    cfg = launch.extraction_config(FOLDER, str(small), tmp_path / "f.npz", part="bank")
-    assert cfg.model.backbone.base_channels == 16
-    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
+    for own in (config, RETRIEVAL):  # another protocol takes the backbone only
+        cfg = launch.testing_config(own, str(path))
+        assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
 
 
 def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
@@ -123,14 +108,9 @@ def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
     options = ["model.backbone.base_channels=32"]
     cfg = launch.training_config(FINETUNE, pretrained=str(small), cfg_options=options)
     assert cfg.adopted.settings == ["model.cls_head.in_channels=256"]
-    options += ["model.cls_head.in_channels=100"]
-    assert "adopted" not in launch.training_config(
-        FINETUNE, pretrained=str(small), cfg_options=options
-    )
 
 
 def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
-    """ResNet2d: the small stem where the recipe has ImageNet's, and the other way round."""
     options = ["model.backbone.stem=small", "model.backbone.base_channels=16"]
     path = save(tmp_path, load_config(IMAGES, options))
     cfg = launch.training_config(LARGE_IMAGES, pretrained=str(path))
@@ -142,8 +122,6 @@ def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
     path = save(tmp_path, load_config(IMAGES, ["model.backbone.depth=50"]))
     cfg = launch.training_config(SMALL_IMAGES, pretrained=str(path))
     assert (cfg.model.backbone.depth, cfg.model.backbone.stem) == (50, "imagenet")
-    assert cfg.model.cls_head.in_channels == 2048
-    assert steps(cfg.train_dataloader.dataset.pipeline)["RandomCropClips"]["padding"] == 4
 
 
 def test_resuming_takes_network_and_training_views(small, tmp_path):
@@ -179,7 +157,7 @@ def test_a_setting_that_the_training_left_at_its_default_is_taken_too(tmp_path):
         ("type='ResNet3dSlowPath'", "type='ResNet2d'"),
         ("type='ResNet3dSlowPath'", "type='os.system'"),
         ("type='SCE'", "type=['SCE']"),
-        ("model = dict(", "model = print("),
+        ("model=dict(", "model=print("),
         ("queue_size=512", "queue_size=512, init_cfg=dict(type='Pretrained', checkpoint='x')"),
     ],
 )

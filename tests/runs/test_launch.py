@@ -1,15 +1,53 @@
-"""Which errors a user is told in one line, and which keep their traceback."""
+"""Launching: the queue is shortened to the data set, and an error in a step keeps its traceback."""
 
 from __future__ import annotations
 
 import pytest
 from helpers.training import make_videos, small_config, train
-from torch.utils.data import DataLoader
 
-from sce_video.datasets import VideoDataset, VideoDecodeError
 from sce_video.engine import TrainingStepError
 from sce_video.models import SCE
+from sce_video.runs import launch
+from sce_video.runs.launch import fit_queue, longest_queue, training_config
 from sce_video.utils.command import explain
+
+RECIPE = "configs/sce/sce_r3d18_folder_small.py"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """36 files that look like videos; nothing reads them."""
+    root = tmp_path / "videos"
+    root.mkdir()
+    for number in range(36):
+        (root / f"{number}.mp4").touch()
+    return root
+
+
+def fitted(folder, *options):
+    root = f"train_dataloader.dataset.data_root={folder}"
+    cfg = training_config(RECIPE, cfg_options=[root, *options], work_dir=folder.parent / "run")
+    fit_queue(cfg)
+    return cfg.model.queue_size
+
+
+@pytest.mark.parametrize(
+    ("videos", "batch", "keys"), [(36, 16, 32), (32, 16, 16), (17, 16, 16), (16, 16, 8), (1, 16, 1)]
+)
+def test_fewer_keys_than_videos(videos, batch, keys):
+    assert longest_queue(videos, batch) == keys
+
+
+def test_the_queue_of_the_folder_recipe_follows_the_folder(folder, monkeypatch):
+    options = ("train_dataloader.batch_size=5", "optim_wrapper.accumulative_counts=2")
+    assert fitted(folder) == 32 and fitted(folder, *options) == 30
+    assert fitted(folder, "model.queue_size=64") == 64
+    assert fitted(folder, "fit_queue=False") == 256
+    monkeypatch.setattr(launch, "get_world_size", lambda: 3)
+    assert fitted(folder) == 18  # 48 videos per step do not fit: half of 36
+    for number in range(36, 400):
+        (folder / f"{number}.mp4").touch()
+    assert fitted(folder) == 256  # the recipe's: large enough a folder
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError])
@@ -22,14 +60,3 @@ def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch, kind):
         train(small_config(make_videos(tmp_path / "videos", 4), tmp_path / "run"))
     assert explain(raised.value) is None
     assert type(raised.value.__cause__) is kind
-
-
-def test_a_bad_file_is_one_line_with_a_worker(tmp_path):
-    (tmp_path / "a.mp4").write_bytes(b"")
-    dataset = VideoDataset(str(tmp_path), pipeline=[dict(type="OpenVideo")], on_error="raise")
-    with pytest.raises(VideoDecodeError) as raised:
-        list(DataLoader(dataset, num_workers=1))
-    assert raised.value.path == str(tmp_path / "a.mp4")
-    assert raised.value.reason.startswith("is empty (0 bytes)")
-    assert explain(raised.value) == f"{raised.value.path}: {raised.value.reason}"
-    assert "\n" not in str(raised.value)

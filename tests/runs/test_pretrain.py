@@ -75,20 +75,17 @@ def test_a_run_of_one_command(trained, videos, tmp_path):
     out = tmp_path / "results.json"
     metrics = sce_video.evaluate(run, videos, gallery=videos, protocols=["knn"], out=out)
     assert metrics["knn_top1"] > 0.9  # a video finds itself
-    random = tmp_path / "random.json"
-    by_function = sce_video.evaluate(
-        run, videos, gallery=videos, random=True, protocols=["knn"], out=random
-    )
-    stored = json.loads(random.read_text())
+    given = {"gallery": videos, "protocols": ["knn"], "out": out}
+    by_function = sce_video.evaluate(run, videos, random=True, **given)
+    stored = json.loads(out.read_text())
     assert stored["protocol"]["checkpoint"]["path"] is None and stored["metrics"] == by_function
 
 
-@pytest.mark.usefixtures("_without_page")
 def test_the_written_config_is_the_same_training(trained, videos, tmp_path):
     """``sce-video pretrain`` against ``tools/train.py`` with the config that it plans."""
     start = ["pretrain", str(videos), "--epochs", "1", *words(**TINY)]
     assert main([*start, "--out", str(tmp_path), "--plan"]) == 0
-    assert main(["train", str(tmp_path / "config.py")]) == 0
+    assert main(["train", str(tmp_path / "config.py"), "--cfg-options", "run_page=None"]) == 0
     losses = [[row["loss"] for row in read_scalars(run)] for run in (trained[0], tmp_path)]
     assert losses[0] == losses[1] and losses[0]
 
@@ -104,16 +101,6 @@ def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monk
         sce_video.pretrian
 
 
-@pytest.mark.parametrize("method", ["sce", "byol", "lejepa"])
-def test_every_method_can_be_planned(videos, tmp_path, method):
-    plan = planned_pretraining(videos, tmp_path, method=method, settings=TINY)
-    assert plan.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos
-    assert plan.config.model.backbone.base_channels == 4
-    assert plan.config.work_dir == str(tmp_path)
-    assert plan.epoch_seconds > 0 and plan.hours > 0
-
-
-@pytest.mark.usefixtures("_without_page")
 def test_a_budget_makes_the_length(videos, tmp_path):
     plan = planned_pretraining(videos, tmp_path, hours=10, settings=TINY)
     budget = plan.config.default_hooks.budget
@@ -124,17 +111,17 @@ def test_a_budget_makes_the_length(videos, tmp_path):
     epochs = left / plan.epoch_seconds
     assert plan.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
     assert plan.hours <= 10
-    free = planned_pretraining(videos, tmp_path, settings=TINY)
+    free = planned_pretraining(videos, tmp_path, method="byol", settings=TINY)
     assert "budget" not in free.config.default_hooks and free.config.run_page.compared == 12
+    assert free.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos
+    assert free.config.work_dir == str(tmp_path)
 
 
 @pytest.mark.usefixtures("_without_page")
-def test_resuming_takes_everything_from_the_run(trained, videos, tmp_path, capsys):
+def test_resuming_takes_everything_from_the_run(trained, tmp_path, capsys):
     run = shutil.copytree(trained[0], tmp_path / "run")
     assert main(["pretrain", "--out", str(tmp_path / "none"), "--resume"]) == 2
     assert "no training in" in capsys.readouterr().err
-    assert main(["pretrain", str(videos), "--out", str(run), "--resume"]) == 2
-    assert "give --out RUN alone" in capsys.readouterr().err
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0  # has nothing left to do
 
 
@@ -183,8 +170,7 @@ def test_a_stopped_seed_ends_all(tmp_path, monkeypatch):
         seeds.resumed_seeds(tmp_path, [0])
 
 
-@pytest.mark.usefixtures("_without_page")
-def test_errors(videos, tmp_path, capsys):
+def test_errors(videos, tmp_path):
     def refused(message, **changes):
         with pytest.raises(ValueError, match=message):
             planned_pretraining(videos, tmp_path, **changes)
@@ -193,7 +179,3 @@ def test_errors(videos, tmp_path, capsys):
     refused("precision must be one of", precision="int8")
     refused("'frmes' here, meant frames", settings={"frmes": 3})
     refused("hours or epochs, not both", hours=1, settings={"epochs": 3})
-    assert main(["pretrain", "--out", str(tmp_path)]) == 2
-    assert "give the folder of videos" in capsys.readouterr().err
-    assert main(["pretrain", str(tmp_path / "none"), "--out", str(tmp_path / "r")]) == 2
-    assert "there is no folder" in capsys.readouterr().err

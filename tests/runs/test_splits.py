@@ -45,16 +45,13 @@ def test_summary_against_numpy():
     assert summary["kind"] == "splits" and list(summary["splits"]) == ["1", "3"]
     assert summary["mean"]["top1"] == pytest.approx(np.mean([0.5, 0.8]))
     assert summary["std"]["top1"] == pytest.approx(np.std([0.5, 0.8]))
-    assert summary["mean"]["mean_class_accuracy"] == pytest.approx(0.325)
     assert summary["protocol"]["videos"] == [4, 5] and summary["protocol"]["failures"] == 2
-    table = splits.format_splits(summary)
-    assert "split 1" in table and "65.00" in table.splitlines()[-1] and "top-5" in table
     summary["protocol"]["num_classes"] = 5
     summary["best"] = splits.summarise({"1": result(0.75, 4), "3": result(0.85, 5)}, "best.json")
     table = splits.format_splits(summary)
     assert "top-5" not in table, "all five classes are among the first five"
     last, best = table.split("the epoch that is best on the validation list")
-    assert "65.00" in last and "80.00" in best.splitlines()[-1]
+    assert "split 1" in last and "65.00" in last and "80.00" in best.splitlines()[-1]
     assert summary["best"]["splits"]["3"]["results"] == "split3/best.json"
 
 
@@ -74,20 +71,22 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
     split_videos, tmp_path, monkeypatch
 ):
     training, testing = prepare(split_videos, tmp_path)
-    trained, tested = [], []
-    monkeypatch.setattr(launch, "train", _counted(launch.train, trained))
+    trained, tested, train, test = [], [], launch.train, launch.test
+
+    def count(cfg):
+        trained.append(cfg.split)
+        return train(cfg)
 
     def interrupt(cfg):
         tested.append((cfg.split, cfg.test_cfg.out))
         if len(tested) == 4:
             raise KeyboardInterrupt
-        return real_test(cfg)
+        return test(cfg)
 
-    real_test = launch.test
+    monkeypatch.setattr(launch, "train", count)
     monkeypatch.setattr(launch, "test", interrupt)
     with pytest.raises(KeyboardInterrupt):
         splits.run_splits(training, testing, [1, 2])
-    assert (tmp_path / "split1/results.json").is_file()
     assert not (tmp_path / "split2/results.json").exists()
     before = (tmp_path / "split1/results.json").read_bytes()
     weights = (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns
@@ -100,20 +99,11 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
     assert json.loads((tmp_path / "splits.json").read_text()) == summary
     best = json.loads((tmp_path / "split2/best.json").read_text())
     assert summary["best"]["splits"]["2"]["metrics"] == best["metrics"]
-    assert best["protocol"]["chosen_on_test"] is True
     tests = [json.loads((tmp_path / f"split{n}/results.json").read_text()) for n in (1, 2)]
     lists = [result["protocol"]["test"]["ann_file"].rpartition("/")[2] for result in tests]
     assert lists == ["test_split1.txt", "test_split2.txt"]
     with pytest.raises(ValueError, match=r"split1 holds a run with other settings"):
         splits.run_splits(*prepare(split_videos, tmp_path, train_cfg__max_epochs=3), [1, 2])
-
-
-def _counted(function, calls):
-    def call(cfg):
-        calls.append(cfg.split)
-        return function(cfg)
-
-    return call
 
 
 def test_bad_splits_are_refused_before_anything_is_trained(split_videos, tmp_path):

@@ -83,9 +83,8 @@ def test_equal_points_of_two_sweeps_are_one_step(root):
     cells = plan([first, second], "out", root=root)
     assert cells[1].step is cells[4].step and cells[0].step.before is cells[4].step.before
     work = chains(cells)
-    assert [[step.folder.split("/")[0] for step in chain] for chain in work] == [
-        ["pretrain", "evaluate", "evaluate"]
-    ] * 2
+    kinds = [[step.folder.split("/")[0] for step in chain] for chain in work]
+    assert kinds == [["pretrain", "evaluate", "evaluate"]] * 2
     assert all(step.before is chain[0] for chain in work for step in chain[1:])
 
 
@@ -105,8 +104,11 @@ def test_what_makes_a_step_another_one(root):
     assert len({pre for pre, _ in both}) == len({evaluated for _, evaluated in both}) == 6
     ((pre, evaluated),) = folders(sweep(Point("a")), root=root, options=((), ("model.tau=0.4",)))
     assert pre == base[0] and evaluated != base[1]
-    (root / "configs/pre.py").write_text(CONFIG.replace("tau=0.1", "tau=0.15"))
-    assert folders(sweep(Point("a")), root=root)[0][0] not in {pre for pre, _ in both}
+    # A function's text has its address; two loads of the file make two functions.
+    text = CONFIG + "train_dataloader = dict(collate_fn=lambda batch: batch)\n"
+    (root / "configs/pre.py").write_text(text)
+    (changed,) = folders(sweep(Point("a")), root=root)
+    assert changed not in both and folders(sweep(Point("a")), root=root) == [changed]
 
 
 def test_a_checkpoint_is_not_trained(root):
@@ -118,16 +120,7 @@ def test_a_checkpoint_is_not_trained(root):
     assert [len(chain) for chain in chains(cells)] == [1, 1]
 
 
-def test_a_config_with_a_function_has_the_same_digest_in_every_process(root):
-    """A function's text has its address; two loads of the file make two functions."""
-    text = CONFIG + "train_dataloader = dict(collate_fn=lambda batch: batch)\n"
-    (root / "configs/pre.py").write_text(text)
-    assert folders(sweep(Point("a")), root=root) == folders(sweep(Point("a")), root=root)
-
-
 def test_wrong_configs(root):
-    with pytest.raises(FileNotFoundError, match="no config file at .*none"):
-        plan([sweep(Point("a", config="configs/none.py"))], "out", root=root)
     with pytest.raises(ValueError, match=r"model\.lambda_"):
         plan([sweep(Point("a", options={"model.lamda_": 1.0}))], "out", root=root)
     (root / "configs/pre.py").write_text("model = dict(type='SCE')")

@@ -6,16 +6,13 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 
-from sce_video.commands import embed, pretrain
+from sce_video.commands import pretrain
 from sce_video.datasets import LanceVideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.inference.embed import embed_files
-from sce_video.inference.model import load_model
 from sce_video.runs import launch
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
@@ -23,7 +20,7 @@ from sce_video.runs.pretrain import _decode
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
-SETTINGS = {"epochs": 2, "batch": 2, "epoch-samples": 4, "workers": 0, "width": 4, "hidden": 16,
+SETTINGS = {"epochs": 1, "batch": 2, "epoch-samples": 4, "workers": 0, "width": 4, "hidden": 16,
             "embedding": 8, "queue": 4, "clip-duration": 0.6}  # fmt: skip
 
 
@@ -60,20 +57,12 @@ def test_a_pretraining_is_the_same(runs):
     assert "type='LanceVideoDataset'" in plans[1] and "LanceVideoDataset" not in plans[0]
 
 
-def test_metrics_and_features_are_the_same(runs, sources, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["sce-video"])
-    metrics, features = [], []
-    for kind, videos in sources.items():
-        out = str(tmp_path / f"{kind}.json")
-        given = {"gallery": sources["folder"], "protocols": ["knn"], "out": out}
-        metrics.append(launch.evaluate(runs / "folder", videos, **given))
-        file = tmp_path / f"{kind}.npz"
-        assert embed.main([videos, "--checkpoint", str(runs / "folder"), "--out", str(file)]) == 0
-        features.append(np.load(file, allow_pickle=False))
+def test_metrics_are_the_same(runs, sources, tmp_path):
+    out = tmp_path / "r.json"
+    given = {"gallery": sources["folder"], "protocols": ["knn"], "out": out}
+    metrics = [launch.evaluate(runs / "folder", videos, **given) for videos in sources.values()]
     assert metrics[0] == metrics[1]
-    assert json.loads(Path(out).read_text())["protocol"]["test"]["type"] == "LanceVideoDataset"
-    assert np.array_equal(features[0]["features"], features[1]["features"])
-    assert np.array_equal(features[0]["labels"], features[1]["labels"])
+    assert json.loads(out.read_text())["protocol"]["test"]["type"] == "LanceVideoDataset"
 
 
 def test_facts_and_findings_are_those_of_the_folder(sources):
@@ -84,17 +73,13 @@ def test_facts_and_findings_are_those_of_the_folder(sources):
     assert [finding.level for finding in check_video_files(found["table"])] == ["ok"]
 
 
-def test_a_table_in_an_object_store(runs, sources, bucket, monkeypatch):
+def test_a_table_in_an_object_store(sources, bucket, monkeypatch):
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     for path in Path(sources["table"]).rglob("*"):
         if path.is_file():
             name = path.relative_to(Path(sources["table"]).parent)
             bucket.put(str(name), path.read_bytes())
     table = bucket.url("videos.lance")
-    model = load_model(find_checkpoints(runs / "folder")[0], device="cpu")
-    paths = [f"{table}/a/0.mp4", f"{sources['folder']}/a/0.mp4"]
-    first, second = embed_files(model, paths).features
-    assert np.array_equal(first, second)
     facts = examine_folder(table)
     assert facts.folder == table and (facts.num_videos, facts.key_distance) == (6, 1)
     sample, seconds = _decode(LanceVideoDataset(table, None, PIPELINE))

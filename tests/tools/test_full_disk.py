@@ -80,16 +80,6 @@ def extraction(videos):
     return [*source, *(f"{key}={value}" for key, value in changes.items())]
 
 
-def evaluate(d, o, v):
-    written = ["--work-dir", o, "--dump", o / "s.npz"]
-    return [FINETUNE, "random", *written, "--cfg-options", *small_options(v)]
-
-
-def train(d, o, v):
-    options = small_options(v, train_cfg__max_epochs=1, train_cfg__val_interval=9)
-    return [FINETUNE, "--pretrained", "random", "--work-dir", o, "--cfg-options", *options]
-
-
 def extract(d, o, v):
     given = ["--config", RETRIEVAL, "--checkpoint", d / "encoder.pth", "--out", o / "f.npz"]
     return [*given, *extraction(v)]
@@ -123,8 +113,6 @@ TOOLS = [
     ("prepare", "ucf101 D/ucf101 --out O --no-check", ["test_split2.txt"]),
     ("prepare", "digits O/digits", ["0001.png"]),
     ("embed", extract, ["f.npz"]),
-    ("test", evaluate, ["s.npz"]),
-    ("train", train, ["epoch_1.pth"]),
 ]
 CASES = [(tool, name, arguments) for tool, arguments, names in TOOLS for name in names]
 

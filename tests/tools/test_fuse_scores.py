@@ -89,31 +89,6 @@ def test_table_json_and_dump(files, tmp_path, capsys):
     assert fusion[1]["metrics"]["top1"] == top(stored["scores"], stored["labels"], 1)
 
 
-def test_without_one_view_scores(files, tmp_path, capsys):
-    bare = write(tmp_path / "c.npz", 2, one_view_scores=None)
-    assert tool.main([files[0], bare]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].split()[-2:] == ["-", "-"]  # the fusion has none
-    also = write(tmp_path / "d.npz", 3, one_view_scores=None)
-    assert tool.main([bare, also]) == 0
-    assert "1-view" not in capsys.readouterr().out
-
-
-def test_invalid_files_raise_with_their_name(files, tmp_path, capsys):
-    for changes, messages in (
-        ({"classes": 6}, ["bad.npz has 6 classes", "a.npz has 7"]),
-        ({"labels": np.zeros(20, int)}, ["labels differ", "v1.mp4: 1 in ", "0 in "]),
-        ({"labels": np.arange(20)}, ["bad.npz: labels out of range", "v7.mp4 (label 7)"]),
-        ({"scores": np.full((20, 7), 2.0)}, ["bad.npz", "probabilities", "v0.mp4"]),
-    ):
-        bad = write(tmp_path / "bad.npz", 5, **changes)
-        assert tool.main([files[0], bad, "--out", str(tmp_path / "o.npz")]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("fuse_scores.py: error: ") and len(error.splitlines()) == 1
-        assert all(message in error for message in messages), error
-    assert not (tmp_path / "o.npz").exists()
-
-
 def test_invalid_arguments_are_reported(files, tmp_path, capsys):
     for words, message in (
         (files[:1], "two files of scores or more"),

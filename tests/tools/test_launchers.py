@@ -93,13 +93,6 @@ def test_train_on_several_machines_with_the_repositorys_python(root):
     assert f"PYTHONPATH={root}:/elsewhere" in record
 
 
-def test_test_takes_a_checkpoint(root):
-    done = _run(root, "dist_test.sh", "c.py", "a checkpoint.pth", "2", "--out", "x y.json")
-    assert done.returncode == 0, done.stderr
-    given = [str(root / "tools/test.py"), "c.py", "a checkpoint.pth", "--launcher", "pytorch"]
-    assert _record(root)[7:15] == ["--nproc_per_node=2", *given, "--out", "x y.json"]
-
-
 @pytest.mark.parametrize(
     ("script", "words", "env", "complaint"),
     [

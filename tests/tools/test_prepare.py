@@ -5,7 +5,6 @@ How each official list is read, and its faults, is in tests/data_tools/prepare.
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
@@ -86,37 +85,6 @@ def test_lists_can_be_read_and_every_video_opens(name, run, roots):
     assert not list(root.glob(".*"))
 
 
-def test_lists_by_hand(run, roots):
-    for name in NAMES:
-        _, out, _ = run(name, "--no-check")
-        if name == "kinetics":  # the damaged video is replaced, and the user is told
-            assert "note: 1 files taken from the folder of replacements" in out
-    ucf = texts(roots / "ucf101")
-    assert ucf["classes.txt"] == "ApplyEyeMakeup\nHandstandPushups\nJumpRope\nYoYo\n"
-    assert ucf["test_split2.txt"].splitlines()[:2] == [
-        "UCF-101/ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi 0",
-        "UCF-101/HandstandPushups/v_HandStandPushups_g08_c01.avi 1",
-    ]
-    for split in (1, 2, 3):
-        parts = (ucf[f"{part}_split{split}.txt"].splitlines() for part in ("train", "test"))
-        train, test = map(set, parts)
-        assert len(train) == 12 and len(test) == 4 and not train & test
-    hmdb = texts(roots / "hmdb51")
-    assert hmdb["test_split3.txt"].splitlines()[1] == (
-        "hmdb51_org/cartwheel/#122_Tom_&_Jerry;_part_2_cartwheel_u_nm_np1_fr_goo_0.avi 1"
-    )
-    assert [len(hmdb[name].splitlines()) for name in SPLITS] == [12, 4, 16, 4, 16, 4]
-    k400 = texts(roots / "kinetics")
-    train = k400["k400_train.txt"].splitlines()
-    assert train[0] == f"{official_trees.REPLACEMENT}/-t_00000000_000007_000017.mp4 0"
-    assert train[7] == "train/-t_00010003_000037_000047.mp4 1"
-    assert len(train) == 16 and len(k400["k400_val.txt"].splitlines()) == 8
-    ssv2 = texts(roots / "ssv2")
-    assert ssv2["classes.txt"].splitlines()[0] == "Holding something next to something"
-    assert ssv2["val.txt"].splitlines()[2] == f"{VIDEOS}/79691.webm 1"
-    assert "1420" not in ssv2["train.txt"] + ssv2["val.txt"]  # of the test set
-
-
 def test_a_list_that_differs_is_kept_unless_forced(run, roots):
     run("ssv2", "--no-check")
     root = roots / "ssv2"
@@ -144,34 +112,26 @@ def test_missing_and_unreadable_files_are_reported_and_left_out(run, roots, monk
     status, out, err = run("ssv2", "--strict", "--no-check")
     assert status == 0 and "differ" not in out + err
     lines = (root / "train.txt").read_text().splitlines()
-    gone, empty, bad = (line.rpartition(" ")[0] for line in lines[:3])
+    gone, empty = (line.rpartition(" ")[0] for line in lines[:2])
     content = (root / gone).read_bytes()
     (root / gone).unlink()
     (root / empty).write_bytes(b"")
-    (root / bad).write_bytes(b"no video\n" * 99)
     status, out, err = run("ssv2")
     assert status == 2 and "differ from the new result" in err  # never silently
     status, out, _ = run("ssv2", "--strict", "--force")
     assert status == 1
-    assert cells(out, "train") == ["16", "15", "1", "2", "16", "differs"]
+    assert cells(out, "train") == ["16", "15", "1", "1", "16", "differs"]
     assert cells(out, "val") == ["8", "8", "0", "0", "8", "ok"]
     assert (root / "missing_ssv2.txt").read_text() == f"{gone}\tno such file\n"
-    assert "missing (missing_ssv2.txt): 1 files, left out of the lists" in out
-    rows = (root / "unreadable_ssv2.txt").read_text().splitlines()
-    assert rows[0] == f"{empty}\tis empty (0 bytes)" and rows[1].startswith(f"{bad}\tcannot be")
-    assert (root / "train.txt").read_text().splitlines() == lines[3:]
+    assert (root / "unreadable_ssv2.txt").read_text() == f"{empty}\tis empty (0 bytes)\n"
+    assert (root / "train.txt").read_text().splitlines() == lines[2:]
     # Missing files are kept on demand; the report stays. Without the check all others are listed.
     status, out, _ = run("ssv2", "--force", "--keep-missing", "--no-check")
     assert status == 0 and "not checked" in out
     assert (root / "train.txt").read_text().splitlines() == lines
-    assert (root / "missing_ssv2.txt").is_file()
     (root / gone).write_bytes(content)
     status, out, _ = run("ssv2", "--force", "--no-check")
     assert status == 0 and f"{root / 'missing_ssv2.txt'}: removed" in out
-    (root / gone).unlink()
-    (root / gone).symlink_to("nowhere.webm")
-    run("ssv2", "--no-check", "--force")
-    assert f"{gone}\tno such file" in (root / "missing_ssv2.txt").read_text()
 
 
 def test_other_folders(run, roots, tmp_path):
@@ -188,26 +148,19 @@ def test_other_folders(run, roots, tmp_path):
 
 def test_k200(run, roots, tmp_path):
     (tmp_path / "k200.txt").write_text("# two classes\nzumba\nmassaging person's head\n")
-    classes = ("--k200-classes", tmp_path / "k200.txt", "--no-check")
-    status, out, _ = run("kinetics", *classes)
-    assert status == 0 and cells(out, "k200_classes") == ["2", "200", "differs"]
-    written = texts(roots / "kinetics")
-    assert written["k200_classes.txt"] == "massaging person's head\nzumba\n"
-    wanted = [line for line in written["k400_train.txt"].splitlines() if line[-1] in "13"]
-    assert written["k200_train.txt"].splitlines() == [
-        line[:-1] + {"1": "0", "3": "1"}[line[-1]] for line in wanted
-    ]
     (tmp_path / "train.txt").write_text("-t_00030001\n-t_00030000\n")
     (tmp_path / "val.txt").write_text("-v_00030000\n")
+    classes = ("--k200-classes", tmp_path / "k200.txt", "--no-check")
     ids = ("--k200-ids", tmp_path / "train.txt", tmp_path / "val.txt")
-    assert run("kinetics", *classes, *ids, "--force")[0] == 0
-    assert (roots / "kinetics/k200_train.txt").read_text() == (
+    status, out, _ = run("kinetics", *classes, *ids)
+    assert status == 0 and cells(out, "k200_classes") == ["2", "200", "differs"]
+    assert "note: 1 files taken from the folder of replacements" in out
+    written = texts(roots / "kinetics")
+    assert written["k200_classes.txt"] == "massaging person's head\nzumba\n"
+    assert written["k200_train.txt"] == (
         "train/-t_00030000_000007_000017.mp4 1\ntrain/-t_00030001_000017_000027.mp4 1\n"
     )
-    (tmp_path / "k200.txt").write_text("zumba\nmassaging persons head\n")
     for options, message in (
-        (classes, "line 2: 'massaging persons head' is not a class"),
-        (("--k200-classes", tmp_path / "gone.txt"), "no class list"),
         (("--k200",), "--k200-classes FILE"),  # four classes only
         (("--k200-ids", "a", "b"), "--k200-ids needs --k200"),
     ):
@@ -229,7 +182,6 @@ def test_an_empty_root_shows_the_official_layout(name, tmp_path, capsys):
 def test_bad_input_is_one_line_and_nothing_is_written(run, roots):
     root, videos = roots / "ssv2", roots / "ssv2" / VIDEOS
     videos.rename(roots / "away")
-    assert "no folder of" in run("ssv2")[2]
     videos.mkdir()
     assert "is on disk and readable; nothing was written" in run("ssv2")[2]
     videos.rmdir()
@@ -240,11 +192,4 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, roots):
     ):
         status, _, err = run("ssv2", *options)
         assert status == 2 and message in err
-    labels = root / "labels/something-something-v2-train.json"
-    data = json.loads(labels.read_text())
-    data[3]["template"] = "Holding [something]"
-    labels.write_text(json.dumps(data))
-    status, _, err = run("ssv2")
-    assert status == 2 and err.splitlines()[-1].startswith("prepare.py: error: ")
-    assert "train.json, entry 4 (id 78690): unknown template 'Holding [something]'" in err
     assert not list(root.glob("*.txt"))

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import av
-import numpy as np
 import pytest
-from helpers.repack_fakes import by_name
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.commands import repack as tool
-from sce_video.data_tools.repack.plan import RepackOptions, Settings, make_plan
-from sce_video.data_tools.repack.run import repack
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.jobs import RecordStore
-from sce_video.jobs.runner import UnfinishedOutputs
 
 pytestmark = pytest.mark.usefixtures("in_process")
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
@@ -143,16 +136,6 @@ def test_a_list_with_failures(data, tmp_path, repacked):
     assert (out / "Two/d.mp4").read_bytes() == theirs
 
 
-def test_an_output_that_is_no_longer_good_enough_is_removed(tmp_path, repacked):
-    noise = np.random.default_rng(0).integers(0, 256, (5, 64, 80, 3), dtype=np.uint8)
-    write_video(tmp_path / "in/d.avi", noise, codec="mpeg4", options={"qscale": "2"})
-    assert repacked(tmp_path / "in", tmp_path / "out")[0] == 0
-    assert repacked(tmp_path / "in", tmp_path / "out", "--min-psnr", "90")[0] == 1
-    assert outputs(tmp_path / "out") == []
-    report = json.loads((tmp_path / "out/repack.json").read_text())
-    assert [(f["path"], f["kind"]) for f in report["failures"]] == [("d.avi", "quality")]
-
-
 @pytest.fixture
 def odd(tmp_path):
     """Two good files."""
@@ -161,42 +144,19 @@ def odd(tmp_path):
     return tmp_path / "odd"
 
 
-def run(root, out, on_progress=None, **options):
-    settings = Settings(preset="ultrafast", crf=25)
-    options = RepackOptions(min_psnr=20, **options)
-    plan = make_plan(str(root), str(out))
-    return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)[0]
-
-
-def test_an_output_is_renamed_not_copied(odd, tmp_path):
-    """A copy could be cut off, and would change the old output under its readers."""
-    run(odd, tmp_path / "out", workers=1)
-    old = (tmp_path / "out/a.mp4").read_bytes()
-    os.link(tmp_path / "out/a.mp4", tmp_path / "link")
-    (odd / "inodes.log").unlink()
-    write_video(odd / "a.mp4", numbered_frames(6), codec="mpeg4")
-    run(odd, tmp_path / "out", workers=1, force=True)
-    written = dict(line.split() for line in (odd / "inodes.log").read_text().splitlines())
-    assert (tmp_path / "out/a.mp4").read_bytes() != old == (tmp_path / "link").read_bytes()
-    for name, inode in written.items():
-        assert (tmp_path / "out" / name).stat().st_ino == int(inode)
-
-
 def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(data, tmp_path):
     out = tmp_path / "out"
     with (
         RecordStore(out / ".repack/records.sqlite", "repack") as own,
         RecordStore(tmp_path / "elsewhere", "repack") as of_others,
     ):
-        left, other = (
-            Path(f"{UnfinishedOutputs(store.id).prepare(out / 'Two/d.mp4')}.0123abcd.part")
-            for store in (own, of_others)
-        )
+        name = "Two/.0123456789abcdef.{}-01234567.0123abcd.part"
+        left, other = (out / name.format(store.id) for store in (own, of_others))
+    (out / "Two").mkdir()
     for path in (left, other):
         path.write_bytes(b"half")
     foreign = out / "Two/.d.mp4.mine"
     foreign.write_bytes(b"half")
-    assert left.name.startswith(".") and len(left.name) < 80
     assert tool.main([str(data), str(out), *FAST]) == 0
     assert set(hidden(out)) == {other, foreign} and not left.exists()
 
@@ -266,19 +226,6 @@ def test_two_roots_with_equal_paths_do_not_mix(tmp_path, repacked):
     assert numbers(out / "c/1.mp4") == list(range(9))
 
 
-def test_names_of_maximum_length(tmp_path, repacked):
-    (tmp_path / "long").mkdir()
-    names = ["a" * 251, "b" * 252]
-    for name, ending in zip(names, (".mp4", ".ts"), strict=True):
-        short = write_video(tmp_path / f"in{ending}", numbered_frames(4), codec="mpeg4")
-        short.rename(tmp_path / "long" / f"{name}{ending}")
-    out = tmp_path / "out"
-    assert repacked(tmp_path / "long", out)[0] == 1
-    assert outputs(out) == [f"{names[0]}.mp4"] and hidden(out) == []
-    failures = json.loads((out / "repack.json").read_text())["failures"]
-    assert [(f["path"][0], f["kind"]) for f in failures] == [("b", "name")]
-
-
 def test_files_whose_sources_are_away_stay_done(data, tmp_path, repacked):
     out, listed = tmp_path / "out", data / "list.txt"
     assert repacked(listed, out)[0] == 0
@@ -297,21 +244,6 @@ def test_files_whose_sources_are_away_stay_done(data, tmp_path, repacked):
     assert status == 0 and "2 of 5 files to do" in said
 
 
-def test_a_source_that_vanishes_while_all_are_repacked_again(odd, tmp_path):
-    assert run(odd, tmp_path / "out")["done"] == 2
-    first = times(tmp_path / "out")
-
-    def disk_goes(done, *_):
-        if done == 1:
-            odd.rename(tmp_path / "away")
-            odd.mkdir()  # for the log
-
-    report = run(odd, tmp_path / "out", disk_goes, force=True)
-    assert (report["failed"], report["done"], report["away"]) == (0, 2, 1)
-    now = times(tmp_path / "out")
-    assert now["a.mp4"] != first["a.mp4"] and now["z.mp4"] == first["z.mp4"]
-
-
 def test_an_output_never_overwrites_a_source(tmp_path, repacked):
     root = tmp_path / "data"
     for name in ("a.mp4", "x/a.mp4"):
@@ -326,32 +258,8 @@ def test_an_output_never_overwrites_a_source(tmp_path, repacked):
     (root / "a.mp4").rename(tmp_path / "out/b.mp4")
     (root / "b.mp4").symlink_to(tmp_path / "out/b.mp4")
     (root / "list.txt").write_text("b.mp4 0\n")
-    status, said = repacked(root / "list.txt", tmp_path / "out", "--force")
-    assert status == 2 and "which is a source" in said
+    assert "which is a source" in repacked(root / "list.txt", tmp_path / "out", "--force")[1]
     assert (root / "x/a.mp4").read_bytes() == content and outputs(tmp_path / "out") == ["b.mp4"]
-
-
-def test_a_path_that_is_not_utf8_is_printed(odd, tmp_path, monkeypatch):
-    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
-    monkeypatch.setattr(sys, "stdout", stdout)
-    assert tool.main([str(odd), os.fsdecode(os.fsencode(tmp_path) + b"/out\xff"), *FAST]) == 0
-    stdout.flush()
-    text = stdout.buffer.getvalue()
-    assert b"out?" in text and b"repack.json" in text
-
-
-def test_wrong_usage(data, tmp_path, repacked):
-    for words, message in (
-        ("--min-psnr -1", "min_psnr"),
-        ("--short-side 255", "255"),
-        ("--short-side none --enlarge", "enlarge"),
-        ("--psnr nan", "nan"),
-        ("--tune psnr,fastdecode,ssim", "'psnr' and 'ssim' exclude each other"),
-        ("--data-root x", "--data-root"),
-    ):
-        status, said = repacked(data, tmp_path / "out", *words.split())
-        assert status == 2 and said.startswith("repack.py: error: ") and message in said
-        assert "Traceback" not in said and not (tmp_path / "out").exists()
 
 
 def test_wrong_paths(data, tmp_path, repacked):

@@ -90,20 +90,6 @@ def test_table_and_json(files, tmp_path, capsys):
     assert content["failures"] == [["bad.mp4", "cannot be decoded"]]
 
 
-def test_one_file_against_itself(files, tmp_path, capsys):
-    query, _ = files
-    out = tmp_path / "r.json"
-    assert tool.main(["--query", query, "--bank", query, "--json", str(out)]) == 0
-    content = json.loads(out.read_text())
-    for name in ("centred", "plain"):
-        for k in (1, 5, 10):
-            assert content[name][f"R@{k}"] == recall(query, query, k, name == "centred")
-    protocol = content["protocol"]
-    assert content["plain"]["R@1"] < 1 and protocol["same_file"] is True
-    assert (protocol["shared_paths"], protocol["benchmark"]) == (24, None)
-    assert "24 of 24 queries are in" in capsys.readouterr().out
-
-
 def test_neighbours_are_written(files, tmp_path):
     query, gallery = files
     out = tmp_path / "n.npz"

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from helpers.processes import wait_until
-from helpers.stores import count_records
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands import verify
-from sce_video.jobs import RecordStore
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -43,16 +35,6 @@ def data(original, tmp_path):
 def rows(path):
     head, *lines = path.read_text().splitlines()
     return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
-
-
-def test_a_good_data_set(data, capsys):
-    status = verify.main([str(data / "list.txt"), "--classes", str(data / "classes.txt")])
-    out = capsys.readouterr()
-    assert status == 0, out.err
-    assert "4 files, no problems" in out.out and "files/s" in out.err
-    assert rows(data / "list.verify.tsv") == []
-    with RecordStore(data / "list.verify.sqlite", "verify") as store:
-        assert [record.facts["frames"] for record in store] == [12, 12, 12, 12]
 
 
 def test_all_problems_are_in_the_table(data, capsys, monkeypatch):
@@ -110,31 +92,3 @@ def test_wrong_lists(data, tmp_path, capsys):
     assert verify.main([str(data / "list.txt"), "--out", str(data / "list.tsv")]) == 2
     assert "list.sqlite" in capsys.readouterr().err
     assert (data / "list.sqlite").read_text() == "keep me\n"
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_is_resumed(repo, tmp_path, capsys):
-    """The one test of the tool as a command: signals need a process."""
-    noise = np.random.default_rng(0).integers(0, 256, (40, 96, 128, 3), dtype=np.uint8)
-    first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
-    for number in range(1, 60):
-        os.link(first, tmp_path / f"videos/{number:03}.mp4")
-    store = tmp_path / "videos.verify.sqlite"
-    words = [str(tmp_path / "videos"), "--workers", "1"]
-    process = subprocess.Popen(
-        [sys.executable, str(repo / "tools/data/verify.py"), *words],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # Shells start background jobs, and so perhaps pytest, with interrupts ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    wait_until(lambda: process.poll() is not None or count_records(store, "verify") >= 5, 240)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
-    done = count_records(store, "verify")
-    assert 5 <= done < 60 and verify.main(words) == 0
-    captured = capsys.readouterr()
-    assert f"{60 - done} of 60 files to do" in captured.err
-    assert "60 files, no problems" in captured.out and count_records(store, "verify") == 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 import torch
@@ -57,38 +56,6 @@ def test_memory_that_anything_shows_is_not_used(show):
     del shown
     again = tensor(memory, (4, 10), U8)
     assert address(again) == place
-
-
-def test_a_thread_that_still_writes_keeps_the_memory():
-    memory, leave, inside = ReusedMemory(allocate), threading.Event(), threading.Event()
-
-    def write(target):
-        inside.set()
-        leave.wait(60)
-        target.fill_(9)
-
-    batch = tensor(memory, (4, 10), U8)
-    place = address(batch)
-    thread = threading.Thread(target=write, args=(batch[1],))
-    thread.start()
-    del batch
-    assert inside.wait(60)
-    other = tensor(memory, (4, 10), U8)
-    assert address(other) != place
-    leave.set()
-    thread.join()
-
-
-def test_dtypes_and_sizes():
-    memory = ReusedMemory(allocate)
-    floats = tensor(memory, (3, 5), torch.float32)
-    floats.copy_(torch.arange(15.0).view(3, 5))
-    assert floats.dtype == torch.float32 and floats.sum() == 105
-    assert tensor(memory, (0, 5), U8).shape == (0, 5)
-    place = address(floats)
-    del floats
-    assert address(tensor(memory, (61,), U8)) != place  # larger than its 60 bytes
-    assert len(memory._blocks) == 2
 
 
 def test_a_forked_process_has_memory_of_its_own():

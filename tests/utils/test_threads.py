@@ -25,11 +25,3 @@ def test_workers_have_cores_of_their_own(monkeypatch, cores, workers, threads):
         assert torch.get_num_threads() == cores
     finally:
         torch.set_num_threads(before)
-
-
-def test_nothing_is_changed_with_a_gpu(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch, "set_num_threads", pytest.fail)
-    with cores_for_workers(2):
-        pass

@@ -18,7 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sce_video.interop.weights.convert import LAYOUTS, describe_export, export_file
+from sce_video.interop.weights.convert import LAYOUTS, export_file
 from sce_video.utils.command import command
 
 
@@ -36,7 +36,10 @@ def main(argv: list[str] | None = None) -> int:
     """Convert and print what was written; returns the exit status."""
     args = parse_args(argv)
     written = export_file(args.src, args.dst, args.layout)
-    print(describe_export(written, args.dst, args.layout))
+    print(f"{len(written.state_dict)} tensors in the layout of {args.layout} to {args.dst}")
+    print(f"  left out, without a counterpart there: {len(written.dropped)}")
+    for name in written.dropped:
+        print(f"  {name}")
     return 0
 
 

@@ -5,7 +5,8 @@ train_pipeline = [
     dict(type="OpenVideo"),
     dict(type="KeyFrameClip", num_frames=8, frame_interval=8),
     dict(type="DecodeClips"),
-    dict(type="RandomCropWithBoxes", short_side=(256, 320), size=224),
+    dict(type="ResizeShortSide", size=(256, 320)),
+    dict(type="RandomCropClips", size=224),
     dict(type="FlipWithBoxes", prob=0.5),
     dict(type="PackBoxes"),
 ]
@@ -13,6 +14,6 @@ test_pipeline = [
     dict(type="OpenVideo"),
     dict(type="KeyFrameClip", num_frames=8, frame_interval=8),
     dict(type="DecodeClips"),
-    dict(type="ResizeWithBoxes", short_side=256),
+    dict(type="ResizeShortSide", size=256),
     dict(type="PackBoxes"),
 ]

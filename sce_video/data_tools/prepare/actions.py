@@ -6,10 +6,9 @@ Each ``read_SET`` reads the official files below ``root``, or those in ``annotat
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
+    files_below,
     is_count,
-    list_videos,
     nearest,
     read_class_file,
     read_lines,
@@ -118,7 +117,7 @@ HMDB51 = Downloads(
 # Kuehne et al. 2011: 70 training and 30 test videos per class and split.
 _HMDB51_VIDEOS, _HMDB51_CLASSES = 6766, 51
 _HMDB51_PER_CLASS = {"train": 70, "test": 30}
-_MARKS = {"0": None, "1": "train", "2": "test"}
+_MARKS = "'NAME.avi MARK' with mark 0 (not used), 1 (train) or 2 (test)"
 
 
 def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
@@ -142,30 +141,19 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
         for label, name in enumerate(classes):
             list_name = f"{name}_test_split{number}.txt"
             path = HMDB51.find(root, folder, f"split {number}", list_name)
-            for video, part in read_class_split(path).items():
-                if part is None:
-                    unused.append(f"{name}/{video}")
+            # Names contain characters such as # & ( ; [ !
+            lines = read_matches(path, r"([^/]*[^/\s])\s* ([012])", _MARKS)
+            for video in unique_entries((where, m[1], int(m[2])) for where, m in lines):
+                if video.label == 0:
+                    unused.append(f"{name}/{video.name}")
                 else:
-                    parts[part].append(Entry(f"{name}/{video}", label))
+                    part = "train" if video.label == 1 else "test"
+                    parts[part].append(Entry(f"{name}/{video.name}", label))
         for part, each in _HMDB51_PER_CLASS.items():
             list_name, count = f"{part}_split{number}.txt", _HMDB51_CLASSES * each
             splits.append(Split(list_name, tuple(parts[part]), count, per_class=each))
     class_map = ClassMap("classes.txt", classes, _HMDB51_CLASSES)
     return OfficialLists("hmdb51", tuple(splits), (class_map,), _HMDB51_VIDEOS, tuple(unused))
-
-
-def read_class_split(path: Path) -> dict[str, str | None]:
-    """File name -> "train" (mark 1), "test" (2) or None (0), from lines ``NAME.avi MARK``.
-
-    Names contain characters such as ``# & ( ; [ !``.
-    """
-    form = "'NAME.avi MARK' with mark 0 (not used), 1 (train) or 2 (test)"
-    parts: dict[str, str | None] = {}
-    for where, match in read_matches(path, r"([^/]*[^/\s])\s* ([012])", form):
-        if match[1] in parts:
-            raise ValueError(f"{where}: {match[1]!r} is listed twice")
-        parts[match[1]] = _MARKS[match[2]]
-    return parts
 
 
 SSV2 = Downloads(
@@ -213,18 +201,13 @@ def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
 def read_templates(path: Path) -> tuple[str, ...]:
     """The templates of the label file, ``{"Holding something": "0", ...}``, by their ids."""
     labels = _load(path, dict, '{"TEMPLATE": "ID", ...}')
-    by_id: dict[int, str] = {}
-    for template, text in labels.items():
-        if not isinstance(text, str | int) or not is_count(str(text)):
-            raise ValueError(f"{path}: entry {template!r} has id {text!r:.40}, not a whole number")
-        if int(text) in by_id:
-            raise ValueError(f"{path}: entries {by_id[int(text)]!r} and {template!r} share {text}")
-        by_id[int(text)] = template
-    for number in range(len(by_id)):
-        if number not in by_id:
-            gap = f"no entry has id {number}; ids go from 0 to {len(by_id) - 1}"
-            raise ValueError(f"{path}: {gap}")
-    return tuple(by_id[number] for number in range(len(by_id)))
+    by_id = {str(text): template for template, text in labels.items()}
+    ids = [str(number) for number in range(len(labels))]
+    odd = next((template for template, text in labels.items() if str(text) not in ids), "")
+    if odd or len(by_id) < len(ids):
+        which = f", not {labels[odd]!r:.40} of {odd!r}" if odd else ""
+        raise ValueError(f"{path}: ids must be 0 to {len(ids) - 1}, each once{which}")
+    return tuple(by_id[number] for number in ids)
 
 
 def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
@@ -235,12 +218,7 @@ def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, 
     label_of = {name: label for label, name in enumerate(classes)}
 
     def rows() -> Iterator[tuple[str, str, int]]:
-        for number, item in enumerate(_load(path, list, '[{"id": ..., "template": ...}, ...]'), 1):
-            where = f"{path}, entry {number}"
-            if not isinstance(item, dict) or not {"id", "template"} <= item.keys():
-                shown = json.dumps(item)
-                shown = shown if len(shown) <= 80 else shown[:77] + "..."
-                raise ValueError(f"{where}: {shown} has no 'id' and 'template'")
+        for where, item in _items(path, "id", "template"):
             video, template = item["id"], item["template"]
             if not isinstance(video, str | int) or not is_count(str(video)):
                 raise ValueError(f"{where}: id {video!r:.40} is not a number")
@@ -248,10 +226,8 @@ def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, 
                 raise ValueError(f"{where} (id {video}): template {template!r} is not a string")
             name = re.sub(r"[\[\]]", "", template)
             if name not in label_of:
-                raise ValueError(
-                    f"{where} (id {video}): unknown template {template!r}; "
-                    f"{nearest(name, label_of)}"
-                )
+                what = f"unknown template {template!r}; {nearest(name, label_of)}"
+                raise ValueError(f"{where} (id {video}): {what}")
             yield where, f"{video}.webm", label_of[name]
 
     return unique_entries(rows(), lambda name: f"id {name.removesuffix('.webm')}")
@@ -262,6 +238,16 @@ def _load(path: Path, kind: type, form: str) -> Any:
     if not isinstance(data, kind) or not data:
         raise ValueError(f"{path} must hold {form}")
     return data
+
+
+def _items(path: Path, *keys: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where it is, counted from 1, and content of each entry of a list; all have the keys."""
+    form = ", ".join(f'"{key}": ...' for key in keys)
+    for number, item in enumerate(_load(path, list, f"[{{{form}}}, ...]"), 1):
+        where = f"{path}, entry {number}"
+        if not isinstance(item, dict) or not item.keys() >= set(keys):
+            raise ValueError(f"{where}: {item!r:.80} has no {' and '.join(map(repr, keys))}")
+        yield where, item
 
 
 DIVING48 = Downloads(
@@ -301,36 +287,24 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
         if not words or name in classes:
             raise ValueError(f"{where}: {name!r} is empty or listed twice")
         classes.append(name)
+
+    # The frames of an entry count in the long video that the clip was cut from: not used.
+    def rows(path: Path) -> Iterator[tuple[str, str, int]]:
+        for where, item in _items(path, "vid_name", "label"):
+            name, label, count = str(item["vid_name"]), item["label"], len(classes)
+            if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < count:
+                what = f"label {label!r:.40} is none of the {count} classes"
+                raise ValueError(f"{where} ({name:.40}): {what}")
+            yield where, name, label
+
     splits = [
-        Split(f"{part}.txt", _read_dives(path, len(classes)), published)
+        Split(f"{part}.txt", unique_entries(rows(path)), published)
         for path, (part, published) in zip(lists, _DIVING48_COUNTS.items(), strict=True)
     ]
     check_disjoint(str(annotations or root), *splits)
     class_map = ClassMap("classes.txt", tuple(classes), _DIVING48_CLASSES)
     total = sum(_DIVING48_COUNTS.values())
     return OfficialLists("diving48", tuple(splits), (class_map,), total)
-
-
-def _read_dives(path: Path, classes: int) -> tuple[Entry, ...]:
-    """The videos of a list, ``[{"vid_name": "8qRmKunCjtY_00016", "label": 0, ...}, ...]``.
-
-    ``start_frame`` and ``end_frame`` count from the start of the long video that the clip was cut
-    from, so they are not used.
-    """
-
-    def rows() -> Iterator[tuple[str, str, int]]:
-        for number, item in enumerate(_load(path, list, '[{"vid_name": ..., "label": ...}, ...]')):
-            where = f"{path}, entry {number}"
-            if not isinstance(item, dict) or not isinstance(item.get("vid_name"), str):
-                raise ValueError(f"{where}: {item!r:.80} has no 'vid_name'")
-            name, label = item["vid_name"], item.get("label")
-            if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < classes:
-                raise ValueError(
-                    f"{where} ({name:.40}): label {label!r:.40} is none of the {classes} classes"
-                )
-            yield where, name, label
-
-    return unique_entries(rows(), lambda name: f"{name!r:.40}")
 
 
 NTU60 = Downloads(
@@ -364,7 +338,7 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
     files show in the counts. Actions from A061 on belong to the later set of 120 actions.
     """
     folder = NTU60.folder(root, videos)
-    names = [Path(path).stem for path in list_videos(folder)]
+    names = [Path(path).stem for path in files_below(folder)]
     entries: dict[str, list[Entry]] = {name: [] for name in _NTU60_COUNTS}
     counts = {"of actions from A061 on": 0, "with another name": 0}
     for name in names:

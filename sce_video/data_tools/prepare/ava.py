@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -23,13 +25,12 @@ from sce_video.data_tools.prepare.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.prepare.lists import (
-    CheckJob,
     PrepareOptions,
     Row,
     failure_notes,
     failure_report,
     show_counts,
-    write_and_show,
+    write_outputs,
 )
 from sce_video.data_tools.prepare.official import relative_to_root
 from sce_video.datasets.ava import Action, format_actions
@@ -107,7 +108,7 @@ class Images:
     def has(self, key: Key) -> bool:
         """Whether the key frame is on disk; True for videos that were not opened."""
         video, second = key
-        first, end = self.seconds.get(video, (0.0, float("inf")))
+        first, end = self.seconds.get(video, (0.0, math.inf))
         return first <= second < end and second not in self.gaps.get(video, ())
 
 
@@ -132,18 +133,16 @@ def find_images(options: AvaOptions, videos: list[str]) -> Images:
     if images.as_frames:
         _check_frames(images, found)
         return images
-    names = {path.name: video for video, path in found.items()}
-    probed = options.check_files(list(names), CheckJob(folder, probe_video), "ava")
-    for name, length in probed.items():
-        video = names[name]
+    names = [path.name for path in found.values()]
+    probed = options.check_files(folder, names, probe_video, "ava")
+    for video, length in zip(found, probed.values(), strict=True):
         if isinstance(length, str):
             images.unreadable[video] = length
             continue
-        length = float("inf") if length is None else length
+        length = math.inf if length is None else length
         begin = 0 if length > LONGEST_CUT else BEGIN  # seconds of a film count from 0
         images.seconds[video] = (begin, begin + length)
-        if begin == 0:
-            images.films.append(video)
+    images.films = [video for video, (begin, _) in images.seconds.items() if begin == 0]
     if images.films and len(images.films) < len(images.seconds):
         cut = next(video for video in images.seconds if video not in images.films)
         raise ValueError(
@@ -195,10 +194,8 @@ def probe_video(path: str) -> float | str | None:
             if stream.duration is not None and stream.time_base is not None:
                 return float(stream.duration * stream.time_base)
             return None if container.duration is None else container.duration / 1_000_000
-    except VideoDecodeError as error:
-        return f"cannot be opened or decoded: {error.reason}"
-    except (av.FFmpegError, OSError, IndexError) as error:
-        return f"cannot be opened or decoded: {error}"
+    except (VideoDecodeError, av.FFmpegError, OSError, IndexError) as error:
+        return f"cannot be opened or decoded: {getattr(error, 'reason', error)}"
     except StopIteration:
         return "has no frame that can be decoded"
 
@@ -235,16 +232,29 @@ def prepare_ava(options: AvaOptions) -> bool:
     videos = {video for split in splits for video in split.annotations.videos()}
     detections = _read_detections(options, splits, videos)
     images = find_images(options, sorted(videos))
+    numbers = len(actions), sum(action.scored for action in actions)
+    published = {"actions": PUBLISHED_ACTIONS, "scored actions": PUBLISHED_SCORED}
     rows = [
-        Row(title, count, published=published, agrees=count == published)
-        for title, count, published in (
-            ("actions", len(actions), PUBLISHED_ACTIONS),
-            ("scored actions", sum(action.scored for action in actions), PUBLISHED_SCORED),
-        )
+        Row(title, count, published=wanted, agrees=count == wanted)
+        for count, (title, wanted) in zip(numbers, published.items(), strict=True)
     ]
     for split in splits:
         _fill(split, detections, images, options)
-        rows += _rows(split, images, options)
+        listed, title = split.annotations.videos(), f"ava_{split.name}"
+        missing = sum(video in images.missing for video in listed)
+        bad = sum(video in images.unreadable for video in listed)
+        wanted = PUBLISHED_VIDEOS[split.name]
+        agrees = len(listed) == wanted and missing == 0 and bad == 0
+        counts = (
+            len(listed),
+            len(listed) - missing,
+            missing,
+            bad if options.check else "not checked",
+        )
+        rows.append(Row(f"{title}, videos", *counts, wanted, agrees))
+        for name in ("key frames", "boxes", "labels", "detections"):
+            total, found = split.counts[name], split.counts[f"{name} found"]
+            rows.append(Row(f"{title}, {name}", total, found, total - found))
     show_counts(rows, [*_notes(splits, detections, images, options)])
     contents: dict[str, str | None] = {}
     for split in splits:
@@ -257,7 +267,7 @@ def prepare_ava(options: AvaOptions) -> bool:
     contents["ava_actions.json"] = format_actions(actions)
     contents["missing_ava.txt"] = failure_report(images.missing)
     contents["unreadable_ava.txt"] = failure_report(images.unreadable)
-    write_and_show(contents, options)
+    write_outputs(contents, options)
     return all(row.agrees is not False for row in rows)
 
 
@@ -266,10 +276,9 @@ def _read_official(options: AvaOptions) -> tuple[list[Action], list[_Split]]:
         return AVA.find(options.root, options.annotations, name, name)
 
     scored = read_action_list(find("ava_action_list_v2.2_for_activitynet_2019.pbtxt"))
-    try:
+    every = None
+    with contextlib.suppress(FileNotFoundError):  # optional
         every = read_action_list(find("ava_action_list_v2.2.pbtxt"))
-    except FileNotFoundError:  # optional
-        every = None
     actions = merge_actions(scored, every)
     names = {action.id: action.name for action in actions}
     splits = [
@@ -281,11 +290,11 @@ def _read_official(options: AvaOptions) -> tuple[list[Action], list[_Split]]:
         for name in PUBLISHED_VIDEOS
     ]
     train, val = (split.annotations for split in splits)
-    lines = val.videos()
-    common = sorted(set(train.videos()) & set(lines))
+    first = val.videos()
+    common = sorted(set(train.videos()) & set(first))
     if common:
         raise ValueError(
-            f"{val.path}, line {lines[common[0]]}: video {common[0]!r} is in {train.path.name}"
+            f"{first[common[0]]}: video {common[0]!r} is in {train.path.name}"
             f" too, and {len(common) - 1} more: use the official files unchanged"
         )
     return actions, splits
@@ -356,9 +365,11 @@ def _fill(split: _Split, detections: Detections, images: Images, options: AvaOpt
 
 def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
     frames = split.annotations.frames
-    video, second = min(keys, key=lambda key: frames[key].line if key in frames else 10**9)
+    wanted = set(keys)
+    listed = [key for key in frames if key in wanted]  # in the order of the file
+    video, second = (listed or keys)[0]
     first, end = images.seconds[video]
-    line = f", line {frames[video, second].line}" if (video, second) in frames else ""
+    where = frames[listed[0]].where if listed else str(split.annotations.path)
     number = (second - BEGIN) * FRAME_RATE + 1
     found = (
         f"frame {number} does not exist"
@@ -366,26 +377,12 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
         else f"the file holds seconds {first:g} to {end:g} of the film"
     )
     return (
-        f"{split.annotations.path}{line}: second {second} of video {video!r} has no frames in "
+        f"{where}: second {second} of video {video!r} has no frames in "
         f"{images.folder}: {found}. This concerns {len(keys):,} key frames of "
         f"{len({k[0] for k in keys}):,} videos. Cuts must begin at second {BEGIN} (ffmpeg -ss 900 "
         f"-t 901), frames be extracted at {FRAME_RATE} per second; --skip-frameless leaves these "
         "key frames out"
     )
-
-
-def _rows(split: _Split, images: Images, options: AvaOptions) -> Iterator[Row]:
-    """Rows of the table of counts."""
-    videos, title = split.annotations.videos(), f"ava_{split.name}"
-    missing = sum(video in images.missing for video in videos)
-    bad = sum(video in images.unreadable for video in videos)
-    published = PUBLISHED_VIDEOS[split.name]
-    agrees = len(videos) == published and missing == 0 and bad == 0
-    counts = len(videos), len(videos) - missing, missing, bad if options.check else "not checked"
-    yield Row(f"{title}, videos", *counts, published, agrees)
-    for name in ("key frames", "boxes", "labels", "detections"):
-        listed, found = split.counts[name], split.counts[f"{name} found"]
-        yield Row(f"{title}, {name}", listed, found, listed - found)
 
 
 def _notes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import reprlib
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.data_tools.prepare.official import Downloads, is_count, nearest
+from sce_video.data_tools.prepare.official import Downloads, is_count, nearest, read_csv
 from sce_video.datasets.ava import NUM_ACTIONS, Action
 from sce_video.utils.plain_pickle import load_plain_pickle
 
@@ -48,12 +47,11 @@ _FIELD = re.compile(r"\b(name|id|label_id|label_type)\s*:\s*(\"(?:[^\"\\]|\\.)*\
 class ListedKeyFrame:
     """Ground truth of a key frame: the first line of the csv file about it, and its boxes.
 
-    ``boxes`` has action ids in the order of the file, by corners and person.
-
-    Corners are x1, y1, x2, y2 relative to the frame; a person without id is -1.
+    ``boxes`` has action ids in the order of the file, by corners and person. Corners are x1, y1,
+    x2, y2 relative to the frame; a person without id is -1.
     """
 
-    line: int
+    where: str  # ``PATH, line NUMBER``
     boxes: dict[tuple[Corners, int], list[int]] = field(default_factory=dict)
 
 
@@ -71,12 +69,12 @@ class Annotations:
     frames: dict[Key, ListedKeyFrame] = field(default_factory=dict)
     remarks: Counter[str] = field(default_factory=Counter)
 
-    def videos(self) -> dict[str, int]:
-        """Line of the first key frame by video, in the order of the file."""
-        lines: dict[str, int] = {}
+    def videos(self) -> dict[str, str]:
+        """Where the first key frame is listed, by video, in the order of the file."""
+        first: dict[str, str] = {}
         for (video, _), frame in self.frames.items():
-            lines.setdefault(video, frame.line)
-        return lines
+            first.setdefault(video, frame.where)
+        return first
 
 
 def read_action_list(path: Path) -> dict[int, str]:
@@ -108,8 +106,7 @@ def read_action_list(path: Path) -> dict[int, str]:
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
     """All actions by id; without the full list, actions that are not scored are named by id."""
-    if every is None:
-        every = {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
+    every = every or {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
     missing = sorted(set(scored) - set(every))
     if missing:
         raise ValueError(
@@ -131,11 +128,11 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
             or a box that :func:`check_box` refuses; the message names the line.
     """
     found = Annotations(path)
-    for line, where, cells in _rows(path):
+    for where, cells in read_csv(path):
         if len(cells) < 2 or not cells[0]:
             raise ValueError(f"{where}: {','.join(cells)!r} does not begin with VIDEO,TIMESTAMP")
         key = cells[0], _second(cells[1], where)
-        frame = found.frames.setdefault(key, ListedKeyFrame(line))
+        frame = found.frames.setdefault(key, ListedKeyFrame(where))
         if not any(cells[2:]):
             continue
         if len(cells) not in (7, 8):
@@ -151,6 +148,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
                 f"{min(actions)} to {max(actions)}"
             )
         person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
+        # Left out only now: a wrong action must be named in any row.
         if corners is None:
             continue
         own = frame.boxes.setdefault((corners, person), [])
@@ -194,7 +192,7 @@ def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corner
 def read_excluded(path: Path) -> set[Key]:
     """Read ``video_id,timestamp``: key frames that neither training nor testing uses."""
     excluded = set()
-    for _, where, cells in _rows(path):
+    for where, cells in read_csv(path):
         if len(cells) != 2 or not cells[0] or not is_count(cells[1]):
             raise ValueError(f"{where}: {','.join(cells)!r} is not VIDEO,TIMESTAMP")
         excluded.add((cells[0], int(cells[1])))
@@ -240,12 +238,13 @@ class Detections:
             if score < min_score:
                 self.low += 1
             elif corners is not None:
+                # A box has a row for each action, and files may overlap.
                 own = self.boxes.setdefault(key, {})
                 own[corners] = max(score, own.get(corners, 0.0))
 
     def _csv(self, path: Path, videos: Collection[str]) -> Iterator[_Detection]:
         """``video_id,timestamp,x1,y1,x2,y2,[action_id],score``; a box may have several rows."""
-        for _, where, cells in _rows(path):
+        for where, cells in read_csv(path):
             if len(cells) != 8:
                 raise ValueError(
                     f"{where}: {len(cells)} cells, not 8: video_id,timestamp,x1,y1,x2,y2,"
@@ -311,19 +310,6 @@ def _proposals(value: Any, where: str) -> np.ndarray:
         row = int(wrong.argmax())
         raise ValueError(f"{where}, row {row}: score {table[row, 4]:g} is not in 0 to 1")
     return table
-
-
-def _rows(path: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """Line number from 1, where that is, and stripped cells; empty lines are skipped."""
-    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.reader(file)
-        try:
-            for cells in reader:
-                cells = [cell.strip() for cell in cells]
-                if any(cells):
-                    yield reader.line_num, f"{path}, line {reader.line_num}", cells
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
 
 
 def _second(text: str, where: str) -> int:

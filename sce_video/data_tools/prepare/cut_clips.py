@@ -20,10 +20,11 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
+    files_below,
     is_count,
-    list_videos,
     read_lines,
     read_matches,
+    read_table,
     relative_to_root,
     unique_entries,
 )
@@ -60,7 +61,7 @@ def write_segments(path: Path, root: Path, folder: Path, clips: Iterable[Clip]) 
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of videos {folder}: name it with --videos")
     paths: dict[str, str] = {}
-    for name in list_videos(folder):
+    for name in files_below(folder):
         video = relative_to_root(folder / name, root)
         other = paths.setdefault(Path(name).stem, video)
         if other != video:
@@ -203,6 +204,11 @@ EPIC_KITCHENS = Downloads(
 # Damen et al. 2022, table 2; epic-kitchens/epic-kitchens-100-annotations, README.md.
 _EPIC_COUNTS = {"train": 67217, "validation": 9668}
 _EPIC_CLASSES = {"verb": 97, "noun": 300}
+#: Columns that are read of the tables of classes, and of the actions.
+_CLASS = ("id", "key")
+_ACTION = (
+    "narration_id", "video_id", "start_timestamp", "stop_timestamp", "verb_class", "noun_class"
+)  # fmt: skip
 _TIME = re.compile(r"(\d{2,}):([0-5]\d):([0-5]\d(?:\.\d+)?)")
 
 
@@ -215,9 +221,6 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
 
     Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
     training or validation, in the order of the numbers. The test set has no labels.
-
-    Read are ``id`` and ``key`` of the tables of classes, and ``narration_id``, ``video_id``,
-    ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the actions.
     """
     names, actions = _read_tables(root, annotations)
     pairs = sorted({(verb, noun) for part in actions.values() for _, verb, noun in part})
@@ -258,13 +261,11 @@ def _read_tables(
     root: Path, annotations: Path | None
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, list[_Action]]]:
     """Names of the classes by kind, and the actions by part."""
-    tables = [f"EPIC_100_{kind}_classes.csv" for kind in _EPIC_CLASSES]
-    tables += [f"EPIC_100_{part}.csv" for part in _EPIC_COUNTS]
-    *classes, train, validation = (EPIC_KITCHENS.find(root, annotations, t, t) for t in tables)
     names: dict[str, tuple[str, ...]] = {}
-    for kind, path in zip(_EPIC_CLASSES, classes, strict=True):
+    for kind in _EPIC_CLASSES:
         keys: list[str] = []
-        for where, row in _csv_rows(path, "id", "key"):
+        table = f"EPIC_100_{kind}_classes.csv"
+        for where, row in read_table(EPIC_KITCHENS.find(root, annotations, table, table), _CLASS):
             if row["id"] != str(len(keys)) or not row["key"] or row["key"] in keys:
                 raise ValueError(
                     f"{where}: id {row['id']!r:.40} with key {row['key']!r:.40}, where id "
@@ -272,52 +273,39 @@ def _read_tables(
                 )
             keys.append(row["key"])
         names[kind] = tuple(keys)
-    lists = zip(_EPIC_COUNTS, (train, validation), strict=True)
-    return names, {part: _read_actions(path, names) for part, path in lists}
+    tables = {part: f"EPIC_100_{part}.csv" for part in _EPIC_COUNTS}
+    paths = {p: EPIC_KITCHENS.find(root, annotations, t, t) for p, t in tables.items()}
+    return names, {part: _read_actions(path, names) for part, path in paths.items()}
 
 
 def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Action]:
     """The rows of EPIC_100_train.csv or EPIC_100_validation.csv, for classes of verb and noun."""
     found: dict[str, _Action] = {}
-    times = ("start_timestamp", "stop_timestamp")
-    numbers = tuple(f"{kind}_class" for kind in names)
-    for where, row in _csv_rows(path, "narration_id", "video_id", *times, *numbers):
-        name = row["narration_id"]
-        if not re.fullmatch(r"P\d+_\d+_\d+", name or ""):
+    for where, row in read_table(path, _ACTION):
+        name, video, *times = (row[column] for column in _ACTION[:4])
+        if not re.fullmatch(r"P\d+_\d+_\d+", name):
             raise ValueError(f"{where}: narration_id {name!r:.40} must be like 'P01_01_0'")
         if name in found:
             raise ValueError(f"{where}: {name} is listed twice")
         seconds = []
-        for column in times:
-            match = _TIME.fullmatch(row[column] or "")
+        for text in times:
+            match = _TIME.fullmatch(text)
             if match is None:
-                raise ValueError(f"{where}: time {row[column]!r:.40} must be 'HH:MM:SS.ss'")
+                raise ValueError(f"{where}: time {text!r:.40} must be 'HH:MM:SS.ss'")
             seconds.append(int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3]))
         start, end = seconds
         if end <= start:
             raise ValueError(f"{where}: {name} ends at {end:g} s, before its start {start:g} s")
-        for column, classes in zip(numbers, names.values(), strict=True):
-            text = row[column] or ""
+        for column, classes in zip(_ACTION[4:], names.values(), strict=True):
+            text = row[column]
             if not is_count(text) or int(text) >= len(classes):
-                raise ValueError(
-                    f"{where}: {column} {text!r:.40} is none of the {len(classes)} classes"
-                )
-        verb, noun = (int(row[column]) for column in numbers)
-        found[name] = Clip(row["video_id"], start, end, name), verb, noun
+                what = f"is none of the {len(classes)} classes"
+                raise ValueError(f"{where}: {column} {text!r:.40} {what}")
+        verb, noun = (int(row[column]) for column in _ACTION[4:])
+        found[name] = Clip(video, start, end, name), verb, noun
     if not found:
         raise ValueError(f"{path} lists no action")
     return list(found.values())
-
-
-def _csv_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where it is, and its cells by column, of each row of a table that has these columns."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in columns if name not in (rows.fieldnames or ())]
-        if missing:
-            raise ValueError(f"{path}: no column {missing[0]!r}: use the official file unchanged")
-        for row in rows:
-            yield f"{path}, line {rows.line_num}", row
 
 
 #: Where the files of each set are, the reader of its lists, and its clips.

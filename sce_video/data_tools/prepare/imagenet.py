@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from sce_video.data_tools.prepare.official import (
@@ -13,12 +13,14 @@ from sce_video.data_tools.prepare.official import (
     Entry,
     OfficialLists,
     Split,
+    files_below,
     first_existing,
     is_count,
-    list_videos,
     nearest,
     read_class_file,
     read_lines,
+    read_mat,
+    unique_entries,
 )
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 
@@ -105,7 +107,7 @@ def _read_val(
     truth = "ground truth of the validation images, which are not in class folders"
     for wanted, what in ((path, truth), (path.with_name("meta.mat"), "meta.mat of the devkit")):
         first_existing([wanted], root, IMAGENET.layout, what)
-    if not _list_images(val):
+    if not files_below(val, IMAGE_EXTENSIONS):
         raise ValueError(f"{val} holds no image: unpack {_VAL_ARCHIVE} again")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     entries = []
@@ -125,14 +127,10 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
         path: ``meta.mat``; its ``synsets`` have ``ILSVRC2012_ID``, ``WNID`` and ``num_children``.
 
     Raises:
-        ValueError: scipy is not installed, the file is damaged, or two classes have one id.
+        ValueError: The file is damaged, or two classes have one id.
     """
+    synsets = read_mat(path, "synsets")
     try:
-        from scipy.io import loadmat
-    except ImportError as error:  # a dependency of mmaction2
-        raise ValueError(f"reading {path} needs scipy: pip install scipy") from error
-    try:
-        synsets = loadmat(path, squeeze_me=True, variable_names=["synsets"])["synsets"]
         leaves = [row for row in synsets if int(row["num_children"]) == 0]
         found = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in leaves}
     except Exception as error:  # a damaged MAT file can raise anything
@@ -141,10 +139,6 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
     if not found or len(set(found.values())) != len(leaves):
         raise ValueError(f"{path} names no classes, or one twice")
     return found
-
-
-def _list_images(folder: Path) -> list[str]:
-    return list_videos(folder, IMAGE_EXTENSIONS)
 
 
 def _class_folders(folder: Path) -> list[str]:
@@ -170,7 +164,7 @@ def _entries_of_folders(root: Path, part: str, wnids: Sequence[str]) -> tuple[En
     """The images of ``root/part/WNID/`` for each class, sorted."""
     entries: list[Entry] = []
     for label, wnid in enumerate(wnids):
-        names = _list_images(root / part / wnid)
+        names = files_below(root / part / wnid, IMAGE_EXTENSIONS)
         if not names:
             raise ValueError(f"{root / part / wnid} holds no image: unpack its archive again")
         entries += [Entry(f"{part}/{wnid}/{name}", label) for name in names]
@@ -212,48 +206,46 @@ def read_tiny_imagenet(root: Path) -> OfficialLists:
     def find(name: str, what: str) -> Path:
         return first_existing([folder / name], root, TINY_IMAGENET.layout, what)
 
-    listed: list[str] = []
-    for where, line in read_lines(folder / "wnids.txt"):
+    listed = read_lines(folder / "wnids.txt", unique=True)
+    for where, line in listed:
         if not _WNID.fullmatch(line):
             raise ValueError(f"{where}: {line!r:.100} is no WordNet id (n01440764)")
-        if line in listed:
-            raise ValueError(f"{where}: {line} is listed twice")
-        listed.append(line)
-    wnids = tuple(sorted(listed))
+    wnids = tuple(sorted(wnid for _, wnid in listed))
     train = find("train", "folder of training images")
     _require_folders(train, _class_folders(train), wnids, _ARCHIVE)
-    train_entries: list[Entry] = []
-    for label, wnid in enumerate(wnids):
-        rows = _read_rows(find(f"train/{wnid}/{wnid}_boxes.txt", "list of boxes"), columns=5)
-        train_entries += [Entry(f"train/{wnid}/images/{row[0]}", label) for row in rows]
-    annotations = find("val/val_annotations.txt", "list of validation images")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
-    val_entries: list[Entry] = []
-    for name, wnid, *_ in _read_rows(annotations, columns=6):
-        if wnid not in label_of:
-            known = f"{nearest(wnid, wnids)} (wnids.txt)"
-            raise ValueError(f"{annotations}: {name} has the unknown class {wnid!r}; {known}")
-        val_entries.append(Entry(f"val/images/{name}", label_of[wnid]))
+
+    def train_rows() -> Iterator[tuple[str, str, int]]:
+        for wnid, label in label_of.items():
+            boxes = find(f"train/{wnid}/{wnid}_boxes.txt", "list of boxes")
+            for where, (name, *_) in _read_rows(boxes, "NAME X0 Y0 X1 Y1"):
+                yield where, f"train/{wnid}/images/{name}", label
+
+    def val_rows() -> Iterator[tuple[str, str, int]]:
+        annotations = find("val/val_annotations.txt", "list of validation images")
+        for where, (name, wnid, *_) in _read_rows(annotations, "NAME WNID X0 Y0 X1 Y1"):
+            if wnid not in label_of:
+                known = f"{nearest(wnid, wnids)} (wnids.txt)"
+                raise ValueError(f"{where}: {name} has the unknown class {wnid!r}; {known}")
+            yield where, f"val/images/{name}", label_of[wnid]
+
+    rows = {"train": unique_entries(train_rows()), "val": unique_entries(val_rows())}
     splits = tuple(
-        Split(f"{part}.txt", tuple(found), TINY_IMAGENET_CLASSES * each, per_class=each)
-        for (part, each), found in zip(PER_CLASS.items(), (train_entries, val_entries), strict=True)
+        Split(f"{part}.txt", rows[part], TINY_IMAGENET_CLASSES * each, per_class=each)
+        for part, each in PER_CLASS.items()
     )
     class_map = ClassMap("classes.txt", wnids, TINY_IMAGENET_CLASSES)
     return OfficialLists("tiny_imagenet", splits, (class_map,), kind="image")
 
 
-def _read_rows(path: Path, columns: int) -> list[list[str]]:
-    """Rows of a table with tabs; the first column is the name of an image, the last four a box."""
-    rows: dict[str, list[str]] = {}
+def _read_rows(path: Path, form: str) -> Iterator[tuple[str, list[str]]]:
+    """Where it is, and the cells, of rows with tabs: the name of an image first, a box last."""
     for where, line in read_lines(path):
         row = line.split("\t")
-        if len(row) != columns or "/" in row[0] or not all(x.isdecimal() for x in row[-4:]):
-            what = "NAME WNID X0 Y0 X1 Y1" if columns == 6 else "NAME X0 Y0 X1 Y1"
-            raise ValueError(f"{where}: {line!r:.200} must be {what!r}, with tabs")
-        if row[0] in rows:
-            raise ValueError(f"{where}: {row[0]!r} is listed twice")
-        rows[row[0]] = row
-    return list(rows.values())
+        good = len(row) == len(form.split()) and "/" not in row[0]
+        if not good or not all(cell.isdecimal() for cell in row[-4:]):
+            raise ValueError(f"{where}: {line!r:.200} must be {form!r}, with tabs")
+        yield where, row
 
 
 SETS = {

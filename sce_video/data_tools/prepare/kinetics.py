@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -17,13 +16,15 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     check_disjoint,
+    files_below,
     first_existing,
     is_count,
-    list_videos,
     nearest,
     read_class_file,
     read_lines,
+    read_table,
     relative_to_root,
+    unique_entries,
 )
 
 KINETICS = Downloads(
@@ -69,25 +70,23 @@ def read_kinetics400(
         parts: Some of ``train``, ``val``, ``test``; the classes are those of the first.
     """
     paths = {p: KINETICS.find(root, annotations, f"{p} csv file", *_CSV_NAMES[p]) for p in parts}
-    rows = {part: read_csv(path, part) for part, path in paths.items()}
-    classes = tuple(sorted({name for name, _ in rows[parts[0]].values()}))
+    clips = {part: list(read_clips(path, part)) for part, path in paths.items()}
+    classes = tuple(sorted({name for _, _, name in clips[parts[0]]}))
     label_of = {name: label for label, name in enumerate(classes)}
     splits: list[Split] = []
     for part in parts:
-        for class_name, line in rows[part].values():
-            if class_name not in label_of:
-                raise ValueError(
-                    f"{paths[part]}, line {line}: unknown class {class_name!r}; "
-                    f"{nearest(class_name, classes)} ({paths[parts[0]].name})"
-                )
-        entries = tuple(Entry(clip, label_of[name]) for clip, (name, _) in rows[part].items())
+        for where, _, name in clips[part]:
+            if name not in label_of:
+                near = f"{nearest(name, classes)} ({paths[parts[0]].name})"
+                raise ValueError(f"{where}: unknown class {name!r}; {near}")
+        entries = unique_entries((where, clip, label_of[name]) for where, clip, name in clips[part])
         splits.append(Split(f"k400_{part}.txt", entries, PUBLISHED[part], PUBLISHED_FILES[part]))
     # Names begin with the part, so that the rest is compared.
-    clips = [
+    bare = [
         replace(split, entries=tuple(Entry(_clip(e.name), e.label) for e in split.entries))
         for split in splits
     ]
-    for one, other in combinations(clips, 2):
+    for one, other in combinations(bare, 2):
         check_disjoint(str(paths[parts[0]].parent), one, other)
     return OfficialLists(
         name="k400",
@@ -100,50 +99,30 @@ def read_kinetics400(
     )
 
 
-def read_csv(path: Path, part: str) -> dict[str, tuple[str, int]]:
-    """(class name, line number) of ``label,youtube_id,time_start,time_end,split`` by clip.
+def read_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
+    """Where it is, clip and class of the rows of ``label,youtube_id,time_start,time_end,split``.
 
     A clip is named ``PART/ID_START_END.mp4``; start and end are whole seconds, six digits in the
     name. There may be more columns (``is_cc``).
     """
-    rows: dict[str, tuple[str, int]] = {}
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        try:
-            header = [column.strip() for column in next(reader, [])]
-            if not set(_COLUMNS) <= set(header):
-                raise ValueError(f"{path}, line 1: the header must be {','.join(_COLUMNS)}")
-            for cells in filter(None, reader):
-                where = f"{path}, line {reader.line_num}"
-                if len(cells) != len(header):
-                    count = f"{len(cells)} columns, but the header has {len(header)}"
-                    raise ValueError(f"{where}: {count}")
-                class_name, name = _parse_row(dict(zip(header, cells, strict=True)), part, where)
-                if name in rows:
-                    raise ValueError(f"{where}: {name!r} is listed twice")
-                rows[name] = class_name, reader.line_num
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
-    if not rows:
+    where = ""
+    for where, row in read_table(path, _COLUMNS):
+        label, video, start, end, split = (row[column] for column in _COLUMNS)
+        if not label:
+            raise ValueError(f"{where}: no label")
+        if not _YOUTUBE_ID.fullmatch(video):
+            what = "does not have 11 letters, digits, - or _"
+            raise ValueError(f"{where}: youtube_id {video!r} {what}")
+        if not (is_count(start) and is_count(end) and int(start) < int(end)):
+            raise ValueError(
+                f"{where}: time_start {start!r} and time_end {end!r} must be whole seconds, the "
+                "first smaller than the second"
+            )
+        if split not in _SPLIT_MARKS[part]:
+            raise ValueError(f"{where}: split {split!r} in the file of split {part!r}")
+        yield where, f"{part}/{video}_{int(start):06d}_{int(end):06d}.mp4", label
+    if not where:
         raise ValueError(f"{path} lists no video")
-    return rows
-
-
-def _parse_row(row: Mapping[str, str], part: str, where: str) -> tuple[str, str]:
-    """(class, name) of a row."""
-    class_name, video, start, end, split = (row[column].strip() for column in _COLUMNS)
-    if not class_name:
-        raise ValueError(f"{where}: no label")
-    if not _YOUTUBE_ID.fullmatch(video):
-        raise ValueError(f"{where}: youtube_id {video!r} does not have 11 letters, digits, - or _")
-    if not (is_count(start) and is_count(end) and int(start) < int(end)):
-        raise ValueError(
-            f"{where}: time_start {start!r} and time_end {end!r} must be whole seconds, the first "
-            "smaller than the second"
-        )
-    if split not in _SPLIT_MARKS[part]:
-        raise ValueError(f"{where}: split {split!r} in the file of split {part!r}")
-    return class_name, f"{part}/{video}_{int(start):06d}_{int(end):06d}.mp4"
 
 
 def _clip(name: str) -> str:
@@ -172,7 +151,7 @@ def locate_kinetics(
     bases = [videos] if videos else [root, root / "videos"]
     replaced: dict[str, str] = {}
     if (root / REPLACEMENT).is_dir():
-        for path in list_videos(root / REPLACEMENT):
+        for path in files_below(root / REPLACEMENT):
             replaced.setdefault(Path(path).name[:11], f"{REPLACEMENT}/{path}")
     located: dict[str, Located] = {}
     for part in dict.fromkeys(name.partition("/")[0] for name in names):
@@ -181,8 +160,9 @@ def locate_kinetics(
         prefix = relative_to_root(folder, root)
         by_clip: dict[str, str] = {}
         by_id: dict[str, str] = {}
-        for path in list_videos(folder):
+        for path in files_below(folder):
             stem = Path(path).stem
+            # Of a clip in two folders the first path counts.
             by_clip.setdefault(stem, path)
             by_id.setdefault(stem[:11], path)
         for name in (name for name in names if name.startswith(f"{part}/")):
@@ -203,19 +183,15 @@ def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
     if not path.is_file():
         raise FileNotFoundError(f"no class list {path}")
     known = list(known)
-    names: list[str] = []
-    for where, line in read_lines(path):
-        if line.startswith("#"):
-            continue
-        if line not in known:
-            near = nearest(line, known)
-            raise ValueError(f"{where}: {line!r} is not a class of Kinetics-400; {near}")
-        if line in names:
-            raise ValueError(f"{where}: {line!r} is listed twice")
-        names.append(line)
+    names = [(where, line) for where, line in read_lines(path) if not line.startswith("#")]
+    unique_entries((where, name, -1) for where, name in names)
+    for where, name in names:
+        if name not in known:
+            near = nearest(name, known)
+            raise ValueError(f"{where}: {name!r} is not a class of Kinetics-400; {near}")
     if not names:
         raise ValueError(f"{path} lists no class")
-    return tuple(names)
+    return tuple(name for _, name in names)
 
 
 def add_k200(
@@ -277,16 +253,14 @@ def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> tuple[Ent
         raise FileNotFoundError(f"there is no list of ids {path}")
     known = {_clip(entry.name)[:11] for entry in entries}
     everywhere = {_clip(entry.name)[:11] for entry in whole.entries}
-    wanted: set[str] = set()
-    for where, line in read_lines(path):
+    listed = read_lines(path, unique=True)
+    for where, line in listed:
         if not _YOUTUBE_ID.fullmatch(line):
             raise ValueError(f"{where}: {line!r} does not have 11 letters, digits, - or _")
         if line not in known:
             why = "is of a class that is not in K200" if line in everywhere else "is unknown"
             raise ValueError(f"{where}: id {line!r} {why} ({whole.title})")
-        if line in wanted:
-            raise ValueError(f"{where}: id {line!r} is listed twice")
-        wanted.add(line)
+    wanted = {line for _, line in listed}
     return tuple(entry for entry in entries if _clip(entry.name)[:11] in wanted)
 
 

@@ -29,51 +29,6 @@ from sce_video.datasets.readers.images import read_image
 from sce_video.utils.command import Progress, printable_lines
 from sce_video.utils.files import write_text
 
-
-def write_outputs(
-    folder: Path, contents: Mapping[str, str | None], *, force: bool = False
-) -> dict[str, str]:
-    """Write, replace or remove files of a folder so that they have the given contents.
-
-    All files are compared before the first is written, and each is replaced atomically.
-
-    Args:
-        folder: Made if needed.
-        contents: Text by file name; None for a file that should not exist.
-        force: Replace or remove files whose content differs.
-
-    Returns:
-        By file name ``written``, ``unchanged``, ``replaced`` or ``removed``. Files that should not
-        exist and do not are left out.
-
-    Raises:
-        ValueError: Files differ and ``force`` is False; the message names them.
-    """
-    actions: dict[str, str] = {}
-    for name, text in contents.items():
-        old = (folder / name).read_bytes() if (folder / name).exists() else None
-        if text is None and old is None:
-            continue
-        new = None if text is None else text.encode("utf-8", errors="surrogateescape")
-        changed = "written" if old is None else "removed" if new is None else "replaced"
-        actions[name] = "unchanged" if old == new else changed
-    # Lists that belong together change together, or not at all.
-    differing = [name for name, action in actions.items() if action in ("replaced", "removed")]
-    if differing and not force:
-        listed = ", ".join(str(folder / name) for name in differing)
-        raise ValueError(
-            f"existing files differ from the new result: {listed}. Nothing was written; --force "
-            "replaces them, --out DIR writes elsewhere"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, action in actions.items():
-        if action == "removed":
-            (folder / name).unlink()
-        elif action != "unchanged":
-            write_text(folder / name, contents[name] or "")
-    return actions
-
-
 # -- the table of counts ----------------------------------------------------------------------
 
 
@@ -102,16 +57,10 @@ def count_rows(
     unreadable: Container[str],
     checked: bool = True,
 ) -> list[Row]:
-    """Rows for the classes, for all videos and for each split.
+    """Rows for the classes, for all videos and for each split; ``checked``: files were opened.
 
     A split agrees with the published number if its list has that many videos, and as many as can
     still be downloaded are on disk and readable.
-
-    Args:
-        official: The official lists.
-        missing: Names of missing videos.
-        unreadable: Names of unreadable videos.
-        checked: Whether the files were opened.
     """
 
     def row(title: str, names: list[str], published: int | None, wanted: int | None) -> Row:
@@ -162,8 +111,6 @@ def format_counts(rows: Sequence[Row]) -> str:
 
 # -- the check of the files -------------------------------------------------------------------
 
-Check = Callable[[str], Any]
-
 
 def first_frame_error(path: str) -> str | None:
     """Why the first frame of a file cannot be decoded; None if it can."""
@@ -196,7 +143,7 @@ class CheckJob(jobs.BatchJob):
 
     name = "check"
 
-    def __init__(self, root: str | Path, check: Check) -> None:
+    def __init__(self, root: str | Path, check: Callable[[str], Any]) -> None:
         self.root = os.path.abspath(root)  # other machines have other current folders
         self.check = check
         self.settings = {"check": check.__name__}
@@ -204,44 +151,6 @@ class CheckJob(jobs.BatchJob):
     def process(self, item: jobs.Item) -> dict[str, Any]:
         """What was found."""
         return {"found": self.check(os.path.join(self.root, item.key))}
-
-
-def check_files(
-    paths: Sequence[str], job: CheckJob, records: Path | None, workers: jobs.Workers
-) -> dict[str, Any]:
-    """What was found for each file; a file that hangs or crashes its process affects no other file.
-
-    Args:
-        paths: The files, relative to ``job.root``.
-        job: What is done with each.
-        records: File of the records, so that an interrupted check resumes and unchanged files are
-            not opened again; None keeps them in memory.
-        workers: Processes of this machine or of a Ray cluster.
-
-    Returns:
-        By path, in the order of ``paths``: what the check returned, or a reason.
-
-    Raises:
-        BusyStoreError, StoreError, StorageError: The records cannot be used or written.
-        UserError: The processes cannot start, or the cluster is lost.
-    """
-    if not paths:
-        return {}
-    items = [jobs.Item(path, jobs.file_state(os.path.join(job.root, path))) for path in paths]
-    found: dict[str, Any] = {}
-    with jobs.RecordStore(records, job.name) as store:
-        due = [item for item in items if not jobs.is_current(job, item, store)]
-        progress = Progress(len(items), "checking", begin=len(items) - len(due))
-        jobs.run_job(
-            job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance()
-        )
-        progress.finish()
-        for path in paths:
-            record = store.get(path)
-            assert record is not None
-            crashed = "the decoder crashed: " if record.kind == "crash" else ""
-            found[path] = record.facts["found"] if record.done else crashed + record.reason
-    return found
 
 
 # -- the lists --------------------------------------------------------------------------------
@@ -280,10 +189,40 @@ class PrepareOptions:
         """Folder of the lists."""
         return self.out or self.root
 
-    def check_files(self, paths: Sequence[str], job: CheckJob, name: str) -> dict[str, Any]:
-        """:func:`check_files` with the records and workers of these options."""
+    def check_files(
+        self, folder: Path, paths: Sequence[str], check: Callable[[str], Any], name: str
+    ) -> dict[str, Any]:
+        """What was found for each file; one that hangs or crashes its process affects no other.
+
+        Args:
+            folder: Of the files.
+            paths: Relative to it.
+            check: What is done with each, see :class:`CheckJob`.
+            name: Of the records, from which an interrupted check resumes, so that unchanged files
+                are not opened again.
+
+        Returns:
+            By path, in the order of ``paths``: what the check returned, or a reason.
+        """
+        if not paths:
+            return {}
+        job = CheckJob(folder, check)
         workers = jobs.Workers(self.workers, self.time_limit, self.ray)
-        return check_files(paths, job, self.folder / f"checked_{name}.sqlite", workers)
+        items = [jobs.Item(path, jobs.file_state(os.path.join(job.root, path))) for path in paths]
+        found: dict[str, Any] = {}
+        with jobs.RecordStore(self.folder / f"checked_{name}.sqlite", job.name) as store:
+            due = [item for item in items if not jobs.is_current(job, item, store)]
+            progress = Progress(len(items), "checking", begin=len(items) - len(due))
+            jobs.run_job(
+                job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance()
+            )
+            progress.finish()
+            for path in paths:
+                record = store.get(path)
+                assert record is not None
+                crashed = "the decoder crashed: " if record.kind == "crash" else ""
+                found[path] = record.facts["found"] if record.done else crashed + record.reason
+        return found
 
 
 def prepare(
@@ -313,7 +252,7 @@ def prepare(
     names = {located[name].path: name for name in located if name not in missing}
     if options.check:
         check = image_error if official.kind == "image" else first_frame_error
-        found = options.check_files(list(names), CheckJob(options.root, check), official.name)
+        found = options.check_files(options.root, list(names), check, official.name)
         unreadable = {names[path]: why for path, why in found.items() if why is not None}
     else:
         gone = (path for path in names if not os.path.isfile(os.path.join(options.root, path)))
@@ -348,7 +287,7 @@ def prepare(
         contents[split.list_name] = "".join(lines)
     for class_map in official.class_maps:
         contents[class_map.file_name] = "".join(f"{name}\n" for name in class_map.names)
-    write_and_show(contents | reports, options)
+    write_outputs(contents | reports, options)
     return all(row.agrees is not False for row in rows)
 
 
@@ -360,16 +299,16 @@ def annotation_line(path: str, label: int) -> str:
 
 
 def failure_notes(
-    what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions, shown: int = 5
+    what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions
 ) -> Iterator[str]:
     """Lines for the terminal on files that are missing or unreadable: how many, and the first."""
     if reasons:
         kept = "kept in the lists (--keep-missing)"
         treatment = kept if options.keep_missing else "left out of the lists"
         yield f"{what}: {len(reasons):,} {kind}, {treatment}"
-    yield from (f"  {name}: {reason}" for name, reason in islice(reasons.items(), shown))
-    if len(reasons) > shown:
-        yield f"  and {len(reasons) - shown:,} more"
+    yield from (f"  {name}: {reason}" for name, reason in islice(reasons.items(), 5))
+    if len(reasons) > 5:
+        yield f"  and {len(reasons) - 5:,} more"
 
 
 def failure_report(reasons: Mapping[str, str]) -> str | None:
@@ -383,7 +322,38 @@ def show_counts(rows: Sequence[Row], notes: Sequence[str]) -> None:
     print(printable_lines("\n".join([format_counts(rows), *notes])))
 
 
-def write_and_show(contents: Mapping[str, str | None], options: PrepareOptions) -> None:
-    """:func:`write_outputs`, printing what became of each file."""
-    for name, action in write_outputs(options.folder, contents, force=options.force).items():
-        print(printable_lines(f"{options.folder / name}: {action}"))
+def write_outputs(contents: Mapping[str, str | None], options: PrepareOptions) -> None:
+    """Write, replace or remove files of a folder, and print what became of each.
+
+    All files are compared before the first is written, and each is replaced atomically.
+
+    Args:
+        contents: Text by file name; None for a file that should not exist.
+        options: Folder, and whether files whose content differs are replaced or removed.
+
+    Raises:
+        ValueError: Files differ and are not to be replaced; the message names them.
+    """
+    folder, actions = options.folder, dict[str, str]()
+    for name, text in contents.items():
+        old = (folder / name).read_bytes() if (folder / name).exists() else None
+        if text is None and old is None:
+            continue
+        new = None if text is None else text.encode("utf-8", errors="surrogateescape")
+        changed = "written" if old is None else "removed" if new is None else "replaced"
+        actions[name] = "unchanged" if old == new else changed
+    # Lists that belong together change together, or not at all.
+    differing = [name for name, action in actions.items() if action in ("replaced", "removed")]
+    if differing and not options.force:
+        listed = ", ".join(str(folder / name) for name in differing)
+        raise ValueError(
+            f"existing files differ from the new result: {listed}. Nothing was written; --force "
+            "replaces them, --out DIR writes elsewhere"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, action in actions.items():
+        if action == "removed":
+            (folder / name).unlink()
+        elif action != "unchanged":
+            write_text(folder / name, contents[name] or "")
+        print(printable_lines(f"{folder / name}: {action}"))

@@ -6,6 +6,7 @@ expected layout), and ValueError for a malformed one (the message names file and
 
 from __future__ import annotations
 
+import csv
 import difflib
 import math
 import os
@@ -13,11 +14,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
-from sce_video.utils.storage import find_files
+from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.storage import walk_files
 
 
 @dataclass(frozen=True, slots=True)  # ImageNet has 1.3 million
@@ -77,11 +80,11 @@ class OfficialLists:
         return list(dict.fromkeys((*used, *self.unused)))
 
 
-def read_lines(path: Path) -> list[tuple[str, str]]:
+def read_lines(path: Path, unique: bool = False) -> list[tuple[str, str]]:
     """(``PATH, line NUMBER``, stripped text) of the lines that are not blank.
 
     Raises:
-        ValueError: The file is empty or a folder.
+        ValueError: The file is empty or a folder; or a line is there twice, if ``unique``.
     """
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
@@ -91,6 +94,8 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
     found = [(f"{path}, line {number}", line) for number, line in lines if line]
     if not found:
         raise ValueError(f"{path} is empty: unpack it again from the official download")
+    if unique:
+        unique_entries((where, line, -1) for where, line in found)
     return found
 
 
@@ -101,6 +106,58 @@ def read_matches(path: Path, pattern: str, form: str) -> Iterator[tuple[str, re.
         if match is None:
             raise ValueError(f"{where}: {line!r:.200} must be {form}")
         yield where, match
+
+
+def read_csv(path: str | Path) -> Iterator[tuple[str, list[str]]]:
+    """(``PATH, line NUMBER``, stripped cells) of the rows of a csv file that are not empty."""
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            for row in reader:
+                cells = [cell.strip() for cell in row]
+                if any(cells):
+                    yield f"{path}, line {reader.line_num}", cells
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
+
+
+def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of :func:`read_csv` below a header, by column; ``columns`` must be among them."""
+    rows = read_csv(path)
+    _, header = next(rows, ("", []))
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise ValueError(
+            f"{path}: no column {missing[0]!r}: the header must be {','.join(columns)}"
+        )
+    for where, cells in rows:
+        if len(cells) != len(header):
+            raise ValueError(f"{where}: {len(cells)} columns, but the header has {len(header)}")
+        yield where, dict(zip(header, cells, strict=True))
+
+
+def read_mat(path: Path, key: str) -> Any:
+    """One variable of a MATLAB file of version 5 (the official files are).
+
+    Raises:
+        MissingPackageError: scipy cannot be imported.
+        ValueError: The file is damaged, or lacks the variable.
+    """
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise MissingPackageError(
+            f"reading {path} needs scipy, which cannot be imported ({error}): "
+            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+        ) from error
+    try:
+        content = loadmat(path, squeeze_me=True, variable_names=[key])
+    except Exception as error:  # a damaged file can raise anything
+        reason = str(error)[:200] or type(error).__name__
+        raise ValueError(f"{path} is no readable MATLAB file: {reason}") from error
+    if key not in content:
+        raise ValueError(f"{path} has no variable {key!r}")
+    return content[key]
 
 
 def unique_entries(
@@ -127,11 +184,7 @@ def is_count(text: str) -> bool:
 
 
 def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: str) -> Path:
-    """The first of the paths that exists.
-
-    Raises:
-        FileNotFoundError: None exists; the message lists the paths and the expected layout.
-    """
+    """The first of the paths that exists; FileNotFoundError, with the layout, if none does."""
     for path in candidates:
         if path.exists():
             return path
@@ -179,12 +232,12 @@ class Located:
     remark: str | None = None
 
 
-def list_videos(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
+def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
     """All video files below a folder at any depth, sorted, relative to it, with ``/``.
 
     Hidden files and folders are left out; links to folders are followed.
     """
-    return sorted(path.replace(os.sep, "/") for path in find_files(folder, extensions))
+    return sorted(path.replace(os.sep, "/") for path in walk_files(folder, extensions))
 
 
 def relative_to_root(path: Path, root: Path) -> str:
@@ -238,18 +291,6 @@ def _locate(
     return located
 
 
-def locate_by_name(root: Path, folder: Path, names: Sequence[str]) -> dict[str, Located]:
-    """Find files whose names in the lists are their paths below ``folder``.
-
-    A name without an exact match is compared without regard to case, and matches if exactly one
-    file fits: UCF101 has v_HandStandPushups_... in the folder HandstandPushups, and copies of the
-    data set differ in the spelling.
-    """
-    remark = "with other upper and lower case than in the official list"
-    several = "several files differ from it in case only"
-    return _locate(root, folder, names, set(list_videos(folder)), str.lower, several, remark)
-
-
 @dataclass(frozen=True)
 class Downloads:
     """Where the unpacked official downloads of a set lie in its folder."""
@@ -281,7 +322,9 @@ class Downloads:
     ) -> dict[str, Located]:
         """Locations of the videos by name, see :meth:`folder`.
 
-        Names are paths below the folder, see :func:`locate_by_name`; of a set with an ``extension``
+        Names are paths below the folder; one without an exact match is compared without regard to
+        case, and matches if exactly one file fits: UCF101 has v_HandStandPushups_... in the folder
+        HandstandPushups, and copies of it differ in the spelling. Of a set with an ``extension``
         they are file names without it, which are found in any sub-folder.
 
         Returns:
@@ -291,14 +334,17 @@ class Downloads:
             FileNotFoundError: There is no folder of videos.
         """
         folder, names = self.folder(root, given), official.names()
-        if not self.extension:
-            return locate_by_name(root, folder, names)
-        paths, several = set(list_videos(folder)), "several files have its name"
-        return _locate(root, folder, names, paths, _stem, several, extension=self.extension)
+        paths = set(files_below(folder))
+        if self.extension:
 
+            def stem(path: str) -> str:
+                return os.path.splitext(os.path.basename(path))[0]
 
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
+            several = "several files have its name"
+            return _locate(root, folder, names, paths, stem, several, extension=self.extension)
+        remark = "with other upper and lower case than in the official list"
+        several = "several files differ from it in case only"
+        return _locate(root, folder, names, paths, str.lower, several, remark)
 
 
 MOVED = "in another folder than in the official archive"
@@ -316,7 +362,7 @@ def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str
 
     names = official.names()
     tops = {name.partition("/")[0] for name in names}
-    paths = {f"{t}/{path}" for t in tops for path in list_videos(folder / t, IMAGE_EXTENSIONS)}
+    paths = {f"{t}/{path}" for t in tops for path in files_below(folder / t, IMAGE_EXTENSIONS)}
     return _locate(root, folder, names, paths, top_and_name, "several files of that name", MOVED)
 
 

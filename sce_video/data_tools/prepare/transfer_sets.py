@@ -6,6 +6,7 @@ is the same for all.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,16 +18,18 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sce_video.data_tools.prepare.lists import PrepareOptions, prepare, write_and_show
+from sce_video.data_tools.prepare.lists import PrepareOptions, prepare, write_outputs
 from sce_video.data_tools.prepare.official import (
     ClassMap,
     Located,
     OfficialLists,
     Split,
     check_disjoint,
+    first_existing,
     nearest,
     read_class_file,
     read_lines,
+    read_mat,
     read_matches,
     unique_entries,
 )
@@ -34,11 +37,9 @@ from sce_video.datasets.image_datasets import (
     ARRAY_SETS,
     CIFAR10,
     CIFAR100,
-    CIFAR_PUBLISHED,
-    CifarFiles,
+    PublishedSet,
 )
 from sce_video.datasets.labels import LabelTable
-from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json, write_bytes
 
 #: Of an image: where it is listed, its path below the folder of the set, and its label.
@@ -53,16 +54,11 @@ class _Files(NamedTuple):
 
     def path(self, name: str) -> Path:
         """The path of a file; FileNotFoundError with the layout if there is none."""
-        path = self.root / name
-        if not path.exists():
-            raise FileNotFoundError(
-                f"no {path}: the folder must hold the unpacked official downloads:\n{self.layout}"
-            )
-        return path
+        return first_existing([self.root / name], self.root, self.layout, name)
 
-    def lines(self, name: str) -> list[tuple[str, str]]:
+    def lines(self, name: str, unique: bool = False) -> list[tuple[str, str]]:
         """Where it is, and the text of each line."""
-        return read_lines(self.path(name))
+        return read_lines(self.path(name), unique)
 
     def matches(self, name: str, pattern: str, form: str) -> Iterator[tuple[str, re.Match[str]]]:
         """The lines of a pattern; ValueError for one of another form."""
@@ -110,7 +106,8 @@ def prepare_transfer_set(name: str, options: PrepareOptions) -> bool:
     if name not in TRANSFER_SETS:
         raise ValueError(f"the set must be one of {', '.join(TRANSFER_SETS)}, got {name!r}")
     found = TRANSFER_SETS[name]
-    root, out = options.root, options.out or options.root / "lists"
+    root = options.root
+    options = replace(options, out=options.out or root / "lists")
     content = found.read(_Files(root, found.layout))
     # Labels of VOC2007 are in its tables.
     classes = None if content.tables else len(content.classes)
@@ -133,9 +130,8 @@ def prepare_transfer_set(name: str, options: PrepareOptions) -> bool:
         path: Located(path, None if os.path.isfile(root / path) else "no such file")
         for path in official.names()
     }
-    agrees = prepare(official, located, replace(options, out=out))
-    tables = {file_name: table.to_text() for file_name, table in content.tables.items()}
-    write_and_show(tables, replace(options, out=out))
+    agrees = prepare(official, located, options)
+    write_outputs({name: table.to_text() for name, table in content.tables.items()}, options)
     return agrees
 
 
@@ -149,20 +145,10 @@ def _ranked(parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> _Content:
     )
 
 
-def _class_list(files: _Files, name: str) -> list[str]:
-    """One class name per line, each once."""
-    names: list[str] = []
-    for where, line in files.lines(name):
-        if line in names:
-            raise ValueError(f"{where}: class {line!r} is listed twice")
-        names.append(line)
-    return names
-
-
 def _read_food(files: _Files) -> _Content:
     """Food-101 (Bossard et al. 2014): 101 classes, in the order of classes.txt."""
     files.path("food-101/meta")
-    classes = _class_list(files, "food-101/meta/classes.txt")
+    classes = [name for _, name in files.lines("food-101/meta/classes.txt", unique=True)]
     parts = {}
     for part in ("train", "test"):
         path = files.path(f"food-101/meta/{part}.json")
@@ -188,19 +174,20 @@ def _read_sun397(files: _Files) -> _Content:
 
     The class of an image is its folder, ``/a/abbey`` or ``/a/apartment_building/outdoor``.
     """
-    for where, line in files.lines("ClassName.txt"):
+    listed = files.lines("ClassName.txt", unique=True)
+    for where, line in listed:
         if not line.startswith("/") or line.count("/") < 2:
             raise ValueError(f"{where}: {line!r} must be '/LETTER/CLASS'")
     # "/a/abbey" sorts by what follows the letter.
-    folders = sorted(_class_list(files, "ClassName.txt"), key=lambda folder: folder[3:])
+    folders = sorted((folder for _, folder in listed), key=lambda folder: folder[3:])
     label_of = {folder: label for label, folder in enumerate(folders)}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
-    for part, name in (("train", "Training_01.txt"), ("test", "Testing_01.txt")):
+    for rows, name in zip(parts.values(), ("Training_01.txt", "Testing_01.txt"), strict=True):
         for where, line in files.lines(name):
             folder = line.rpartition("/")[0]
             if folder not in label_of:
                 raise ValueError(f"{where}: unknown class {folder!r}; {nearest(folder, label_of)}")
-            parts[part].append((where, line.removeprefix("/"), label_of[folder]))
+            rows.append((where, line.removeprefix("/"), label_of[folder]))
     return _Content(parts, [folder[3:] for folder in folders])
 
 
@@ -269,7 +256,7 @@ def _read_cars(files: _Files) -> _Content:
     parts = {}
     for part, stem in (("train", "cars_train_annos"), ("test", "cars_test_annos_withlabels")):
         path = files.path(f"devkit/{stem}.mat")
-        annotations = np.atleast_1d(_read_mat(path, "annotations"))
+        annotations = np.atleast_1d(read_mat(path, "annotations"))
         if not {"class", "fname"} <= set(annotations.dtype.names or ()):
             raise ValueError(
                 f"{path}: its annotations have no 'class' and 'fname'; the test set needs the file "
@@ -289,10 +276,11 @@ def _read_flowers(files: _Files) -> _Content:
     The training set is ``trnid``, 10 images of each class.
     """
     setid, path = files.path("setid.mat"), files.path("imagelabels.mat")
-    labels = [_whole_number(path, value) - 1 for value in np.atleast_1d(_read_mat(path, "labels"))]
+    # The files count classes and images from 1, lists from 0.
+    labels = [_whole_number(path, value) - 1 for value in np.atleast_1d(read_mat(path, "labels"))]
     parts: dict[str, list[_Row]] = {"train": [], "val": [], "test": []}
     for rows, key in zip(parts.values(), ("trnid", "valid", "tstid"), strict=True):
-        for value in np.atleast_1d(_read_mat(setid, key)):
+        for value in np.atleast_1d(read_mat(setid, key)):
             number = _whole_number(setid, value)
             if not 1 <= number <= len(labels):
                 raise ValueError(f"{setid}: {key} names image {number} of {len(labels)} labels")
@@ -302,45 +290,24 @@ def _read_flowers(files: _Files) -> _Content:
 
 def _whole_number(path: Path, value: Any) -> int:
     """A number of a MATLAB array, which stores all as floats or small integers."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{path}: {value!r:.60} is not a number") from None
-    if number != value:
-        raise ValueError(f"{path}: {value!r:.60} is not a whole number")
-    return number
+    with contextlib.suppress(TypeError, ValueError):
+        if int(value) == value:
+            return int(value)
+    raise ValueError(f"{path}: {value!r:.60} is not a whole number")
 
 
-def _read_mat(path: Path, key: str) -> Any:
-    """One variable of a MATLAB file of version 5 (the official files are)."""
-    try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise MissingPackageError(
-            f"reading {path} needs scipy, which cannot be imported ({error}): "
-            "pip install -c requirements/constraints.txt -e '.[transfer]'"
-        ) from error
-    try:
-        content = loadmat(path, squeeze_me=True, variable_names=[key])
-    except Exception as error:  # a damaged file can raise anything
-        reason = str(error)[:200] or type(error).__name__
-        raise ValueError(f"{path} is no readable MATLAB file: {reason}") from error
-    if key not in content:
-        raise ValueError(f"{path} has no variable {key!r}")
-    return content[key]
-
-
-def _read_cifar(files: _Files, cifar: CifarFiles) -> _Content:
+def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
     """The images of both splits are written below ``root/png``, unless they are there."""
-    for name in (cifar.meta, *(batch for split in cifar.batches.values() for batch in split)):
+    for name in (cifar.meta, *(batch for split in cifar.splits.values() for batch in split)):
         files.path(f"{cifar.folder}/{name}")
     name, root = cifar.name.lower(), files.root
-    splits = {split: ARRAY_SETS[name](str(root), split, False) for split in CIFAR_PUBLISHED}
+    splits = {split: ARRAY_SETS[name](str(root), split, False) for split in cifar.splits}
     parts = {}
     for split, images in splits.items():
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
         parts[split] = list(zip(images.names(), paths, images.labels.tolist(), strict=True))
         for number, path in enumerate(paths):
+            # An interrupted run goes on where it was.
             if not (root / path).exists():
                 bgr = cv2.cvtColor(images.image(number), cv2.COLOR_RGB2BGR)
                 write_bytes(root / path, cv2.imencode(".png", bgr)[1].tobytes())
@@ -395,12 +362,12 @@ TRANSFER_SETS = {
         """\
   cifar-10-batches-py/{data_batch_1,...,data_batch_5,test_batch,batches.meta}
                                               (cifar-10-python.tar.gz)""",
-        CIFAR_PUBLISHED, 10, lambda files: _read_cifar(files, CIFAR10),
+        CIFAR10.counts, 10, lambda files: _read_cifar(files, CIFAR10),
     ),
     "cifar100": TransferSet(
         """\
   cifar-100-python/{train,test,meta}          (cifar-100-python.tar.gz)""",
-        CIFAR_PUBLISHED, 100, lambda files: _read_cifar(files, CIFAR100),
+        CIFAR100.counts, 100, lambda files: _read_cifar(files, CIFAR100),
     ),
     "sun397": TransferSet(
         """\

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -93,15 +93,20 @@ def encode(
     with av.open(file_url(path), "w", format="mp4", options=movflags) as container:
         container.metadata["comment"] = comment
         stream: Any = container.add_stream("libx264", rate=rate, options=options)
-        _set_up(stream.codec_context, size, rate, tags, threads)
-        for packet in _packets(stream.codec_context, frames, rate):
+        for packet in _packets(stream.codec_context, frames, size, rate, tags, threads):
             packet.stream = stream
             container.mux(packet)
 
 
-def _set_up(
-    codec: Any, size: tuple[int, int], rate: Fraction, tags: dict[str, Any], threads: int
-) -> None:
+def _packets(
+    codec: Any,
+    frames: Iterable[np.ndarray],
+    size: tuple[int, int],
+    rate: Fraction,
+    tags: Mapping[str, Any] = {},
+    threads: int = 1,
+) -> Iterator[Any]:
+    """The packets of a codec that is not open yet."""
     codec.height, codec.width = size
     codec.pix_fmt = "yuv420p"
     codec.framerate = rate
@@ -109,9 +114,6 @@ def _set_up(
     codec.thread_count = threads
     for name, value in tags.items():
         setattr(codec, name, value)
-
-
-def _packets(codec: Any, frames: Iterable[np.ndarray], rate: Fraction) -> Iterator[Any]:
     for number, array in enumerate(frames):
         frame = av.VideoFrame.from_ndarray(array, format="yuv420p")
         frame.pts, frame.time_base = number, 1 / rate
@@ -143,26 +145,22 @@ def choose_crf(
         if crf in found:
             break
         found[crf] = _try_quality(frames, size, rate, encoder_options(settings, crf))
-        crf = _next_guess(found, goal)
+        # Where the line through the two values nearest to the goal meets it, rounded down.
+        above = max(((c, p) for c, p in found.items() if p >= goal), default=None)
+        below = min(((c, p) for c, p in found.items() if p < goal), default=None)
+        if above and below and below[0] > above[0]:
+            share = (above[1] - goal) / max(above[1] - below[1], 1e-9)
+            crf = above[0] + share * (below[0] - above[0])
+        else:
+            near = above or below
+            assert near is not None
+            crf = near[0] + (near[1] - goal) / _SLOPE
+        low, high = CRF_RANGE
+        crf = float(min(high, max(low, _STEP * np.floor(crf / _STEP))))
     reached = [tried for tried, psnr in found.items() if psnr >= goal]
     if len(reached) in (0, len(found)):
         return max(reached, default=CRF_RANGE[0])
     return crf  # the curve is nearly linear between the last two values tried
-
-
-def _next_guess(found: dict[float, float], goal: float) -> float:
-    """Where the line through the two values nearest to the goal meets it, rounded down."""
-    above = max(((c, p) for c, p in found.items() if p >= goal), default=None)
-    below = min(((c, p) for c, p in found.items() if p < goal), default=None)
-    if above and below and below[0] > above[0]:
-        share = (above[1] - goal) / max(above[1] - below[1], 1e-9)
-        crf = above[0] + share * (below[0] - above[0])
-    else:
-        near = above or below
-        assert near is not None
-        crf = near[0] + (near[1] - goal) / _SLOPE
-    low, high = CRF_RANGE
-    return float(min(high, max(low, _STEP * np.floor(crf / _STEP))))
 
 
 def _try_quality(
@@ -170,13 +168,12 @@ def _try_quality(
 ) -> float:
     """PSNR of frames after encoding and decoding in memory."""
     encoder: Any = av.CodecContext.create("libx264", "w")
-    _set_up(encoder, size, rate, {}, 1)
     encoder.options = options
     decoder: Any = av.CodecContext.create("h264", "r")
     decoder.thread_count = 1
     psnr = Psnr()
     wanted = iter(frames)
-    for packet in [*_packets(encoder, frames, rate), None]:
+    for packet in [*_packets(encoder, frames, size, rate), None]:
         for frame in decoder.decode(packet):
             psnr.add(next(wanted), frame.to_ndarray())
     return min(psnr.decibels())
@@ -184,17 +181,11 @@ def _try_quality(
 
 #: Prefix of the comment in every output, by which outputs are told from other files.
 COMMENT = "sce_video repack"
+#: Errors of the disk or the network, and not of the video.
 _STORAGE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file may not become that large here",
-    errno.EROFS: "the file system is read-only",
-    errno.EACCES: "no permission to write",
-    errno.EPERM: "no permission to write",
-    errno.EIO: "the disk reports an error",
-    errno.ENOENT: "the folder does not exist any more",
-    errno.ESTALE: "the network file system lost the file",
-}
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO,
+    errno.ENOENT, errno.ESTALE,
+}  # fmt: skip
 
 
 class Job(NamedTuple):
@@ -255,6 +246,7 @@ def _repack(job: Job) -> dict[str, Any]:
         missing = settings.psnr - worse
         if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
+        # It was chosen by samples; all frames together may need a lower one.
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
     least = job.options.min_psnr
@@ -305,9 +297,8 @@ def _write(job: Job, source: Source, crf: float) -> None:
         finally:
             os.close(descriptor)
     except (OSError, av.FFmpegError) as error:
-        reason = _STORAGE.get(getattr(error, "errno", None) or 0)
-        if reason is not None:
-            raise StorageError(f"cannot write {job.temporary}: {reason}") from error
+        if error.errno in _STORAGE:
+            raise StorageError(f"cannot write {job.temporary}: {error.strerror}") from error
         raise ItemError("encode", f"cannot be encoded: {error}") from error
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sce_video.data_tools.prepare.official import read_table
 from sce_video.datasets.readers.base import MAX_PIXELS
 from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList, scan_folder
 
@@ -98,7 +98,16 @@ def make_plan(
     outputs = name_outputs(unique)
     items = [PlannedFile(path, outputs[path]) for path in unique]
     list_name = "" if read_list is None else os.path.basename(source)
-    _check_folders(outputs, list_name)
+    # v.avi beside a folder v.mp4 of videos.
+    folders = {o[:end] for o in outputs.values() for end, char in enumerate(o) if char == os.sep}
+    for path, output in outputs.items():
+        if output in folders:
+            raise ValueError(
+                f"{path!r} would become {output!r}, which is the name of a folder with videos: "
+                "rename one"
+            )
+    if list_name and (list_name in folders or list_name in outputs.values()):
+        raise ValueError(f"the new list {list_name!r} and an output have the same name: rename one")
     if read_list is None:
         return RepackPlan(source, root, items)
     if os.path.realpath(source) == os.path.realpath(os.path.join(destination, list_name)):
@@ -143,21 +152,8 @@ def inside(path: str, root: str) -> str:
     return path
 
 
-def _check_folders(outputs: dict[str, str], list_name: str) -> None:
-    """Refuse outputs with the path of a folder: ``v.avi`` beside a folder ``v.mp4`` of videos."""
-    folders = {o[:end] for o in outputs.values() for end, char in enumerate(o) if char == os.sep}
-    for path, output in outputs.items():
-        if output in folders:
-            raise ValueError(
-                f"{path!r} would become {output!r}, which is the name of a folder with videos: "
-                "rename one"
-            )
-    if list_name and (list_name in folders or list_name in outputs.values()):
-        raise ValueError(f"the new list {list_name!r} and an output have the same name: rename one")
-
-
-#: Columns of a table of segments; ``label`` may be missing.
-COLUMNS = ("path", "start", "end", "output", "label")
+#: Columns of a table of segments, which may have a ``label``, too.
+COLUMNS = ("path", "start", "end", "output")
 
 
 def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
@@ -181,59 +177,46 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
     root = data_root or os.path.dirname(os.path.abspath(source))
     items: dict[str, PlannedFile] = {}
     labels: list[int] = []
-    outputs: dict[str, int] = {}
-    with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in COLUMNS[:4] if name not in (rows.fieldnames or ())]
-        if missing:
+    outputs: set[str] = set()
+    for where, row in read_table(source, COLUMNS):
+        path, *times, output = (row[name] for name in COLUMNS)
+        empty = [name for name in COLUMNS if not row[name]]
+        if empty:
+            raise ValueError(f"{where}: column {empty[0]!r} is empty")
+        seconds = []
+        for name, text in zip(("start", "end"), times, strict=True):
+            try:
+                seconds.append(float(text))
+            except ValueError:
+                seconds.append(math.nan)
+            if not 0 <= seconds[-1] < math.inf:
+                raise ValueError(f"{where}: {name} {text!r:.40} must be seconds from 0 on")
+        start, end = seconds
+        if end <= start:
+            raise ValueError(f"{where}: end {end:g} must lie after start {start:g}")
+        inner = os.path.normpath(output)
+        if os.path.isabs(inner) or inner.startswith(os.pardir) or not inner.endswith(".mp4"):
             raise ValueError(
-                f"{source}: no column {missing[0]!r}; the first line of a table of segments is "
-                f"{','.join(COLUMNS)}"
+                f"{where}: output {output!r} must be a path below the output folder that ends in "
+                ".mp4"
             )
-        for row in rows:
-            where = f"{source}, line {rows.line_num}"
-            item, label = _read_segment(row, where, root)
-            if item.key in items:
-                raise ValueError(f"{where}: {item.key} is listed twice")
-            if item.output in outputs:
-                raise ValueError(
-                    f"{where}: output {item.output!r} is that of line {outputs[item.output]}, too"
-                )
-            items[item.key], outputs[item.output] = item, rows.line_num
-            labels.append(label)
+        label = row.get("label")
+        if label is not None and (not label.isdecimal() or int(label[:18]) > MAX_LABEL):
+            most = f"must be a whole number up to {MAX_LABEL}"
+            raise ValueError(f"{where}: label {label!r:.40} {most}")
+        item = PlannedFile(inside(path, root), inner, (start, end))
+        if item.key in items:
+            raise ValueError(f"{where}: {item.key} is listed twice")
+        if inner in outputs:
+            raise ValueError(f"{where}: output {inner!r} is listed twice")
+        items[item.key] = item
+        outputs.add(inner)
+        labels.append(-1 if label is None else int(label))
     if not items:
         raise ValueError(f"{source} lists no segment")
     stem = os.path.splitext(os.path.basename(source))[0]
     names = f"{stem}.", f"{stem}.txt"
     return RepackPlan(source, root, list(items.values()), list(items), labels, *names)
-
-
-def _read_segment(row: Mapping[str, str | None], where: str, root: str) -> tuple[PlannedFile, int]:
-    """The file of a row, and its label."""
-    path, begin, stop, output = (row[name] or "" for name in COLUMNS[:4])
-    empty = [name for name in COLUMNS[:4] if not row[name]]
-    if empty:
-        raise ValueError(f"{where}: column {empty[0]!r} is empty")
-    times = []
-    for name, text in (("start", begin), ("end", stop)):
-        try:
-            times.append(float(text))
-        except ValueError:
-            times.append(math.nan)
-        if not 0 <= times[-1] < math.inf:
-            raise ValueError(f"{where}: {name} {text!r:.40} must be seconds from 0 on")
-    start, end = times
-    if end <= start:
-        raise ValueError(f"{where}: end {end:g} must lie after start {start:g}")
-    inner = os.path.normpath(output)
-    if os.path.isabs(inner) or inner.startswith(os.pardir) or not inner.endswith(".mp4"):
-        raise ValueError(
-            f"{where}: output {output!r} must be a path below the output folder that ends in .mp4"
-        )
-    label = row.get("label")
-    if label is not None and (not label.isdecimal() or int(label[:18]) > MAX_LABEL):
-        raise ValueError(f"{where}: label {label!r:.40} must be a whole number up to {MAX_LABEL}")
-    return PlannedFile(inside(path, root), inner, (start, end)), int(-1 if label is None else label)
 
 
 PRESETS = (
@@ -307,6 +290,7 @@ class Settings:
         A side that is odd and not scaled loses its last row or column of pixels.
         """
         short = min(height, width)
+        # Both sides are even: the chroma planes of yuv420p have half of each.
         target = self.short_side or short
         if short == target or (short < target and not self.enlarge):
             return max(2, height // 2 * 2), max(2, width // 2 * 2)
@@ -339,15 +323,13 @@ class RepackOptions:
     ray: str | None = None
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        for name in ("threads", "workers", "max_pixels"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 < self.timeout <= _MAX_TIMEOUT:
             raise ValueError(
                 f"timeout must be seconds above 0, at most {_MAX_TIMEOUT:,.0f}, got {self.timeout}"
             )
         if not 0 <= self.min_psnr <= 100:
             raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")
-        if self.max_pixels < 1:
-            raise ValueError(f"max_pixels must be at least 1, got {self.max_pixels}")

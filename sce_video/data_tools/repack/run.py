@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from sce_video.utils.files import read_json
 
 
 class RepackJob(jobs.BatchJob):
-    """Re-encodes one file, with :func:`repack_file` or, in tests, other ``work``.
+    """Re-encodes one file, with :func:`repack_file`.
 
     A record also holds the ``root`` of its source, by which files of the same path are told apart.
     """
@@ -45,12 +45,7 @@ class RepackJob(jobs.BatchJob):
     name = "repack"
 
     def __init__(
-        self,
-        root: str | Path,
-        folder: str | Path,
-        settings: Settings,
-        options: RepackOptions,
-        work: Callable[[Job], dict[str, Any]] = repack_file,
+        self, root: str | Path, folder: str | Path, settings: Settings, options: RepackOptions
     ) -> None:
         self.folder = os.path.abspath(folder)  # other machines have other current folders
         self.settings = settings.as_dict()
@@ -59,7 +54,6 @@ class RepackJob(jobs.BatchJob):
         self._sources = os.path.abspath(root)
         self._encoding = settings
         self._options = options
-        self._work = work
 
     def items(self, files: Iterable[PlannedFile]) -> list[jobs.Item]:
         """Items of files, with the present states of their sources."""
@@ -73,7 +67,7 @@ class RepackJob(jobs.BatchJob):
         """Facts of :func:`repack_file`."""
         source = os.path.join(self._sources, item.argument.path)
         job = Job(source, item.temporary, self._encoding, self._options, item.argument.span)
-        return {**self._work(job), "root": self.root}
+        return {**repack_file(job), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
         """Size and modification time of the source."""
@@ -92,6 +86,7 @@ class RepackJob(jobs.BatchJob):
             return True
         assert item.output is not None
         try:
+            # The records may be lost, the comment is in the file itself.
             with open_container(os.path.join(self.folder, item.output)) as container:
                 return container.metadata.get("comment", "").startswith(COMMENT)
         except VideoDecodeError:
@@ -111,15 +106,11 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
     existing = [path for path in paths if os.path.lexists(path)]
     if force or not existing:
         return
-    what = "repack did not make it"
-    try:
+    what, report = "repack did not make it", None
+    with contextlib.suppress(OSError, ValueError):
         report = read_json(paths[0])
-    except (OSError, ValueError):
-        report = None
-    if (
-        isinstance(report, dict)
-        and {"source", "source_path", "entries", "settings"} <= report.keys()
-    ):
+    keys = {"source", "source_path", "entries", "settings"}
+    if isinstance(report, dict) and keys <= report.keys():
         same_path = report["source_path"] == os.path.realpath(plan.source)
         if same_path or report["entries"] == plan.digest:
             return
@@ -141,25 +132,27 @@ def check_sources(plan: RepackPlan, folder: Path) -> None:
     outputs = {location(os.path.join(folder, item.output)) for item in plan.items}
     for item in plan.items:
         source = os.path.join(plan.root, item.path)
-        taken = {location(source)}
-        if os.path.islink(source):
-            taken.add(os.path.realpath(source))
-        if taken & outputs:
+        linked = os.path.realpath(source) if os.path.islink(source) else source
+        if not outputs.isdisjoint((location(source), linked)):
             raise ValueError(
                 f"an output would overwrite {source!r}, which is a source: choose another output "
                 "folder"
             )
 
 
-def check_origins(
-    plan: RepackPlan, job: RepackJob, items: list[jobs.Item], store: jobs.RecordStore, force: bool
+def check_outputs(
+    items: list[jobs.Item],
+    todo: list[jobs.Item],
+    job: RepackJob,
+    store: jobs.RecordStore,
+    force: bool,
 ) -> None:
-    """Refuse outputs that exist and were made from other sources.
+    """Refuse to overwrite files that repack did not make, or made from other sources.
 
     Two lists may share a folder, but not the name of an output in it (which ``force`` does not
     change), and the sources may not be other files of the same path (unless ``force``).
     """
-    wanted = {item.output: item.key for item in plan.items}
+    wanted = {item.output: item.key for item in items}
     for output, made_from in store.outputs():
         path = wanted.get(output, made_from)
         if path != made_from:
@@ -179,20 +172,12 @@ def check_origins(
                 f"{record.facts['root']!r}, and the one in {job.root!r} is another file: choose "
                 "another output folder, or replace such files with --force"
             )
-
-
-def check_outputs(
-    todo: list[jobs.Item], job: RepackJob, store: jobs.RecordStore, force: bool
-) -> None:
-    """Refuse to overwrite files that repack did not make."""
     for item in todo:
-        assert item.output is not None
-        output = os.path.join(job.folder, item.output)
+        output = os.path.join(job.folder, item.output or "")
         if os.path.isdir(output):
             raise ValueError(f"{output} is a folder, but an output must have that name")
-        if force or not os.path.lexists(output):
-            continue
-        if not job.made_output(item, store.get(item.key)):
+        there = os.path.lexists(output) and not force
+        if there and not job.made_output(item, store.get(item.key)):
             raise ValueError(
                 f"{output} exists and repack did not make it: choose another output folder, "
                 "or replace such files with --force"
@@ -209,7 +194,6 @@ def repack(
     options: RepackOptions | None = None,
     *,
     on_progress: Progress | None = None,
-    work: Callable[[Job], dict[str, Any]] = repack_file,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Repack all files that are not done yet, and write the lists.
 
@@ -223,7 +207,6 @@ def repack(
         settings: Settings of the outputs.
         options: Options of the run.
         on_progress: Called with (files done, all files, whether the last one failed).
-        work: Function that a process calls; for tests.
 
     Returns:
         The report, from :func:`repack_report`, and the paths of what was written.
@@ -236,17 +219,16 @@ def repack(
     options, folder = options or RepackOptions(), Path(destination)
     check_results(plan, folder, options.force)
     check_sources(plan, folder)
-    job = RepackJob(plan.root, folder, settings, options, work)
+    job = RepackJob(plan.root, folder, settings, options)
     items = job.items(plan.items)
     show = on_progress or (lambda done, total, failed: None)
     begin = time.monotonic()
     with jobs.RecordStore(folder / RECORDS, job.name) as store:
-        check_origins(plan, job, items, store, options.force)
         current = {item.key for item in items if jobs.is_current(job, item, store)}
         todo = [item for item in items if options.force or item.key not in current]
         kept = [item for item in items if not options.force and item.key in current]
         away = {item.key for item in kept if item.source is None}
-        check_outputs(todo, job, store, options.force)
+        check_outputs(items, todo, job, store, options.force)
         done = len(kept)
         show(done, len(items), False)
 
@@ -278,19 +260,19 @@ def repack(
 
 #: Facts about the encoding that a row keeps, beside the settings.
 _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
-_BATCH_FILES, _BATCH_BYTES = 64, 256 * 2**20  # which a killed process costs at most
-_BATCHES_PER_WORKER = 8
 
 
-@dataclass(frozen=True)
-class EncodedRow:
-    """Makes the row of a video by encoding it, with other ``work`` in tests."""
+class EncodedRow(RowMaker):
+    """Makes the row of a video by encoding it."""
 
-    settings: Settings
-    options: RepackOptions
-    work: Callable[[Job], dict[str, Any]] = repack_file
+    most_files, most_bytes = 64, 256 * 2**20  # which a killed process costs at most
+    batches_per_worker = 8
 
-    def __call__(self, source: RowSource) -> dict[str, Any]:
+    def __init__(self, settings: Settings, options: RepackOptions) -> None:
+        self.cpus = options.threads
+        self._settings, self._options = settings, options
+
+    def make(self, source: RowSource) -> dict[str, Any]:
         """The row: that of the repacked file, but for the columns on the source and ``settings``.
 
         Raises:
@@ -299,25 +281,26 @@ class EncodedRow:
         identity = row_identity(source)
         with _temporary_file() as path:
             try:
-                facts = self.work(Job(source.file, path, self.settings, self.options))
+                facts = repack_file(Job(source.file, path, self._settings, self._options))
             except jobs.StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error
             except jobs.ItemError as error:
                 return failed_row(source, str(error))
-            pixels = self.options.max_pixels
+            pixels = self._options.max_pixels
+            # What this process has just written is read without a limit of its own.
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
             return {**identity, "failure": "changed while it was being read"}
-        made = {"repack": self.settings.as_dict(), **{name: facts[name] for name in _FACTS}}
+        made = {"repack": self._settings.as_dict(), **{name: facts[name] for name in _FACTS}}
         return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
 
-    def is_current(self, text: str) -> bool:
+    def is_current(self, settings: str) -> bool:
         """Whether a row with this text in ``settings`` is good enough."""
         try:
-            made = json.loads(text)
-            good = min(made["psnr"], made["psnr_luma"]) >= self.options.min_psnr
-            return bool(made["repack"] == self.settings.as_dict() and good)
+            made = json.loads(settings)
+            good = min(made["psnr"], made["psnr_luma"]) >= self._options.min_psnr
+            return bool(made["repack"] == self._settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # of a file that was imported, or of another program
 
@@ -341,7 +324,6 @@ def repack_to_table(
     options: RepackOptions | None = None,
     *,
     on_progress: Progress | None = None,
-    work: Callable[[Job], dict[str, Any]] = repack_file,
 ) -> ImportResult:
     """Encode the videos that have no row yet, or one of another state of the file or settings.
 
@@ -355,7 +337,6 @@ def repack_to_table(
         settings: Settings of the streams.
         options: Options of the run.
         on_progress: Called with (files done, all files, whether the last one failed).
-        work: Function that encodes; for tests.
 
     Raises:
         UserError: See :func:`~sce_video.data_tools.tables.fill_table`.
@@ -367,15 +348,7 @@ def repack_to_table(
     names = name_outputs(sorted(set(paths)))
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
-    encode = EncodedRow(settings, options, work)
-    maker = RowMaker(
-        encode,
-        encode.is_current,
-        cpus=options.threads,
-        most_files=_BATCH_FILES,
-        most_bytes=_BATCH_BYTES,
-        batches_per_worker=_BATCHES_PER_WORKER,
-    )
+    maker = EncodedRow(settings, options)
     how = ImportOptions(
         workers=options.workers,
         timeout=options.timeout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -281,14 +282,14 @@ class Source:
         if len(self.held) == self.facts["source_frames"]:
             yield from (self.held[int(number)] for number in shown)
             return
-        position = 0
-        for number, frame in enumerate(decode_part(self.path, self.limits, self.span)):
-            if position < len(shown) and shown[position] == number:
-                prepared = self.preparation(frame)
-                while position < len(shown) and shown[position] == number:
-                    yield prepared
-                    position += 1
-        if position < len(shown):
+        counts = deque(np.bincount(shown).tolist())  # how often each frame is shown
+        for frame in decode_part(self.path, self.limits, self.span):
+            if not counts:
+                return
+            count = counts.popleft()
+            if count:
+                yield from [self.preparation(frame)] * count
+        if counts:
             raise VideoDecodeError(self.path, "changed while it was being read")
 
 
@@ -331,6 +332,7 @@ def read_source(
     if preparation is None:
         raise VideoDecodeError(path, "no frame can be decoded")
     times, duration = _frame_times(pts, facts, table, end)
+    # More frames may decode than the packets promise.
     held = {number: frame for number, frame in held.items() if number < len(times)}
     schedule = make_schedule(times, duration, facts["rates"], float(facts["tick"]))
     found = {

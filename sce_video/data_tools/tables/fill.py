@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,26 +117,44 @@ def _hash(path: str) -> bytes:
 _GRACE = 2.0  # seconds for a reader that watches the time itself to return
 
 
+class RowMaker:
+    """How the row of a file is made, here of a repacked one, and how many are written at once.
+
+    Attributes:
+        cpus: Cores that making takes.
+        most_files: Of a batch, whose rows become one fragment of the table.
+        most_bytes: Of the files of a batch.
+        batches_per_worker: At least, of a small data set.
+    """
+
+    cpus = 1
+    most_files, most_bytes = 2000, 512 * 2**20
+    batches_per_worker = 4
+
+    def make(self, source: RowSource) -> Row:
+        """The row of a file; a function of its source alone."""
+        return video_row(source)
+
+    def is_current(self, settings: str) -> bool:
+        """Whether a row with this text in ``settings`` need not be made again."""
+        return not settings  # a row of ``repack --to`` has some
+
+
 class RowsJob(jobs.BatchJob):
     """Writes the rows of some files to new files of a table, which the driver commits.
 
     Args:
         table: Path or URI of a table that exists.
-        make_row: The row of a file; a function of its source alone, pickled.
+        maker: Makes the rows; pickled.
         timeout: Seconds that a file may take; a process that takes longer is ended, which fails its
             batch with the kind ``timeout``.
-        cpus: Cores that a process takes.
     """
 
     name = "import"
 
-    def __init__(
-        self, table: str, make_row: Callable[[RowSource], Row], *, timeout: float, cpus: int = 1
-    ) -> None:
-        self.cpus = cpus
-        self._table = table
-        self._make_row = make_row
-        self._timeout = timeout
+    def __init__(self, table: str, maker: RowMaker, timeout: float) -> None:
+        self.cpus = maker.cpus
+        self._table, self._maker, self._timeout = table, maker, timeout
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
         """``fragments``: of :func:`write_rows`; ``failures``: [path, reason] of the rows without a
@@ -145,13 +163,16 @@ class RowsJob(jobs.BatchJob):
         Raises:
             jobs.StorageError: The table, or a temporary file, cannot be written.
         """
-        sources: tuple[RowSource, ...] = item.argument
         facts: dict[str, Any] = {"failures": [], "source_bytes": 0, "stream_bytes": 0}
 
         def rows() -> Iterator[Row]:
-            for source in sources:
-                with _time_limit(self._timeout + _GRACE):
-                    row = self._make_row(source)
+            for source in item.argument:
+                # SIGALRM ends this process, whatever C code hangs.
+                before, _ = signal.setitimer(signal.ITIMER_REAL, self._timeout + _GRACE)
+                try:
+                    row = self._maker.make(source)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, before)
                 if row["failure"]:
                     facts["failures"].append([source.path, row["failure"]])
                 else:
@@ -166,32 +187,10 @@ class RowsJob(jobs.BatchJob):
         return {"fragments": fragments, **facts}
 
 
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """End this process by SIGALRM after some time, whatever C code hangs."""
-    before, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, before)
-
-
+_COMMIT_SECONDS = 30.0  # rows are committed at least this often
 _SUPPOSED_PROCESSES = 256  # of a cluster, for the size of a batch
 _LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
-
-
-@dataclass(frozen=True)
-class RowMaker:
-    """How the row of a file is made, and how many are written at once."""
-
-    make: Callable[[RowSource], Row]  # the row of a source; pickled
-    # Whether a row with this text in ``settings`` need not be made again.
-    is_current: Callable[[str], bool]
-    cpus: int = 1  # cores that making takes
-    most_files: int = 2000  # of a batch, whose rows become one fragment of the table
-    most_bytes: int = 512 * 2**20  # of the files of a batch
-    batches_per_worker: int = 4  # at least, of a small data set
 
 
 def fill_table(
@@ -228,30 +227,23 @@ def fill_table(
     return run.result
 
 
+@dataclass
 class _Run:
     """State that the steps of a run share."""
 
-    def __init__(
-        self,
-        writer: TableWriter,
-        maker: RowMaker,
-        options: ImportOptions,
-        on_progress: Progress,
-        result: ImportResult,
-    ) -> None:
-        self.result = result
-        self._writer = writer
-        self._maker = maker
-        self._options = options
-        self._on_progress = on_progress
-        self._fragments: list[str] = []
-        self._failed: list[Row] = []
-        self._replaced: list[int] = []
-        self._rows = KnownRows(())
-        self._relabelled: dict[Label, list[int]] = {}
-        self._again: list[RowSource] = []
-        self._done = 0
-        self._committed = time.monotonic()
+    _writer: TableWriter
+    _maker: RowMaker
+    _options: ImportOptions
+    _on_progress: Progress
+    result: ImportResult
+    _fragments: list[str] = field(default_factory=list)
+    _failed: list[Row] = field(default_factory=list)
+    _replaced: list[int] = field(default_factory=list)
+    _rows: KnownRows = field(default_factory=lambda: KnownRows(()))
+    _relabelled: dict[Label, list[int]] = field(default_factory=dict)
+    _again: list[RowSource] = field(default_factory=list)
+    _done: int = 0
+    _committed: float = field(default_factory=time.monotonic)
 
     def fill(self, sources: Sequence[RowSource]) -> None:
         """Write the rows that are not up to date."""
@@ -312,8 +304,8 @@ class _Run:
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
         """Have workers write the rows of batches. Their records live as long as this call: what
         is due the table itself says."""
-        options, maker = self._options, self._maker
-        job = RowsJob(self._writer.table, maker.make, timeout=options.timeout, cpus=maker.cpus)
+        options = self._options
+        job = RowsJob(self._writer.table, self._maker, options.timeout)
         # Every file has a limit of its own in the worker; this one is for all else.
         limit = max(options.timeout, min(10 * options.timeout, _LONGEST_BATCH))
         workers = jobs.Workers(options.workers, limit, options.ray)
@@ -347,7 +339,7 @@ class _Run:
                 self._replaced.append(known.row_id)
             self._done += 1
             self._on_progress(self._done, result.files, source.path in failed)
-        if time.monotonic() - self._committed >= self._options.commit_seconds:
+        if time.monotonic() - self._committed >= _COMMIT_SECONDS:
             self._commit()
 
     def _commit(self) -> None:
@@ -397,8 +389,7 @@ def import_videos(
     """
     options = options or ImportOptions()
     sources = row_sources(videos, root, timeout=options.timeout)
-    maker = RowMaker(video_row, lambda settings: not settings)  # of repack --to has settings
-    return fill_table(table, sources, maker, options, on_progress)
+    return fill_table(table, sources, RowMaker(), options, on_progress)
 
 
 def row_sources(

@@ -102,6 +102,7 @@ def _content(source: RowSource) -> dict[str, Any]:
     deadline = None if source.timeout is None else time.monotonic() + source.timeout
     limits = DecodeLimits(source.max_pixels)
     reader = AvReader(source.file, deadline=deadline, limits=limits)
+    # Two frames tell: all of them need not fit into memory.
     with reader:
         ends = np.unique([0, len(reader.timestamps) - 1])
         frames = reader.decode(ends)
@@ -128,7 +129,7 @@ def _content(source: RowSource) -> dict[str, Any]:
         "codec": index.parameters.codec,
         "width": index.parameters.width,
         "height": index.parameters.height,
-        "pixel_format": frames.pixel_format,
+        "pixel_format": str(frames.first.format.name),
         "rotation": index.turns * 90,
         STREAM: stream,
         "size": len(stream),

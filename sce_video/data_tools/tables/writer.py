@@ -32,6 +32,17 @@ _MOST_RELABELLED = 64  # rows, which Lance copies with their streams
 Row = dict[str, Any]
 
 
+@contextlib.contextmanager
+def _explained(what: str, table: str) -> Iterator[None]:
+    """Errors of Lance as a TableError that names the table."""
+    try:
+        yield
+    except TableError:
+        raise
+    except _LANCE_ERRORS as error:
+        raise TableError(cannot(what, table, error)) from error
+
+
 def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
     """Write rows to new files of a table; they are no part of it before they are committed.
 
@@ -55,23 +66,21 @@ def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
     columns = schema()
     stopped: list[Exception] = []  # by an error of the rows, which Lance would make its own
 
-    def noted() -> Iterator[Row]:
+    def batches() -> Iterator[Any]:
+        """One record batch for each row."""
         try:
-            yield from rows
+            # One by one: a stream may take 2 GiB.
+            for row in rows:
+                arrays = [
+                    lance.blob_array([row.get(STREAM)])
+                    if field.name == STREAM
+                    else pa.array([row.get(field.name)], type=field.type)
+                    for field in columns
+                ]
+                yield pa.record_batch(arrays, schema=columns)
         except Exception as error:
             stopped.append(error)
             raise
-
-    def batches() -> Iterator[Any]:
-        """One record batch for each row."""
-        for row in noted():
-            arrays = [
-                lance.blob_array([row.get(STREAM)])
-                if field.name == STREAM
-                else pa.array([row.get(field.name)], type=field.type)
-                for field in columns
-            ]
-            yield pa.record_batch(arrays, schema=columns)
 
     try:
         fragments = lance.fragment.write_fragments(
@@ -124,33 +133,30 @@ class TableWriter:
         except _LANCE_ERRORS as error:
             reason = str(error).lower()
             if "not found" not in reason or "nosuchbucket" in reason:
-                raise TableError(cannot("open", self.table, error)) from error
+                raise TableError(cannot("open", table, error)) from error
         try:
             files = list(self._files().list("data"))  # of rows, which a new table would hide
             if not files:
-                return self._make()
+                return import_lance().write_dataset(
+                    schema().empty_table(),
+                    table,
+                    mode="create",
+                    data_storage_version=_STORAGE_VERSION,
+                    enable_stable_row_ids=True,
+                    storage_options=client_options(table),
+                )
             problem = (
-                f"{self.table!r} holds files of rows ({files[0]}), but no manifest that says which "
+                f"{table!r} holds files of rows ({files[0]}), but no manifest that says which "
                 "are part of the table: restore its folder _versions, or choose another path"
             )
         except _LANCE_ERRORS as error:
-            problem = cannot("make", self.table, error)
+            problem = cannot("make", table, error)
         with contextlib.suppress(*_LANCE_ERRORS):
             return self._open()  # another process has made it meanwhile
         raise TableError(problem)
 
     def _open(self) -> Any:
         return open_dataset(import_lance(), dataset_arguments(self.table))
-
-    def _make(self) -> Any:
-        return import_lance().write_dataset(
-            schema().empty_table(),
-            self.table,
-            mode="create",
-            data_storage_version=_STORAGE_VERSION,
-            enable_stable_row_ids=True,
-            storage_options=client_options(self.table),
-        )
 
     def _files(self) -> Any:
         import_lance()
@@ -164,12 +170,10 @@ class TableWriter:
         Raises:
             TableError: They cannot be read.
         """
-        try:
+        with _explained("read the rows of", self.table):
             self._opened.checkout_latest()
             self._shared = False
             yield from self._opened.to_batches(columns=list(columns), with_row_id=True)
-        except _LANCE_ERRORS as error:
-            raise TableError(cannot("read the rows of", self.table, error)) from error
 
     def commit(self, fragments: Sequence[str], replaced: Sequence[int] = ()) -> None:
         """Make rows a part of the table, then remove the rows that they replace.
@@ -184,17 +188,13 @@ class TableWriter:
         Raises:
             TableError: The table cannot be written; nothing of this commit is in it.
         """
-        try:
+        with _explained("write to", self.table):
             # New rows first: killed in between, both are there, and readers take the newer one.
             if fragments:
                 self._append(fragments)
             for numbers in _lists_of(replaced, _MOST_REMOVED):
                 with self._noticing_others():
                     self._opened.delete(f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS)
-        except TableError:
-            raise
-        except _LANCE_ERRORS as error:
-            raise TableError(cannot("write to", self.table, error)) from error
 
     def _append(self, fragments: Sequence[str]) -> None:
         """Commit new files, after a look whether they are where this process sees the table."""
@@ -232,14 +232,11 @@ class TableWriter:
         """
         name = "NULL" if class_name is None else "'" + class_name.replace("'", "''") + "'"
         values = {"label": str(int(label)), "class_name": f"CAST({name} AS STRING)"}
-        try:
+        with _explained("write to", self.table):
             for numbers in _lists_of(rows, _MOST_RELABELLED):
+                where = f"_rowid IN ({numbers})"
                 with self._noticing_others():
-                    self._opened.update(
-                        values, f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS
-                    )
-        except _LANCE_ERRORS as error:
-            raise TableError(cannot("write to", self.table, error)) from error
+                    self._opened.update(values, where, conflict_retries=_MOST_CONFLICTS)
 
     def is_shared(self) -> bool:
         """Whether another process has committed since :meth:`states` was called last.
@@ -247,10 +244,8 @@ class TableWriter:
         Raises:
             TableError: The table cannot be reached.
         """
-        try:
+        with _explained("open", self.table):
             return self._shared or self._opened.latest_version > self._opened.version
-        except _LANCE_ERRORS as error:
-            raise TableError(cannot("open", self.table, error)) from error
 
 
 def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
@@ -273,7 +268,6 @@ class ImportOptions:
         retry_failed: Also try files again whose row holds a failure.
         force: Write the rows of all files again.
         ray: Address of a Ray cluster to run on; None for this machine.
-        commit_seconds: Rows are committed at least this often, seconds.
     """
 
     workers: int | None = 1
@@ -281,7 +275,6 @@ class ImportOptions:
     retry_failed: bool = False
     force: bool = False
     ray: str | None = None
-    commit_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:

@@ -6,6 +6,7 @@ import errno
 import gc
 import json
 import math
+import multiprocessing
 import os
 import re
 import signal
@@ -233,7 +234,6 @@ _PID = 8  # bytes of a process id
 _PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
 #: torch's two messages for a crashed worker.
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
-_NUMBER = re.compile(r"\d+")
 
 
 class WorkerCrashError(UserError, RuntimeError):
@@ -300,7 +300,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         found = _CRASH.search(str(error))
         if found is None:
             raise
-        reading, pids = _reading(dataloader), [int(word) for word in _NUMBER.findall(found[1])]
+        reading, pids = _reading(dataloader), [int(word) for word in re.findall(r"\d+", found[1])]
         # torch says how a worker ended in the first error, which a second one may have replaced.
         first = _CRASH.search(str(error.__cause__)) or found
         files = [reading[pid] for pid in pids if pid in reading]
@@ -309,8 +309,9 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         end, ended = time.monotonic() + _PATIENCE, dict[int, str]()
         with _child_signals_deferred(deliver=False):  # torch's handler would raise here
             while not ended and time.monotonic() < end:
+                alive = {child.pid for child in multiprocessing.active_children()}
                 reading = _reading(dataloader)
-                ended = {pid: path for pid, path in reading.items() if not _is_running(pid)}
+                ended = {pid: path for pid, path in reading.items() if pid not in alive}
                 time.sleep(0 if ended else 0.05)
         if not ended:
             raise
@@ -320,19 +321,20 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
 
 def _reading(dataloader: DataLoader) -> dict[int, str]:
     """Process id and file of each worker that is reading one, or has ended while it did."""
-    tables = [part.current_files.entries() for part in _parts(dataloader.dataset)]
-    return {pid: path for table in tables for pid, path in table.items()}
+    reading: dict[int, str] = {}
+    for part in _parts(dataloader.dataset):
+        reading |= part.current_files.entries()
+    return reading
 
 
 def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
-    work = "while it was reading no file"
-    advice = "It may have been killed for lack of memory: lower num_workers or batch_size"
-    if files:
-        work = f"while reading {', '.join(files)}"
-        advice = (
-            "If this happens again with the same file, remove it from the list (sce-video verify "
-            "finds such files)"
-        )
+    work = f"while reading {', '.join(files)}" if files else "while it was reading no file"
+    advice = (
+        "If this happens again with the same file, remove it from the list (sce-video verify "
+        "finds such files)"
+    )
+    if not files:
+        advice = "It may have been killed for lack of memory: lower num_workers or batch_size"
     processes = ", ".join(map(str, pids))
     message = f"a loader worker (process {processes}) crashed {work}: {cause} {advice}"
     return WorkerCrashError(message, tuple(files), cause)
@@ -410,17 +412,6 @@ def _parts(dataset: Any) -> list[Any]:
     return own + [found for part in inner if part is not None for found in _parts(part)]
 
 
-def _is_running(pid: int) -> bool:
-    """Whether a process is running; False for a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-
-
 class BadFileReport:
     """Counts bad files, writes them to a report, and raises when there are too many.
 
@@ -468,12 +459,10 @@ class BadFileReport:
             WriteError: The report cannot be written; the failures are counted.
         """
         failures = list(failures)
-        if not failures:
-            return
         for path, error in failures:
             self.counts[path] = self.counts.get(path, 0) + 1
             self.errors.setdefault(path, error)
-        if self.path is not None:
+        if failures and self.path is not None:
             paths = sorted(self.counts)
             rows = [{"path": p, "count": self.counts[p], "error": self.errors[p]} for p in paths]
             write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))

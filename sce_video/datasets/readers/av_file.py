@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -39,7 +38,7 @@ _NO_PROBING = {"codec_whitelist": "none"}
 # then starts at any key frame without a seek. Larger files are read again from the key frame on.
 _MAX_HELD_BYTES = 64 * 2**20
 # Tables of files above that size, nine bytes a frame, by path, size and time of the last change.
-_tables: OrderedDict[tuple[str, int, int], FrameTable] = OrderedDict()
+_tables: dict[tuple[str, int, int], FrameTable] = {}
 _MAX_TABLES = 128
 
 
@@ -82,6 +81,15 @@ def decoder_options(limits: DecodeLimits) -> dict[str, str]:
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
+def open_decoder(codec: Any, num_threads: int, limits: DecodeLimits) -> None:
+    """Open a codec context whose parameters are set; av.FFmpegError if they are refused."""
+    codec.thread_count = num_threads
+    if num_threads > 1:
+        codec.thread_type = "AUTO"
+    codec.options = decoder_options(limits)
+    codec.open(strict=False)
+
+
 def can_be_quick(path: str) -> bool:
     """Whether the first bytes are those of an mp4, mov, Matroska or WebM file."""
     try:
@@ -109,12 +117,19 @@ class AvFile:
         self.path = path
         self.quick = quick
         bound = decoder_options(limits)
-        if quick:
-            self.container = open_container(path, demuxer_options=_NO_PROBING)
-        else:
-            self.container = open_container(path, decoder_options=bound)
+        probing = {"demuxer_options": _NO_PROBING} if quick else {"decoder_options": bound}
+        self.container = open_container(path, **probing)
         try:
-            self._open_decoder(num_threads, bound)
+            self.format = self.container.format.name
+            self.stream = self.container.streams.best("video")
+            if self.stream is None or self.stream.codec_context is None:
+                raise VideoDecodeError(path, "has no video stream that can be decoded")
+            for other in self.container.streams:
+                if other.index != self.stream.index:
+                    other.discard = Discard.all  # audio is not even read
+            self.codec = self.stream.codec_context
+            # Opened before skip_frame is ever set: libdav1d keeps the value it is opened with.
+            open_decoder(self.codec, num_threads, limits)
             height, width = self.codec.height or 0, self.codec.width or 0
             if not height * width and not quick:
                 # A decoder that refuses a size while FFmpeg probes leaves none: the header's.
@@ -122,29 +137,12 @@ class AvFile:
                     codec = container.streams[self.stream.index].codec_context
                     height, width = codec.height or 0, codec.width or 0
             limits.check_frame(path, height, width)
+        except av.FFmpegError as error:
+            self.close()
+            raise VideoDecodeError(path, f"no decoder: {error.strerror}") from error
         except BaseException:
             self.close()
             raise
-
-    def _open_decoder(self, num_threads: int, options: dict[str, str]) -> None:
-        stream = self.container.streams.best("video")
-        if stream is None or stream.codec_context is None:
-            raise VideoDecodeError(self.path, "has no video stream that can be decoded")
-        for other in self.container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all  # audio is not even read
-        self.stream = stream
-        self.format = self.container.format.name
-        self.codec = stream.codec_context
-        self.codec.thread_count = num_threads
-        if num_threads > 1:
-            self.codec.thread_type = "AUTO"
-        self.codec.options = options
-        try:
-            # Opened before skip_frame is ever set: libdav1d keeps the value it is opened with.
-            self.codec.open(strict=False)
-        except av.FFmpegError as error:
-            raise VideoDecodeError(self.path, f"no decoder: {error.strerror}") from error
 
     @property
     def self_describing(self) -> bool:
@@ -167,7 +165,7 @@ class AvFile:
         """Whether decoding returns the same frames as without ``quick``."""
         # Without probing, the reorder depth of a stream with B frames must be in its header, and
         # the last packet must have a duration.
-        known_order = bool(self.codec.has_b_frames) or not (np.diff(table.pts) < 0).any()
+        known_order = self.codec.has_b_frames or not (np.diff(table.pts) < 0).any()
         return table.last_duration > 0 and bool(known_order)
 
     def packets(self, deadline: float | Callable[[], float | None] | None) -> Iterator[av.Packet]:
@@ -175,10 +173,6 @@ class AvFile:
 
         ``deadline`` is a value of ``time.monotonic()`` after which reading raises, or a function
         that returns it, since it may move while packets are read.
-        ====
-                    return
-                # An index flags key frames without their packets, so these are read here, once.
-        XX
         """
         limit = deadline if callable(deadline) else lambda: deadline
         more = True
@@ -241,7 +235,7 @@ def _drain(codec: av.VideoCodecContext) -> list[av.VideoFrame]:
 
 
 class WrongIndexError(Exception):
-    """A packet is not the one that the file's index lists."""
+    """A packet is not the one that the index lists, or a frame has not the time stamp of one."""
 
 
 class NoRestartPointError(Exception):
@@ -263,17 +257,16 @@ class AvStream:
         self._held: list[av.Packet] | None = None
         self._indexed = False
         self._checked = False  # whether the keys of an index are known to be restart points
-        self.table = table_from_packets([], [], [], [])
-        self._open(can_be_quick(path))
-
-    def _open(self, quick: bool) -> None:
-        self.file = AvFile(self.path, self._num_threads, quick, self._limits)
+        self.table = table_from_packets([])
+        self.file = AvFile(path, num_threads, can_be_quick(path), limits)
         self.extradata = self.file.codec.extradata or b""
 
     def reopen(self, quick: bool | None = None) -> None:
         """Open the file again, from its start and with a new decoder; None keeps ``quick``."""
         self.file.close()
-        self._open(self.file.quick if quick is None else quick)
+        quick = self.file.quick if quick is None else quick
+        self.file = AvFile(self.path, self._num_threads, quick, self._limits)
+        self.extradata = self.file.codec.extradata or b""
 
     def close(self) -> None:
         """Close the file; may be called more than once."""
@@ -290,7 +283,7 @@ class AvStream:
             self._indexed = table is not None
             self._checked = not self._indexed
             table = table or self._table_of_packets()
-            self.table = table or table_from_packets([], [], [], [])
+            self.table = table or table_from_packets([])
             if table is None or not self.file.quick or self.file.quick_was_enough(table):
                 return table is not None
             self.reopen(quick=False)  # and once more, with FFmpeg's probing
@@ -311,31 +304,28 @@ class AvStream:
         status = os.stat(self.path)
         identity = (os.path.abspath(self.path), status.st_size, status.st_mtime_ns)
         if identity in _tables:
-            _tables.move_to_end(identity)
             return _tables[identity]
-        held: list[av.Packet] | None = []
-        size, pts, keys, durations, hidden = 0, [], [], [], []
-        false_keys = False
+        held: list[av.Packet] = []
+        size, rows, false_keys = 0, [], False
         for packet in self._packets():
-            pts.append(packet.pts)
-            keys.append(packet.is_keyframe and self._can_start_at(packet))
-            false_keys |= packet.is_keyframe and not keys[-1]
-            durations.append(packet.duration or 0)
-            hidden.append(packet.is_discard)
+            is_key = packet.is_keyframe and self._can_start_at(packet)
+            false_keys |= packet.is_keyframe and not is_key
+            rows.append((packet.pts, is_key, packet.duration or 0, packet.is_discard))
             size += packet.size
-            if held is not None:
+            if size > _MAX_HELD_BYTES:
+                held.clear()
+            else:
                 held.append(packet)
-                held = None if size > _MAX_HELD_BYTES else held
-        if all(hidden):
+        if all(hidden for *_, hidden in rows):
             raise VideoDecodeError(self.path, "holds no video packets")
-        self._held = held
-        if None in pts:
+        self._held = held or None
+        if any(pts is None for pts, *_ in rows):
             return None
-        table = table_from_packets(pts, keys, durations, hidden, false_keys)
-        if held is None:
+        table = table_from_packets(rows, false_keys)
+        if not held:
             _tables[identity] = table
             if len(_tables) > _MAX_TABLES:
-                _tables.popitem(last=False)
+                del _tables[next(iter(_tables))]
         return table
 
     def _can_start_at(self, packet: av.Packet) -> bool:
@@ -367,15 +357,11 @@ class AvStream:
             NoRestartPointError: Decoding cannot start at ``first``; see :meth:`drop_false_keys`.
         """
         self.file.codec.flush_buffers()
-        skipping: bool | None = None
 
         def decoder_for(packet: av.Packet) -> av.VideoCodecContext:
-            nonlocal skipping
             codec = self.file.codec  # seeking to the start may have opened a new one
             skip = wanted is not None and packet.pts not in wanted
-            if skip is not skipping:
-                codec.skip_frame = "NONREF" if skip else "DEFAULT"
-                skipping = skip
+            codec.skip_frame = "NONREF" if skip else "DEFAULT"
             return codec
 
         for frames in decode_packets(self._packets_between(first, last), decoder_for):

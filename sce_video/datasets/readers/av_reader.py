@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Unpack
 
 import av
@@ -30,8 +31,8 @@ class AvFrames(DecodedFrames):
     """Decoded frames of a reader; still valid after the reader is closed.
 
     ``size``, height and width as displayed, is that of the first frame if None; all frames are
-    scaled to it. ``count`` is called at each conversion to RGB. ``turns``: quarter turns
-    counter-clockwise; None takes those of each frame's metadata.
+    scaled to it. ``turns``: quarter turns counter-clockwise; None takes those of each frame's
+    metadata.
     """
 
     def __init__(
@@ -39,11 +40,9 @@ class AvFrames(DecodedFrames):
         frames: list[av.VideoFrame],
         size: tuple[int, int] | None,
         num_threads: int,
-        count: Callable[[], None],
         turns: int | None = None,
     ) -> None:
-        self._frames, self._num_threads = frames, num_threads
-        self._count, self._turns = count, turns
+        self._frames, self._num_threads, self._turns = frames, num_threads, turns
         self._reformatter = VideoReformatter()
         coded = (frames[0].height, frames[0].width)
         self.size = size or (coded[::-1] if self.turns % 2 else coded)
@@ -52,9 +51,9 @@ class AvFrames(DecodedFrames):
         return len(self._frames)
 
     @property
-    def interlaced(self) -> bool:
-        """Whether the first frame is interlaced."""
-        return bool(self._frames[0].interlaced_frame)
+    def first(self) -> av.VideoFrame:
+        """The first frame, as it was decoded."""
+        return self._frames[0]
 
     @property
     def turns(self) -> int:
@@ -65,11 +64,6 @@ class AvFrames(DecodedFrames):
         # By default those of the display matrix.
         return round(frame.rotation / 90) % 4 if self._turns is None else self._turns
 
-    @property
-    def pixel_format(self) -> str:
-        """FFmpeg's name of the pixel format of the first frame."""
-        return str(self._frames[0].format.name)
-
     def __getitem__(self, index: int) -> np.ndarray:
         frame = self._frames[index]
         turns = self._turns_of(frame)
@@ -79,7 +73,6 @@ class AvFrames(DecodedFrames):
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
-        self._count()
         plane: Any = rgb.planes[0]  # shown as it lies there, where to_ndarray copies padded rows
         strides = (plane.line_size, 3, 1)
         array: np.ndarray = np.ndarray((height, width, 3), np.uint8, plane, strides=strides)
@@ -153,7 +146,7 @@ class AvReader(VideoReader):
         fps = float(rate) if rate else FALLBACK_FPS
         if not found:
             self.by_count = True
-            count = sum(1 for _ in self._frames_from(0))
+            count = sum(1 for _ in self._stream.frames_from(0))
             if count == 0:
                 raise VideoDecodeError(self.path, "no frame can be decoded")
             self._pts = np.arange(count, dtype=np.int64)
@@ -229,7 +222,7 @@ class AvReader(VideoReader):
             if frames is None:
                 if not self.by_count:  # the time stamps failed: count the frames instead
                     self._stream.reopen()  # a decoder may keep state of its first frame
-                    found = [frame.pts for frame in self._frames_from(0)]
+                    found = [frame.pts for frame in self._stream.frames_from(0)]
                     if len(found) < len(self._pts):
                         raise self._frame_count_error(found)
                     self.by_count = True
@@ -241,23 +234,16 @@ class AvReader(VideoReader):
     def stream(
         self, indices: np.ndarray, patience: float | None = None
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
-        indices = self._check_indices(indices)
-        numbers: list[int] = []
-        frames: list[av.VideoFrame] = []
+        found = self._in_order(self._check_indices(indices), patience)
         try:
-            for number, frame in self._in_order(indices, patience):
-                numbers.append(number)
-                frames.append(frame)
-                if len(frames) == STREAMED_FRAMES:
-                    yield np.array(numbers), self._lazy_frames(frames)
-                    numbers, frames = [], []
+            while part := list(islice(found, STREAMED_FRAMES)):
+                numbers = np.array([number for number, _ in part])
+                yield numbers, self._lazy_frames([frame for _, frame in part])
         except (av.FFmpegError, OSError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
-        if frames:
-            yield np.array(numbers), self._lazy_frames(frames)
 
     def _lazy_frames(self, frames: list[av.VideoFrame]) -> AvFrames:
-        found = AvFrames(frames, self._size, self.num_threads, self._count_conversion)
+        found = AvFrames(frames, self._size, self.num_threads)
         self._size = found.size
         return found
 
@@ -272,12 +258,12 @@ class AvReader(VideoReader):
                     left = indices[np.searchsorted(indices, number, side="right") :]
                     yield number, frame
                 return
-            except (WrongIndexError, NoRestartPointError, _TimeStampError):
+            except (WrongIndexError, NoRestartPointError):
                 # The packets are not those of the table: read it from them, count the frames.
                 self._stream.reopen(quick=False)
                 self._take_table(use_index=False)
         wanted = set(left.tolist())
-        for number, frame in enumerate(self._patiently(self._frames_from(0), patience)):
+        for number, frame in enumerate(self._patiently(self._stream.frames_from(0), patience)):
             if number in wanted:
                 yield number, frame
             if number == indices[-1]:
@@ -291,9 +277,10 @@ class AvReader(VideoReader):
         packets = self._order[np.searchsorted(self._shown, stamps)]
         first, last = self._stretches(stamps[:1])[0][0], int(packets.max())
         previous = None
-        for frame in self._patiently(self._frames_from(first, last, number_of), patience):
+        frames = self._stream.frames_from(first, last, number_of)
+        for frame in self._patiently(frames, patience):
             if frame.pts is None or (previous is not None and frame.pts <= previous):
-                raise _TimeStampError
+                raise WrongIndexError
             previous = frame.pts
             if previous in number_of:
                 yield number_of[previous], frame
@@ -331,7 +318,7 @@ class AvReader(VideoReader):
         held = HeldFrames(self.path, self.limits)
         for start, stop in self._stretches(wanted):
             previous = None
-            for frame in self._frames_from(start, stop, found):
+            for frame in self._stream.frames_from(start, stop, found):
                 if frame.pts is None or (previous is not None and frame.pts <= previous):
                     return None
                 previous = frame.pts
@@ -369,7 +356,7 @@ class AvReader(VideoReader):
         frames: list[av.VideoFrame] = []
         found: list[int | None] = []
         held = HeldFrames(self.path, self.limits)
-        for frame in self._frames_from(0):
+        for frame in self._stream.frames_from(0):
             if len(found) in wanted:
                 frames.append(held.checked(frame))
                 if len(frames) == len(wanted):
@@ -389,17 +376,6 @@ class AvReader(VideoReader):
         seconds, rows = self.timestamps[keep], np.flatnonzero(keep)
         return FrameCountError(self.path, len(keep), seconds - seconds[0], rows)
 
-    def _frames_from(
-        self, first: int, last: int | None = None, wanted: Container[int] | None = None
-    ) -> Iterator[av.VideoFrame]:
-        for frame in self._stream.frames_from(first, last, wanted):
-            self.frames_decoded += 1
-            yield frame
-
     def close(self) -> None:
         self._closed = True
         self._stream.close()
-
-
-class _TimeStampError(Exception):
-    """Decoded frames do not have the ascending time stamps of the table."""

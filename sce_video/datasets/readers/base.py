@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import os
@@ -291,10 +290,6 @@ class VideoReader(ABC):
     timestamps: np.ndarray
     #: Seconds from the first frame's start to the last frame's end.
     duration: float
-    #: Frames the decoder has returned so far; 0 where the backend does not report it.
-    frames_decoded: int = 0
-    #: Frames converted to RGB so far.
-    frames_converted: int = 0
     num_threads: int = 1
     deadline: float | None = None
     limits: DecodeLimits = DecodeLimits()
@@ -312,7 +307,10 @@ class VideoReader(ABC):
     @classmethod
     def importable(cls) -> bool:
         """Whether the reader's library can be imported on this machine."""
-        return not cls.library or _can_import(cls.library)
+        try:
+            return not cls.library or importlib.import_module(cls.library) is not None
+        except (ImportError, OSError, RuntimeError):
+            return False
 
     @property
     def height(self) -> int:
@@ -377,9 +375,6 @@ class VideoReader(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _count_conversion(self) -> None:
-        self.frames_converted += 1
-
     def _check_indices(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, dtype=np.int64)
         if indices.ndim != 1 or indices.size == 0 or (np.diff(indices) <= 0).any():
@@ -392,15 +387,6 @@ class VideoReader(ABC):
             wrong = f"frame indices {indices[0]}..{indices[-1]} are outside"
             raise ValueError(f"{wrong} the {count} frames of {self.path}")
         return indices
-
-
-@functools.cache
-def _can_import(library: str) -> bool:
-    try:
-        importlib.import_module(library)
-    except (ImportError, OSError, RuntimeError):
-        return False
-    return True
 
 
 def check_regular_file(path: str) -> None:

@@ -43,18 +43,14 @@ class FrameTable:
 
 
 def table_from_packets(
-    pts: list[int],
-    is_key: list[bool],
-    durations: list[int],
-    hidden: list[bool],
-    false_keys: bool = False,
+    rows: list[tuple[int, bool, int, bool]], false_keys: bool = False
 ) -> FrameTable:
-    """The table of packets that were read; for the arguments see :class:`FrameTable`."""
-    stamps, cut = np.asarray(pts, dtype=np.int64), np.asarray(hidden, dtype=bool)
-    shown = np.flatnonzero(~cut)
-    last = durations[int(shown[np.argmax(stamps[shown])])] if shown.size else 0
-    keys = np.asarray(is_key, dtype=bool)
-    return FrameTable(stamps, keys, last, cut if cut.any() else None, false_keys)
+    """The table of packets: time stamp, key frame, duration and hidden; see :class:`FrameTable`."""
+    pts, is_key, durations, hidden = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    shown = np.flatnonzero(hidden == 0)
+    last = int(durations[shown[np.argmax(pts[shown])]]) if shown.size else 0
+    cut = hidden.astype(bool) if hidden.any() else None
+    return FrameTable(pts, is_key.astype(bool), last, cut, false_keys)
 
 
 def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:

@@ -42,7 +42,7 @@ class FallbackReader(VideoReader):
         fallback = AvReader(path, **options)
         self._pixels = fallback.facts[2]
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
-        self._fallback: AvReader | None = fallback
+        self._fallback: AvReader | None = fallback  # None where frames come from the library
         # With a correction frames are missing, and PyAV knows which ones.
         trusted = options.get("correction") is None and self.can_read(fallback)
         try:
@@ -54,11 +54,6 @@ class FallbackReader(VideoReader):
         except BaseException:
             fallback.close()
             raise
-
-    @property
-    def uses_library(self) -> bool:
-        """Whether frames come from the library, not from PyAV."""
-        return self._fallback is None
 
     @classmethod
     def can_read(cls, av_reader: AvReader) -> bool:
@@ -84,10 +79,6 @@ class FallbackReader(VideoReader):
     def _read(self, indices: list[int]) -> np.ndarray:
         """(n, H, W, 3) uint8, of frames counted from the start of the file."""
 
-    def _release(self) -> None:
-        """Close the file in the library."""
-        self._video = None
-
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._fallback is None:
             indices = self._check_indices(indices)
@@ -95,16 +86,13 @@ class FallbackReader(VideoReader):
             self.limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
             try:
                 frames = self._read(indices.tolist())
-                self.frames_converted += len(frames)
             except self.errors:  # PyAV raises FrameCountError if frames are missing
-                self._release()
+                self._video = None
                 self._fallback = AvReader(self.path, deadline=self.deadline, limits=self.limits)
                 if len(self._fallback.timestamps) != len(self.timestamps):
                     raise VideoDecodeError(self.path, "changed while it was being read") from None
         if self._fallback is not None:
             frames = self._fallback.read(indices)
-            self.frames_decoded = self._fallback.frames_decoded
-            self.frames_converted = self._fallback.frames_converted
         self._size = (int(frames.shape[1]), int(frames.shape[2]))
         return frames
 
@@ -112,7 +100,7 @@ class FallbackReader(VideoReader):
         return super().decode(indices) if self._fallback is None else self._fallback.decode(indices)
 
     def close(self) -> None:
-        self._release()
+        self._video = None
         if self._fallback is not None:
             self._fallback.close()
 
@@ -140,8 +128,8 @@ class DecordReader(FallbackReader):
         if not super().can_read(av_reader):
             return False
         try:
-            first = av_reader.decode(np.zeros(1, dtype=np.int64))
-            return av_reader.random_access_at_keys and not first.interlaced
+            frames = av_reader.decode(np.zeros(1, dtype=np.int64))
+            return av_reader.random_access_at_keys and not frames.first.interlaced_frame
         except (VideoDecodeError, FrameCountError, StopIteration):
             return False  # damaged: PyAV reports it
 

@@ -192,8 +192,6 @@ class RowList:
     rows: np.ndarray
     #: Of the table.
     version: int
-    #: Rows of videos that could not be imported and are left out.
-    failed: int
 
 
 def list_rows(
@@ -234,24 +232,32 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     last = pc.not_equal(ordered[:-1], ordered[1:])  # of the rows of one path
     newest = order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
     if listed is not None:
-        return RowList(listed, _of_list(table, listed, paths, newest), version, 0)
+        wanted = (table_path(listed.path(index)) for index in range(len(listed)))
+        kept = pc.index_in(pa.array(wanted, pa.large_string()), paths.take(newest))
+        if kept.null_count:
+            first = table_path(listed.path(pc.index(kept.is_null(), True).as_py()))
+            raise ValueError(
+                f"{kept.null_count} of the {len(listed)} videos of the list are not in the table "
+                f"{table!r}, for example {first!r}: import them with sce-video import"
+            )
+        rows = newest.take(kept).to_numpy().astype(np.int64)
+        return RowList(listed, rows, version)
     failures = content["failure"].combine_chunks().take(newest)
     kept = newest.filter(pc.equal(pc.fill_null(failures, ""), ""))
     if len(kept) == 0:
         raise ValueError(f"the table {table!r} holds no video that can be read")
     names = content["class_name"].combine_chunks().take(kept)
     classes = pc.unique(names).drop_null().sort()
+    labels = content["label"].combine_chunks().take(kept)
     if len(classes):
         labels = pc.fill_null(pc.index_in(names, classes), -1)
-    else:
-        labels = content["label"].combine_chunks().take(kept)
     labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
     shown = paths.take(kept)  # the list is made without a Python object for each path
     _, offsets, data = shown.buffers()
     ends = np.frombuffer(offsets, np.int64)[shown.offset : shown.offset + len(shown) + 1]
     blob = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].copy()
     videos = VideoList(blob, ends[1:] - ends[0], labels, tuple(classes.to_pylist()))
-    return RowList(videos, kept.to_numpy().astype(np.int64), version, len(newest) - len(kept))
+    return RowList(videos, kept.to_numpy().astype(np.int64), version)
 
 
 def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
@@ -264,20 +270,3 @@ def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
             f"the table {table!r} has format {found.decode()}, this version of sce_video reads "
             f"format {FORMAT}: make it again with sce-video import"
         )
-
-
-def _of_list(table: str, listed: VideoList, paths: Any, newest: Any) -> np.ndarray:
-    """The row of each video of a list."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    wanted = (table_path(listed.path(index)) for index in range(len(listed)))
-    found = pc.index_in(pa.array(wanted, pa.large_string()), paths.take(newest))
-    if found.null_count:
-        first = pc.index(found.is_null(), True).as_py()
-        raise ValueError(
-            f"{found.null_count} of the {len(listed)} videos of the list are not in the table "
-            f"{table!r}, for example {table_path(listed.path(first))!r}: import them with "
-            "sce-video import"
-        )
-    return newest.take(found).to_numpy().astype(np.int64)

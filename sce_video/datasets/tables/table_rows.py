@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import av
 import numpy as np
 
-from sce_video.datasets.readers.av_file import decoder_options
+from sce_video.datasets.readers.av_file import open_decoder
 from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
 from sce_video.datasets.readers.base import (
     DecodedFrames,
@@ -91,13 +91,12 @@ class TableReader(VideoReader):
             found = _decode(index.parameters, timed, set(wanted), self.num_threads, self.limits)
         except (av.FFmpegError, ValueError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
-        self.frames_decoded += len(positions)
         if len(found) < len(wanted):
             missing = [int(i) for i, pts in zip(indices, wanted, strict=True) if pts not in found]
             raise VideoDecodeError(self.path, f"frame {missing[0]} cannot be decoded", False)
         held = HeldFrames(self.path, self.limits)
         frames = [held.checked(found[pts]) for pts in wanted]
-        decoded = AvFrames(frames, None, self.num_threads, self._count_conversion, index.turns)
+        decoded = AvFrames(frames, None, self.num_threads, index.turns)
         self._size = decoded.size
         return decoded
 
@@ -112,12 +111,21 @@ def _decode(
     num_threads: int,
     limits: DecodeLimits,
 ) -> dict[int, av.VideoFrame]:
-    """The frames of the wanted time stamps, of (pts, bytes) from a key frame on."""
+    """The frames of the wanted time stamps, of (pts, bytes) from a key frame on.
+
+    av.FFmpegError if the decoder refuses its parameters or a packet.
+    """
     key = (parameters, num_threads, limits.max_pixels)
     with _idle_lock:
         codec = _idle_decoders.pop(key, None)
-    if codec is None:
-        codec = _open_decoder(parameters, num_threads, limits)
+    if codec is None:  # with the parameters that a container would give it
+        codec = av.CodecContext.create(parameters.codec, "r")
+        codec.extradata = parameters.extradata or None
+        codec.width, codec.height = parameters.width, parameters.height
+        names = ("color_range", "colorspace", "color_primaries", "color_trc")
+        for name, value in zip(names, parameters.colors, strict=True):
+            setattr(codec, name, value)
+        open_decoder(codec, num_threads, limits)
     found: dict[int, av.VideoFrame] = {}
     count = 0
     for count, (pts, data) in enumerate(packets, 1):  # noqa: B007
@@ -136,22 +144,6 @@ def _decode(
     return found
 
 
-def _open_decoder(parameters: CodecParameters, num_threads: int, limits: DecodeLimits) -> Any:
-    """A decoder with the parameters that a container would give it; av.FFmpegError if refused."""
-    codec: Any = av.CodecContext.create(parameters.codec, "r")
-    codec.extradata = parameters.extradata or None
-    codec.width, codec.height = parameters.width, parameters.height
-    names = ("color_range", "colorspace", "color_primaries", "color_trc")
-    for name, value in zip(names, parameters.colors, strict=True):
-        setattr(codec, name, value)
-    codec.thread_count = num_threads
-    if num_threads > 1:
-        codec.thread_type = "AUTO"
-    codec.options = decoder_options(limits)
-    codec.open(strict=False)
-    return codec
-
-
 @dataclass
 class RowData:
     """What has been read of a row."""
@@ -166,12 +158,6 @@ class RowData:
     drawn: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
-
-    @property
-    def frames(self) -> FrameIndex:
-        """The index, of a row that can be read."""
-        assert self.index is not None
-        return self.index
 
 
 Rows = dict[int, RowData]
@@ -193,8 +179,6 @@ class TableRows:
         block_size: int = BLOCK_SIZE,
     ) -> None:
         self.table, self.version = table, version
-        #: Bytes of packets asked for so far, in this process.
-        self.bytes_asked = 0
         self._storage_options, self._block_size = dict(storage_options or {}), block_size
         self._opened: OpenTable | RemoteTable | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -207,7 +191,8 @@ class TableRows:
     def opened(self) -> OpenTable | RemoteTable:
         """The open table of this process."""
         if self._opened is None or self._pid != os.getpid():
-            self._opened, self._threads, self._pid = self._open(), None, os.getpid()
+            self._opened, self._pid = self._open(), os.getpid()
+            self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")  # none started yet
         return self._opened
 
     @property
@@ -217,8 +202,7 @@ class TableRows:
 
     def submit(self, read: Callable[..., Any], *arguments: Any) -> Future:
         """Call a function in one of the threads of this process that read; see ``reads_beside``."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")
+        assert self._threads is not None
         return self._threads.submit(read, *arguments)
 
     def _open(self) -> OpenTable | RemoteTable:
@@ -256,16 +240,16 @@ class TableRows:
         """
         spans, requests = [], []
         for row, positions in wanted.items():
-            offsets = data[row].frames.offsets
+            index = data[row].index
+            assert index is not None
             missing = [p for p in positions.tolist() if p not in data[row].packets]
             for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
                 if len(run):  # consecutive packets are one range of bytes
-                    bounds = offsets[int(run[0]) : int(run[-1]) + 2].tolist()
+                    bounds = index.offsets[int(run[0]) : int(run[-1]) + 2].tolist()
                     spans.append((row, int(run[0]), bounds))
                     requests.append((row, bounds[0], bounds[-1] - bounds[0]))
         if not requests:
             return
-        self.bytes_asked += sum(size for *_, size in requests)
         for number, _, content in self._ask(list(wanted), "read_ranges", STREAM, requests):
             if content is None:
                 continue  # reported as missing by packets_of
@@ -327,7 +311,8 @@ class TableRows:
         except VideoDecodeError as error:
             raise VideoDecodeError(path, error.reason, error.permanent) from error
         packets: list[bytes | memoryview] = []
-        checks = data.frames.checks[positions].tolist()
+        assert data.index is not None
+        checks = data.index.checks[positions].tolist()
         for position, check in zip(positions.tolist(), checks, strict=True):
             packet = data.packets.get(position)
             if packet is None or zlib.crc32(packet) != check:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.datasets.clip_sampling import ClipIndices, differing_pair, neighbours_within
+from sce_video.datasets.clip_sampling import (
+    ClipIndices,
+    differing_pair,
+    frames_of_clips,
+    neighbours_within,
+)
 from sce_video.datasets.loading.batches import empty_batch
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import (
@@ -22,6 +26,7 @@ from sce_video.datasets.readers.base import (
     ArrayFrames,
     DecodedFrames,
     DecodeLimits,
+    ReaderOptions,
     check_deadline,
 )
 from sce_video.datasets.readers.images import FrameFolderReader, open_jpeg, read_image
@@ -63,24 +68,19 @@ class OpenVideo:
         :func:`~sce_video.datasets.readers.open_reader` and ``backend``.
         :func:`~sce_video.datasets.run_pipeline` closes the reader after the last transform.
         """
-        opener = results.get("open") or partial(open_reader, backend=self.backend)
-        reader = opener(
+        reader = (results.get("open") or self._open)(
             results["path"],
             num_threads=self.num_threads,
             correction=results.get("correction"),
             deadline=results.get("deadline"),
             limits=self.limits,
         )
-        return _with_reader(results, reader, self.limits)
+        if "exit_stack" in results:  # whoever calls transforms one by one closes the reader
+            results["exit_stack"].enter_context(reader)
+        return results | {"reader": reader, "limits": self.limits}
 
-
-def _with_reader(
-    results: dict[str, Any], reader: VideoReader, limits: DecodeLimits
-) -> dict[str, Any]:
-    """Let ``run_pipeline`` close the reader; whoever calls transforms one by one closes it."""
-    if "exit_stack" in results:
-        results["exit_stack"].enter_context(reader)
-    return results | {"reader": reader, "limits": limits}
+    def _open(self, path: str, **options: Unpack[ReaderOptions]) -> VideoReader:
+        return open_reader(path, self.backend, **options)
 
 
 @TRANSFORMS.register_module()
@@ -105,14 +105,14 @@ class DecodeClips:
         """
         reader = results.pop("reader")
         clips = results["clips"]
-        indices = _indices(clips)
+        indices = frames_of_clips(clips)
         frames = reader.decode(indices)
         repeats = [_repeats(frames, indices, clip) for clip in clips]
         wanted = sum(clip.partners is not None for clip in clips)
         repeating = sum(bool(repeated.any()) for repeated in repeats)
         if repeating:
             clips = _without_repeats(reader, clips, repeats, (frames, indices))
-            kept = _indices(clips)
+            kept = frames_of_clips(clips)
             if not np.isin(kept, indices).all():
                 indices, frames = kept, reader.decode(kept)
         coloured = wanted - sum(clip.partners is not None for clip in clips)
@@ -145,12 +145,6 @@ class DecodeSharedFrames:
         indices, positions = np.unique(wanted, return_inverse=True)
         views = [LazyView(reader.decode(indices), np.arange(len(indices)))]
         return results | {"views": views, "positions": positions.reshape(wanted.shape)}
-
-
-def _indices(clips: Sequence[ClipIndices]) -> np.ndarray:
-    """The frames that clips need, ascending."""
-    partners = [clip.partners for clip in clips if clip.partners is not None]
-    return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
 
 
 def _repeats(frames: DecodedFrames, indices: np.ndarray, clip: ClipIndices) -> np.ndarray:
@@ -201,13 +195,13 @@ def _without_repeats(
 
 
 @TRANSFORMS.register_module()
-class OpenFrameFolder:
+class OpenFrameFolder(OpenVideo):
     """Open the folder of frames at ``path``; replaces ``OpenVideo``, whose limits it has.
 
     ``fps``: frames per second, 30 for the frames of AVA; ``first``: number of the image at 0 s.
     """
 
-    backend = "frames"
+    backend, num_threads = "frames", 1
 
     def __init__(
         self,
@@ -221,16 +215,8 @@ class OpenFrameFolder:
         self.fps, self.first = fps, first
         self.limits = DecodeLimits(max_pixels, max_held_bytes)
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``path`` (and ``deadline`` if present), write ``reader, limits``."""
-        reader = FrameFolderReader(
-            results["path"],
-            fps=self.fps,
-            first=self.first,
-            deadline=results.get("deadline"),
-            limits=self.limits,
-        )
-        return _with_reader(results, reader, self.limits)
+    def _open(self, path: str, **options: Unpack[ReaderOptions]) -> VideoReader:
+        return FrameFolderReader(path, fps=self.fps, first=self.first, **options)
 
 
 @TRANSFORMS.register_module()
@@ -283,8 +269,8 @@ class LoadImage:
         check_deadline(results["path"], deadline)
         first, resize = np.zeros(1, dtype=np.int64), RESIZES[self.resize]
         views = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
-        counts = {"num_local_views": self.num_local_views}
-        return results | {"limits": self.limits, "views": views, **counts}
+        results["num_local_views"] = self.num_local_views
+        return results | {"limits": self.limits, "views": views}
 
 
 @TRANSFORMS.register_module()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from sce_video.datasets.clip_sampling import (
     ClipIndices,
-    jittered_duration,
-    key_frame_times,
     make_clip,
-    random_start,
     segment_clip,
     shown_at,
     spaced_starts,
@@ -106,11 +105,11 @@ class RandomClips:
             clip_duration, num_frames = self.clip_duration, self.num_frames
             if view >= first_local:
                 clip_duration, num_frames = self.local_clip_duration, self.local_num_frames
-            clip_duration = jittered_duration(clip_duration, self.duration_jitter, jitter)
+            clip_duration *= 1.0 + self.duration_jitter * (2.0 * jitter - 1.0)
             clips.append(
                 make_clip(
                     reader.timestamps,
-                    start=random_start(reader.duration, clip_duration, start),
+                    start=start * max(0.0, reader.duration - clip_duration),
                     clip_duration=clip_duration,
                     num_frames=num_frames,
                     reverse=bool(reverse < self.reverse_prob),
@@ -204,6 +203,12 @@ class RandomSegmentClip(CenterSegmentClip):
 class KeyFrameClip:
     """One clip of T frames around the key frame of an AVA sample.
 
+    The key frame is the one after the middle (SlowFast's ``get_sequence``); outside of the video
+    its first or last frame is shown::
+
+        T = 4, interval 2:    o . o . o . o .
+                                      key         -4, -2, 0, +2 frames
+
     Args:
         num_frames: T.
         frame_interval: Distance of two frames, counted at ``fps``: 8 x 8 is T = 8, interval 8.
@@ -239,7 +244,8 @@ class KeyFrameClip:
                 f"has no second {results['timestamp']}: it begins at {self.begins_at:g} and lasts "
                 f"{reader.duration:.1f} s (is begins_at of KeyFrameClip right?)",
             )
-        times = key_frame_times(second, self.num_frames, self.frame_interval, self.fps)
-        length = self.num_frames * self.frame_interval / self.fps
-        frames = shown_at(reader.timestamps, times)
+        count = self.num_frames * self.frame_interval
+        steps = np.arange(0, count, self.frame_interval) - count // 2
+        times = second + steps / self.fps
+        frames, length = shown_at(reader.timestamps, times), count / self.fps
         return {**results, "clips": [ClipIndices(frames, None, float(times[0]), length)]}

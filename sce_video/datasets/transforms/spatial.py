@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import cv2
 import numpy as np
 from PIL import Image
 
 from sce_video.datasets.readers.base import DecodeLimits
-from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
+from sce_video.datasets.transforms.lazy_view import Box, LazyView, resize_linear, resized_as_pil
 from sce_video.registry import TRANSFORMS
 
 #: (T, H, W, 3) uint8, computed or not yet computed.
@@ -43,16 +42,7 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     window = view[:, top : top + height, left : left + width]
     if (height, width) == size:
         return np.ascontiguousarray(window)
-    result = np.empty((len(view), *size, 3), dtype=np.uint8)
-    for source, target in zip(window, result, strict=True):
-        cv2.resize(source, size[::-1], dst=target, interpolation=cv2.INTER_LINEAR)
-    return result
-
-
-def resized_short_side(height: int, width: int, side: int) -> tuple[int, int]:
-    """Height and width resized to a short side of ``side``; the long side is rounded down."""
-    short = min(height, width)
-    return height * side // short, width * side // short
+    return np.stack([resize_linear(frame, size) for frame in window])
 
 
 def _check_fits(frame_size: tuple[int, int], size: int) -> None:
@@ -193,7 +183,8 @@ class ResizeShortSide:
     """Resize every view bilinearly so that its short side has ``size`` pixels.
 
     The long side becomes ``floor(long * size / short)``, which is much for a frame of a few rows:
-    :class:`VideoDecodeError` where the result has more pixels than the reader's limit.
+    :class:`VideoDecodeError` where the result has more pixels than the reader's limit. ``boxes`` in
+    [0, 1] of a clip, if there are any, become pixels.
 
     Args:
         size: Pixels; or a range (low, high), both included, of which one value is drawn per view.
@@ -219,9 +210,12 @@ class ResizeShortSide:
             if self.inverse_uniform:
                 low, high = 1 / self.high, 1 / self.low
                 side = round(1 / (low + (high - low) * draw))
-            size = resized_short_side(height, width, side)
+            short = min(height, width)
+            size = height * side // short, width * side // short  # the long side is rounded down
             limits.check_frame(results.get("path", "frames"), *size)
             views.append(crop_and_resize(view, (0, 0, height, width), size))
+        if "boxes" in results:  # of the one view
+            results["boxes"] = results["boxes"] * np.array([*size[::-1]] * 2, dtype=np.float32)
         results["views"] = views
         return results
 
@@ -230,36 +224,25 @@ class ResizeShortSide:
 class CenterCropClips:
     """Cut the central square of ``size`` pixels, where torchvision's ``CenterCrop`` does."""
 
-    num_crops = 1
-
     def __init__(self, size: int) -> None:
         self.size = _check_size(size)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace every view by uint8 (T, size, size, 3), or several of them."""
-        square = (self.size, self.size)
-        results["views"] = [
-            crop_and_resize(view, (*offset, *square), square)
-            for view in results["views"]
-            for offset in crop_offsets(view.shape[1:3], self.size, self.num_crops)
-        ]
+        """Replace every view by uint8 (T, size, size, 3)."""
+        views, square = [], (self.size, self.size)
+        for view in results["views"]:
+            (offset,) = crop_offsets(view.shape[1:3], self.size, 1)
+            views.append(crop_and_resize(view, (*offset, *square), square))
+        results["views"] = views
         return results
-
-
-@TRANSFORMS.register_module()
-class ThreeCrops(CenterCropClips):
-    """Cut three squares of ``size`` pixels along the long side, see :func:`crop_offsets`.
-
-    Each view becomes three, in this order: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2, clip 1
-    crop 0, and so on.
-    """
-
-    num_crops = 3
 
 
 @TRANSFORMS.register_module()
 class RandomCropClips:
     """Cut a square at a uniformly random position, one per view for all of its frames.
+
+    ``boxes`` of a clip, if there are any, are clipped to the square; one outside of it is dropped
+    with its ``actions``.
 
     Args:
         size: Side of the crop, pixels; frames, with their border, must be at least as large.
@@ -287,6 +270,11 @@ class RandomCropClips:
             top = int(u_top * (height - self.size + 1))
             left = int(u_left * (width - self.size + 1))
             views.append(crop_and_resize(view, (top, left, *square), square))
+        if "boxes" in results:  # of the one view
+            corner = np.array([left, top, left, top], dtype=np.float32) - self.padding
+            boxes = np.clip(results["boxes"] - corner, 0, self.size)
+            kept = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+            results |= {"boxes": boxes[kept], "actions": results["actions"][kept]}
         results["views"] = views
         return results
 
@@ -373,64 +361,6 @@ class PillowResizeCenterCrop(ResizeAsProcessor):
         top, left = (round((length - side) / 2) for length in resized)
         image = Image.fromarray(frame).resize(resized[::-1], self._filter)
         return np.asarray(image.crop((left, top, left + side, top + side)))
-
-
-def _to_pixels(boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    return boxes * np.array([size[1], size[0], size[1], size[0]], dtype=np.float32)
-
-
-@TRANSFORMS.register_module()
-class RandomCropWithBoxes:
-    """Resize the short side to a random size and cut a random square, for training.
-
-    Boxes are clipped to the square; one outside of it is dropped with its actions. ``short_side``
-    is a range, both ends included, ``size`` the side of the square, in pixels.
-    """
-
-    def __init__(self, short_side: tuple[int, int] = (256, 320), size: int = 224) -> None:
-        low, high = short_side
-        if not 0 < size <= low <= high:
-            raise ValueError(
-                f"need 0 < size <= short_side[0] <= short_side[1], got {size}, {short_side}"
-            )
-        self.short_side = (int(low), int(high))
-        self.size = size
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``views`` (one), ``boxes`` in [0, 1], ``actions``; boxes are returned in pixels."""
-        (view,) = results["views"]
-        height, width = view.shape[1:3]
-        u_side, u_top, u_left = results["rng"].random(3)
-        low, high = self.short_side
-        size = resized_short_side(height, width, low + int(u_side * (high - low + 1)))
-        top = int(u_top * (size[0] - self.size + 1))
-        left = int(u_left * (size[1] - self.size + 1))
-        square = (self.size, self.size)
-        view = crop_and_resize(view, (0, 0, height, width), size)
-        view = crop_and_resize(view, (top, left, *square), square)
-        corner = np.array([left, top, left, top], dtype=np.float32)
-        boxes = np.clip(_to_pixels(results["boxes"], size) - corner, 0, self.size)
-        kept = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-        actions = results["actions"][kept]
-        return results | {"views": [view], "boxes": boxes[kept], "actions": actions}
-
-
-@TRANSFORMS.register_module()
-class ResizeWithBoxes:
-    """Resize the short side to ``short_side`` pixels without a crop, for testing."""
-
-    def __init__(self, short_side: int = 256) -> None:
-        if short_side < 1:
-            raise ValueError(f"short_side must be positive pixels, got {short_side}")
-        self.short_side = short_side
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``views`` (one) and ``boxes`` in [0, 1]; boxes are returned in pixels."""
-        (view,) = results["views"]
-        height, width = view.shape[1:3]
-        whole, size = (0, 0, height, width), resized_short_side(height, width, self.short_side)
-        boxes = _to_pixels(results["boxes"], size)
-        return results | {"views": [crop_and_resize(view, whole, size)], "boxes": boxes}
 
 
 @TRANSFORMS.register_module()

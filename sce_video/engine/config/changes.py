@@ -1,6 +1,6 @@
-"""Settings of a command line: ``KEY=VALUE``, and names that stand at several places of a config.
+"""Changes of a config: ``KEY=VALUE``, steps by name, and settings that stand at several places.
 
-A recipe declares them::
+A recipe declares settings::
 
     settings = dict(frames=["train_dataloader.dataset.pipeline.RandomClips.num_frames",
                             "test_dataloader.dataset.pipeline.UniformClips.num_frames"])
@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import threading
 from ast import literal_eval
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -22,7 +22,6 @@ from typing import Any
 
 from mmengine.config import Config, ConfigDict, DictAction
 
-_NEAR = 0.6
 _PATCH_LOCK = threading.RLock()
 
 
@@ -90,7 +89,7 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
         )
     names = {i: _name(step) for i, step in enumerate(steps) if _name(step)}
     entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
-    near = difflib.get_close_matches(part, sorted(set(names.values())), 3, _NEAR)
+    near = difflib.get_close_matches(part, sorted(set(names.values())), 3)
     raise ValueError(
         f"{path} is a list of {len(steps)} entries{entries}; {part!r} is not the index of one"
         + (", nor the name of its type" if names else "")
@@ -169,16 +168,13 @@ def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
         elif isinstance(below, list | tuple) and any(map(_name, below)):
             merged = list(below)
             for step, change in value.items():
-                index, entry = _merge_into_step(merged, str(step), change, here)
-                merged[index] = entry
-            resolved[key] = tuple(merged) if isinstance(below, tuple) else merged
+                _merge_into_step(merged, str(step), change, here)
+            resolved[key] = type(below)(merged)
     return resolved
 
 
-def _merge_into_step(
-    steps: Sequence, step: str, change: Any, path: tuple[str, ...]
-) -> tuple[int, Any]:
-    """Index of a step, by its name or number, and the step with the changes of a child config."""
+def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...]) -> None:
+    """Make the changes of a child config in a step, given by its name or number."""
     where = ".".join(path)
     try:
         index = step_index(steps, step, where)
@@ -187,32 +183,28 @@ def _merge_into_step(
     if not isinstance(change, dict):
         raise StepError(f"{where}.{step} is a dict: give a dict of its changes, got {change!r}")
     if change.get("_delete_"):
-        return index, ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
-    change = _resolve_steps(change, steps[index], (*path, step))
-    return index, Config._merge_a_into_b(change, steps[index])
+        steps[index] = ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
+    else:
+        change = _resolve_steps(change, steps[index], (*path, step))
+        steps[index] = Config._merge_a_into_b(change, steps[index])
 
 
 def _find(steps: Sequence, name: str) -> list[int]:
     """Indices of the entries whose type has this name; a scope counts where both have one."""
     scope, _, last = name.rpartition(".")
-    found = []
-    for i, step in enumerate(steps):
-        own_scope, own_name = _typed(step)
-        if name and own_name == last and (not scope or not own_scope or scope == own_scope):
-            found.append(i)
-    return found
+    typed = [(i, _type(step).rpartition(".")) for i, step in enumerate(steps)]
+    named = [(i, own_scope) for i, (own_scope, _, own) in typed if name and own == last]
+    return [i for i, own_scope in named if not scope or not own_scope or scope == own_scope]
 
 
-def _typed(step: Any) -> tuple[str, str]:
-    """Scope and name of the type of an entry, each "" where it has none."""
+def _type(step: Any) -> str:
+    """The type of an entry, with its scope; "" where it has none."""
     kind = step.get("type") if isinstance(step, dict) else None
-    text = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-    scope, _, name = text.rpartition(".")
-    return scope, name
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
 
 
 def _name(step: Any) -> str:
-    return _typed(step)[1]
+    return _type(step).rpartition(".")[2]
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -257,3 +249,25 @@ def parse_value(text: str) -> Any:
         raise ValueError("brackets do not match") from error
     # mmengine removes spaces from plain text too: a path with spaces would not be found.
     return text.strip("'\"") if isinstance(value, str) else value
+
+
+def available_settings(
+    cfg: Config, known: Callable[[dict, tuple[str, ...]], Any] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """The places of every setting that the recipe declares and has, by name.
+
+    With ``known`` (:func:`~sce_video.engine.config.check.known_keys`, whose import takes seconds)
+    it also has what its classes take by default.
+    """
+
+    def has(place: str) -> bool:
+        *parents, last = numbered_path(cfg, place.split("."))
+        node = node_at(cfg, parents)
+        if not isinstance(node, dict) or last in node or known is None:
+            return isinstance(node, dict) and last in node
+        taken = known(node, tuple(parents))
+        return taken is not None and last in taken.keys
+
+    declared = (cfg.get("settings") or {}).items()
+    found = {name: tuple(place for place in places if has(place)) for name, places in declared}
+    return {name: places for name, places in found.items() if places}

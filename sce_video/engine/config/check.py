@@ -24,7 +24,12 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import sce_video.registry as own_registry
-from sce_video.engine.config.changes import config_files, named_path, node_at
+from sce_video.engine.config.changes import (
+    available_settings,
+    config_files,
+    named_path,
+    node_at,
+)
 
 _REGISTRIES = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
@@ -50,7 +55,6 @@ _RUNNER_KEYS = set(
 # ``sce-video pretrain`` has chosen, and why; ``run_page``: options of the page of a run.
 _TOOL_KEYS = {"benchmark", "plan", "run_page", "settings", "split"}
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
-NEAR = 0.6
 
 
 class KnownKeys(NamedTuple):
@@ -96,15 +100,12 @@ def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
     setting = tuple(part for part in path if not part.isdecimal())
     if setting[:1] == ("default_hooks",) and len(setting) == 2:
         setting = setting[:1]
-    signatures = [_parameters(part) for part in found]
-    keys = set().union(*(names for names, _ in signatures)) | _BUILDER_KEYS
+    names, any_keys = zip(*map(_parameters, found), strict=True)
+    keys = _BUILDER_KEYS.union(_BUILDER_KEYS_OF.get(setting, ()), *names)
     # The builders of norm_cfg, act_cfg etc. take keys that the class does not.
     free_form = len(path) > 1 and path[-1].endswith("_cfg")
-    return KnownKeys(
-        keys | _BUILDER_KEYS_OF.get(setting, set()),
-        free_form or any(any_key for _, any_key in signatures),
-        node["type"] if isinstance(node["type"], str) else found[0].__name__,
-    )
+    owner = node["type"] if isinstance(node["type"], str) else found[0].__name__
+    return KnownKeys(keys, free_form or any(any_keys), owner)
 
 
 def top_level_keys() -> set[str]:
@@ -141,8 +142,7 @@ def _parameters(part: Any) -> tuple[set[str], bool]:
             parameters = list(inspect.signature(constructor).parameters.values())
         except (TypeError, ValueError):  # written in C
             return names, True
-        if inspect.isclass(part):
-            parameters = parameters[1:]
+        parameters = parameters[inspect.isclass(part) :]  # without self
         names |= {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, position > 0
@@ -160,10 +160,10 @@ def walk_dicts(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             yield from walk_dicts(value, (*path, str(i)))
 
 
-def _places_of(key: str, cfg: Config, besides: tuple[str, ...]) -> list[str]:
-    """Where else the config has a key, as dotted names."""
+def _other_dicts_with(key: str, cfg: Config, besides: tuple[str, ...]) -> list[str]:
+    """Where else the config has a key, as up to three dotted names."""
     dicts = walk_dicts(cfg._cfg_dict, ())
-    return [named_path(cfg, (*p, key)) for p, node in dicts if key in node and p != besides]
+    return [named_path(cfg, (*p, key)) for p, node in dicts if key in node and p != besides][:3]
 
 
 def explain_unknown(
@@ -171,13 +171,13 @@ def explain_unknown(
 ) -> str:
     """Which class does not take the key, and near keys, or the same key elsewhere."""
     node = node_at(cfg, path)
-    present = {str(key) for key in node} if isinstance(node, dict) else set()
+    present = set(map(str, node)) if isinstance(node, dict) else set()
     keys = (known.keys | present) - {part, "_scope_", "_delete_"}
     candidates = []
-    for near in difflib.get_close_matches(part, sorted(keys), 3, NEAR):
+    for near in difflib.get_close_matches(part, sorted(keys), 3):
         whole = (*path, near, *rest)
         candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
-    candidates = candidates or _places_of(rest[-1] if rest else part, cfg, path)[:3]
+    candidates = candidates or _other_dicts_with(rest[-1] if rest else part, cfg, path)
     hint = f"there are {', '.join(sorted(keys))}"
     if candidates:
         hint = f"did you mean {' or '.join(candidates)}?"
@@ -220,7 +220,7 @@ def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
     if registry is None or not isinstance(kind, str) or registered(kind):
         return None
     known = {name for part in getattr(own_registry, registry).chain() for name in part.module_dict}
-    near = difflib.get_close_matches(kind.split(".")[-1], sorted(known), 3, NEAR)
+    near = difflib.get_close_matches(kind.split(".")[-1], sorted(known), 3)
     if of_a_method and not near:  # a method may give a type a meaning of its own
         return None
     hint = f"did you mean {' or '.join(near)}?" if near else "is its file in custom_imports?"
@@ -250,11 +250,10 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in arguments
     if hint in (None, type(None)):
         return value is None
-    if hint in (bool, str):
-        return isinstance(value, bool if hint is bool else str | Path)
-    if hint in (int, float):
-        kinds = int if hint is int else (int, float)
-        return isinstance(value, kinds) and not isinstance(value, bool)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    if hint in (bool, str, int, float):
+        return isinstance(value, {str: str | Path, float: int | float}.get(hint, hint))
     if origin in (tuple, list, Sequence):  # options give lists for tuples
         if not isinstance(value, list | tuple):
             return False
@@ -345,7 +344,7 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
         if key in known or key.startswith("_"):
             continue
         near = difflib.get_close_matches(key, sorted(known), 1, _MISSPELLED)
-        near = near or _places_of(key, cfg, ())[:3]
+        near = near or _other_dicts_with(key, cfg, ())
         if key not in used and near:
             faults.append(f"{key}: no setting has this name; did you mean {' or '.join(near)}?")
         elif key in own:
@@ -373,3 +372,18 @@ def _variables(text: str) -> tuple[set[str], set[str]]:
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     read |= {node.id for node in names if isinstance(node.ctx, ast.Load)}
     return {target.id for target in targets if isinstance(target, ast.Name)}, read
+
+
+def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes of a config that set these settings everywhere, for ``load_config``.
+
+    Raises:
+        ValueError: a setting that the recipe does not have.
+    """
+    known = available_settings(cfg, known_keys)
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f", meant {near[0]}?" if near else ""
+            raise ValueError(f"no setting {name!r} here{meant}; there are: {', '.join(known)}")
+    return {place: value for name, value in values.items() for place in known[name]}

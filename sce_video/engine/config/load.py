@@ -56,9 +56,8 @@ def load_config(
         path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
             (:mod:`sce_video.engine.weights`), or the name of a recipe
             (:func:`~sce_video.engine.recipes.find_recipe`); or a config, to change a copy of it.
-        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, or the values by key. An
-            entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
-            or by its number, ``pipeline.1.num_frames``.
+        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, or the values by key. An entry
+            of a list is given by the name of its type or its number, ``pipeline.1.num_frames``.
 
     Returns:
         The changed config. ``key=None`` sets a setting to None, whatever it was.
@@ -184,22 +183,16 @@ def _set(
 
 
 def _check_key(
-    cfg: Config,
-    node: dict,
-    path: tuple[str, ...],
-    parts: Sequence[str],
-    full_key: str,
-    is_begun: bool,
+    cfg: Config, node: dict, path: tuple[str, ...], parts: Sequence[str], full_key: str, begun: bool
 ) -> None:
     """Raise if the dict at ``path`` may not have the first of ``parts``, which it lacks so far."""
     part, *rest = parts
+    known = known_keys(node, path)
     if not path:
-        known: KnownKeys | None = KnownKeys(top_level_keys(), False, "the config")
+        known = KnownKeys(top_level_keys(), False, "the config")
     elif path == ("default_hooks",):
         known = KnownKeys(set(DEFAULT_HOOKS), False, "default_hooks")
-    else:
-        known = known_keys(node, path)
-    if known is None and is_begun:
+    if known is None and begun:
         # A number or the name of a class: what the user takes for a list does not exist.
         if part.isdecimal() or (part[:1].isupper() and registered(part)):
             raise ValueError(f"{full_key}: options cannot begin the list {'.'.join(path)}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sce_video.utils.files import parse_json
+
 #: Key of the JSON text in the ``meta`` of a checkpoint.
 SNAPSHOT = "config"
 _MAX_CHARACTERS = 2**21
-_MAX_DEPTH = 64
 #: Top-level keys that make a training what it is; the others are paths, validation and test, where
 #: it runs and what it logs.
 TRAINING = (
@@ -94,12 +94,10 @@ def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, 
         )
     _check_size(text, str(checkpoint))  # before it is parsed
     try:
-        config = json.loads(text)
-        _check_depth(config)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"the config of {checkpoint} is not JSON data ({error}): give the config file"
-        ) from None
+        config = parse_json(text, "it")
+    except ValueError as error:
+        reason = f"{checkpoint} is not JSON data ({error.__cause__}): give the config file"
+        raise ValueError(f"the config of {reason}") from None
     if not isinstance(config, dict):
         raise ValueError(f"the config of {checkpoint} is a {type(config).__name__}, not an object")
     return config
@@ -126,16 +124,6 @@ def _check_size(text: Any, name: str) -> None:
         )
 
 
-def _check_depth(node: Any) -> None:
-    """Raise ValueError where a later walk through the data could exhaust the stack."""
-    level = [node]
-    for _ in range(_MAX_DEPTH):
-        containers = (n for n in level if isinstance(n, list | Mapping))
-        level = [v for n in containers for v in (n.values() if isinstance(n, Mapping) else n)]
-    if level:
-        raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
-
-
 # -- comparison ----------------------------------------------------------------------------------
 
 
@@ -148,10 +136,6 @@ def differences(
     max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not there has the default of its
     class.
     """
-    try:
-        _check_depth(ours)
-    except ValueError as error:
-        return [f"the config is none: {error}"]
     both = [dict(_flat(_compared(config, keys), (), keys)) for config in (ours, recipe)]
     found = []
     for path in dict.fromkeys((*both[0], *both[1])):
@@ -222,13 +206,11 @@ def _default(kind: str, argument: str) -> Any:
 
 
 def _equal(mine: Any, theirs: Any) -> bool:
-    numbers = all(isinstance(v, int | float) for v in (mine, theirs))
-    if numbers:
+    if isinstance(mine, int | float) and isinstance(theirs, int | float):
         with suppress(OverflowError):  # of a whole number beyond all floats
             return math.isclose(mine, theirs, rel_tol=1e-9)
-    pair = isinstance(mine, list) and isinstance(theirs, list)
-    if pair and len(mine) == len(theirs):
-        return all(_equal(*values) for values in zip(mine, theirs, strict=True))
+    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        return all(map(_equal, mine, theirs))
     return mine == theirs
 
 
@@ -250,14 +232,14 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
     try:
         for statement in _Literals().visit(ast.parse(text)).body:
             targets = statement.targets if isinstance(statement, ast.Assign) else ()
+            where = f"line {statement.lineno}: "
             if len(targets) != 1 or not isinstance(targets[0], ast.Name):
-                kind = type(statement).__name__
-                raise _NotDataError(f"line {statement.lineno}: {kind} instead of name = value")
+                raise _NotDataError(f"{where}{type(statement).__name__} instead of name = value")
             try:
                 found[targets[0].id] = ast.literal_eval(statement.value)
             except ValueError:
-                where = f"line {statement.lineno}: the value of {targets[0].id}"
-                raise _NotDataError(f"{where} is not a literal") from None
+                name_of = targets[0].id
+                raise _NotDataError(f"{where}the value of {name_of} is not a literal") from None
     except _NotDataError as error:
         raise ValueError(
             f"the config text of {name} is not plain data and is not executed ({error}): give "

@@ -1,44 +1,255 @@
-"""Hooks that watch a training: alarms in the log and in ``alarms.jsonl`` (docs/logging.md)."""
+"""Alarms of a training, in the log and in ``alarms.jsonl`` (docs/logging.md): hooks, detectors."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
+import time
 from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, lru_cache, partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
-from sce_video.engine.alarms import (
-    Alarm,
-    ChanceLevel,
-    Collapse,
-    DataWait,
-    Detector,
-    QueueFill,
-    RepeatedFrames,
-    report_alarm,
-    report_cleared,
-)
-from sce_video.engine.restarts import continue_rows
-from sce_video.engine.schedules import ScheduleHook, accumulative_counts
-from sce_video.registry import DATASETS, HOOKS
+from sce_video.engine.restarts import append_or_warn, continue_rows
+from sce_video.engine.schedules import ScheduleHook
+from sce_video.engine.training_check import evaluated_files, unusual_rate
+from sce_video.registry import HOOKS
+from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, METRICS
 
+Row = Mapping[str, Any]
+# Logged rows without the condition after which an alarm has ended, so that a value that hovers
+# about its threshold is not reported at every row.
+_ROWS_TO_CLEAR = 10
 #: Rates of SGD and LARS per 256 samples that the recipes of the papers use, and a factor of five.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
 #: Largest share of the clips of RGB differences in which frames repeat.
 MAX_REPEATS = 0.25
+
+
+def report_alarm(runner: Any, alarm: NamedWarning, iteration: int, to_log: bool = True) -> None:
+    """Write an alarm to ``alarms.jsonl`` and, unless it is there already, to the log; on rank 0."""
+    message = printable_utf8(alarm)
+    if to_log:
+        # A warning in both cases: to errors mmengine's format adds a line of the source.
+        runner.logger.warning(f"alarm {alarm.alarm}: {message}")
+    row = {"alarm": alarm.alarm, "level": alarm.level, "message": message}
+    _write_row(runner, iteration, {**row, "value": alarm.value, "threshold": alarm.threshold})
+
+
+def _write_row(runner: Any, iteration: int, row: dict[str, Any]) -> None:
+    epoch = runner.epoch + 1 if iteration else 0
+    when = {"iter": iteration, "epoch": epoch, "time": time.time()}
+    append_or_warn(runner, ALARMS, {**row, **when})
+
+
+class Detector:
+    """Raises an alarm when its condition begins, and again only after it has ended.
+
+    A detector is a function of the rows that it was given: a resumed training gives it those of
+    ``metrics.jsonl`` again and has the state of the interrupted one.
+    """
+
+    name: ClassVar[str]
+    active = False
+    _rows_without = 0
+
+    @abstractmethod
+    def condition(self, row: Row) -> NamedWarning | None:
+        """The alarm while its condition holds, else None; called once for every row of training."""
+
+    def update(self, row: Row) -> NamedWarning | None:
+        """The alarm if its condition begins with this row.
+
+        Afterwards ``active`` tells whether it goes on; ten rows without the condition end it.
+        """
+        alarm = self.condition(row)
+        begins = alarm is not None and not self.active
+        self._rows_without = 0 if alarm is not None else self._rows_without + 1
+        self.active = begins or (self.active and self._rows_without < _ROWS_TO_CLEAR)
+        return alarm if begins else None
+
+
+class _Recent:
+    """The values of a metric in the rows of the last iterations."""
+
+    def __init__(self, name: str, window: int) -> None:
+        self._name, self._window = name, window
+        self._rows: deque[tuple[int, float]] = deque()
+
+    def mean(self, row: Row) -> float:
+        """The mean up to this row; NaN without any value."""
+        if row.get(self._name) is not None:
+            self._rows.append((row["iter"], row[self._name]))
+        while self._rows and self._rows[0][0] <= row["iter"] - self._window:
+            self._rows.popleft()
+        return sum(v for _, v in self._rows) / len(self._rows) if self._rows else math.nan
+
+    @property
+    def span(self) -> int:
+        """Iterations between the first and the last row of the window."""
+        return self._rows[-1][0] - self._rows[0][0] if self._rows else 0
+
+
+@dataclass
+class Collapse(Detector):
+    """The representations or embeddings of a batch have become alike.
+
+    A metric must be below its minimum, and below a share of its largest value so far: the features
+    of some networks, such as transformers, are alike before they are trained.
+    """
+
+    minima: Mapping[str, float]  # smallest healthy value by name of the metric
+    share: float
+    steps: int  # iterations that a metric must stay there
+    first: int  # iterations at the start that do not count
+    name = "collapse"
+    _largest: dict[str, float] = field(default_factory=dict, init=False)
+    _since: dict[str, int] = field(default_factory=dict, init=False)
+
+    def condition(self, row: Row) -> NamedWarning | None:
+        below = []
+        for name, least in self.minima.items():
+            value = row.get(name, math.nan)
+            self._largest[name] = max(self._largest.get(name, value), value)
+            if value < least and value < self.share * self._largest[name]:
+                below.append(name)
+        if row["iter"] <= self.first:
+            return None
+        since = self._since
+        self._since = {name: since[name] if name in since else row["iter"] for name in below}
+        lasting = [name for name in below if row["iter"] - self._since[name] >= self.steps]
+        if not lasting:
+            return None
+        values = " and ".join(f"{n} {row[n]:.3f} (below {self.minima[n]:g})" for n in lasting)
+        text = (
+            f"the network has collapsed: {values} for {row['iter'] - self._since[lasting[0]]} "
+            "iterations: different samples are mapped to nearly the same point, and further "
+            "training will not help. The documentation says what prevents it: logs and alarms, "
+            "collapse"
+        )
+        return NamedWarning(text, self.name, row[lasting[0]], self.minima[lasting[0]], "error")
+
+
+@dataclass
+class ChanceLevel(Detector):
+    """The loss stays at that of a network that tells no samples apart, such as log(K+1).
+
+    Many trainings start above it, where wrong samples are near, and pass it on their way down.
+    """
+
+    chance: Callable[[], float | None]  # the method's chance level, None while not known
+    steps: int  # iterations that the loss may stay there
+    margin: float  # it is there within this share of the chance level
+    window: int  # iterations over which the loss is averaged
+    name = "chance_level"
+
+    def __post_init__(self) -> None:
+        self._losses, self._last_apart = _Recent("loss", self.window), 0
+
+    def condition(self, row: Row) -> NamedWarning | None:
+        chance, loss = self.chance(), self._losses.mean(row)
+        if chance is None or not abs(loss - chance) <= self.margin * chance:
+            self._last_apart = row["iter"]
+            return None
+        spent = row["iter"] - self._last_apart
+        if spent < self.steps:
+            return None
+        text = (
+            f"the loss is {loss:.3f} and has been at chance level {chance:.3f} for {spent} "
+            "iterations: the network does not tell samples apart. If it stays there: more "
+            "iterations (train_cfg.max_epochs, a smaller batch) or another learning rate"
+        )
+        return NamedWarning(text, self.name, loss, chance)
+
+
+@dataclass
+class DataWait(Detector):
+    """A larger share of the time than the threshold is spent on waiting for data."""
+
+    threshold: float
+    steps: int  # iterations of the mean, and those at the start that do not count
+    on_gpu: bool
+    name = "data_wait"
+
+    def __post_init__(self) -> None:
+        self._shares = _Recent("data_wait", self.steps)
+
+    def condition(self, row: Row) -> NamedWarning | None:
+        if row["iter"] <= self.steps:
+            return None  # workers start, files are read for the first time
+        share = self._shares.mean(row)
+        if not share > self.threshold or self._shares.span < 3 * self.steps // 4:
+            return None
+        advice = "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
+        if not self.on_gpu:
+            advice = (
+                "decoding takes longer than the network: raise train_dataloader.num_workers if "
+                "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
+            )
+        text = (
+            f"{100 * share:.0f} % of the time of the last {self.steps} iterations was spent on "
+            f"waiting for data (more than {100 * self.threshold:.0f} %); {advice}re-encode the "
+            "videos smaller with `sce-video repack`"
+        )
+        return NamedWarning(text, self.name, share, self.threshold)
+
+
+@dataclass
+class QueueFill(Detector):
+    """The queue still holds its random start values when the training ends."""
+
+    runner: Any
+    name = "queue_fill"
+
+    def iterations(self) -> int | None:
+        """Iterations that fill the method's queue; None if it has none, or is not known yet."""
+        steps = getattr(unwrap_model(self.runner.model), "queue_steps", lambda: None)()
+        return None if steps is None else steps * self.runner.optim_wrapper._accumulative_counts
+
+    def condition(self, row: Row) -> NamedWarning | None:
+        needed, total = self.iterations(), self.runner.train_loop.max_iters
+        if needed is None or needed <= total:
+            return None
+        text = (
+            f"the queue is full of keys after {needed} iterations and the training has {total}:"
+            " the loss never compares with keys alone. Give it a shorter queue or train longer"
+        )
+        return NamedWarning(text, self.name, needed, total)
+
+
+@dataclass
+class RepeatedFrames(Detector):
+    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper."""
+
+    threshold: float  # largest share of these clips
+    steps: int  # iterations of the mean; half of them at the start do not count
+    name = "repeated_frames"
+
+    def __post_init__(self) -> None:
+        self._repeats = _Recent("diff_repeats", self.steps)
+        self._as_rgb = _Recent("diff_as_rgb", self.steps)
+
+    def condition(self, row: Row) -> NamedWarning | None:
+        share, as_rgb = self._repeats.mean(row), self._as_rgb.mean(row)
+        if 2 * row["iter"] < self.steps or not share > self.threshold:
+            return None
+        text = (
+            f"frames repeat in {100 * share:.0f} % of the clips of RGB differences (more than "
+            f"{100 * self.threshold:.0f} %): the next frame that differs takes their place, and "
+            f"{100 * as_rgb:.0f} %, in which nothing changes for 0.5 s, stay RGB. Where the frame "
+            "rate was raised, videos of the original rate are better; of a scene that stands "
+            "still, RandomClips.diff_prob=0 leaves the differences out"
+        )
+        return NamedWarning(text, self.name, share, self.threshold)
 
 
 class _DetectorHook(Hook):
@@ -68,17 +279,17 @@ class _DetectorHook(Hook):
                 for detector in self._detectors:
                     detector.update(numbers)
 
-    def after_row(self, runner, row: Mapping[str, Any]) -> None:
+    def after_row(self, runner, row: Row) -> None:
         """Report alarms that begin or end with a row."""
-        if row["kind"] != "train":
-            return
-        for detector in self._detectors:
-            was_active = detector.active
-            alarm = detector.update(row)
+        for detector in self._detectors if row["kind"] == "train" else ():
+            was_active, alarm = detector.active, detector.update(row)
             if alarm is not None:
                 report_alarm(runner, alarm, row["iter"])
             elif was_active and not detector.active:
-                report_cleared(runner, detector.name, row["iter"])
+                runner.logger.info(
+                    f"the alarm {detector.name} has ended at iteration {row['iter']}"
+                )
+                _write_row(runner, row["iter"], {"cleared": detector.name})
 
 
 @HOOKS.register_module()
@@ -135,21 +346,19 @@ class AlarmHook(_DetectorHook):
 
     def detectors(self, runner) -> Sequence[Detector]:
         on_gpu = next(unwrap_model(runner.model).parameters()).device.type != "cpu"
-        limit = self.max_data_wait
-        if limit is None:
-            limit = 0.3 if on_gpu else 0.7
+        limit = (0.3 if on_gpu else 0.7) if self.max_data_wait is None else self.max_data_wait
+        self._queue = QueueFill(runner)
         return (
             Collapse(self.minima, self.collapse_share, self.collapse_steps, self.first_steps),
             DataWait(limit, self.data_wait_steps, on_gpu),
-            QueueFill(partial(_queue_iterations, runner), lambda: runner.train_loop.max_iters),
+            self._queue,
             RepeatedFrames(MAX_REPEATS, self.data_wait_steps),
         )
 
     def before_train(self, runner) -> None:
         """Begin the file, or continue that of a resumed run; check what is known before."""
         self._queue_told = runner.iter > 0
-        if is_main_process():
-            continue_rows(runner, ALARMS)
+        continue_rows(runner, ALARMS)
         super().before_train(runner)
         if not is_main_process():
             return
@@ -157,38 +366,30 @@ class AlarmHook(_DetectorHook):
         with suppress(OSError, ValueError):
             rows = read_json_lines(Path(runner.work_dir, ALARMS))
             known = {str(row.get("message")) for _, row in rows}
-        for text in getattr(runner.train_loop, "warnings", ()):  # in the log already
-            if isinstance(text, NamedWarning) and text not in known:
-                alarm = Alarm(text.alarm, str(text), text.value, text.threshold)
-                report_alarm(runner, alarm, runner.iter, to_log=False)
+        warnings = getattr(runner.train_loop, "warnings", ())  # in the log already
+        logged = [warning for warning in warnings if isinstance(warning, NamedWarning)]
         found = evaluated_files(runner, self.max_compared_files)
-        if hasattr(unwrap_model(runner.model), "after_optimizer_step"):  # no classifier
-            schedules = [hook for hook in runner.hooks if isinstance(hook, ScheduleHook)]
-            peak = (schedules[0].peak_lr, schedules[0].global_batch) if schedules else None
+        schedules = [hook for hook in runner.hooks if isinstance(hook, ScheduleHook)]
+        is_pretraining = hasattr(unwrap_model(runner.model), "after_optimizer_step")
+        if schedules and is_pretraining:
             optimizer = type(runner.optim_wrapper.optimizer).__name__
-            unusual = learning_rate(peak, optimizer, self.lr_per_256)
-            found += [] if unusual is None else [unusual]
-        for alarm in found:
-            if alarm.message not in known:
-                report_alarm(runner, alarm, runner.iter)
+            peak, batch = schedules[0].peak_lr, schedules[0].global_batch
+            found += unusual_rate(peak, batch, optimizer, self.lr_per_256)
+        for alarm in (*logged, *found):
+            if alarm not in known:
+                report_alarm(runner, alarm, runner.iter, to_log=alarm not in logged)
 
-    def after_row(self, runner, row: Mapping[str, Any]) -> None:
+    def after_row(self, runner, row: Row) -> None:
         """Report alarms; once tell when the queue will be full of keys."""
         super().after_row(runner, row)
         if row["kind"] == "train" and not self._queue_told:
-            iterations = _queue_iterations(runner)
+            iterations = self._queue.iterations()
             self._queue_told = iterations is not None
             if row["iter"] < (iterations or 0) <= runner.train_loop.max_iters:
                 runner.logger.info(
                     f"random vectors stay in the queue for {iterations - row['iter']} more "
                     f"iterations: it is full of keys after {iterations}"
                 )
-
-
-def _queue_iterations(runner: Any) -> int | None:
-    """Iterations that fill the queue of the method; None if it has none, or is not known yet."""
-    steps = getattr(unwrap_model(runner.model), "queue_steps", lambda: None)()
-    return None if steps is None else steps * accumulative_counts(runner)
 
 
 @HOOKS.register_module()
@@ -223,120 +424,3 @@ class ChanceLevelHook(_DetectorHook):
         chance = getattr(unwrap_model(runner.model), "chance_level", lambda: None)
         steps = max(self.min_steps, 1, math.ceil(self.share * runner.train_loop.max_iters))
         return (ChanceLevel(chance, steps, self.margin, self.window),)
-
-
-# -- before the first step -----------------------------------------------------------------------
-
-_EDGE = 65536  # bytes compared at both ends of a file
-
-
-def learning_rate(
-    peak: tuple[float, int] | None, optimizer: str, ranges: Mapping[str, Sequence[float]]
-) -> Alarm | None:
-    """The alarm of a rate that the linear rule (rate proportional to batch) makes unlikely.
-
-    ``peak`` is the peak learning rate and the global batch, None if not known; ``ranges`` has the
-    least and the largest rate for a batch of 256 by the name of the optimiser.
-    """
-    if peak is None or optimizer not in ranges:
-        return None
-    rate, batch = peak
-    least, largest = ranges[optimizer]
-    scaled = rate * 256 / batch
-    if least <= scaled <= largest:
-        return None
-    return Alarm(
-        "learning_rate",
-        f"the peak learning rate {rate:g} of {optimizer} at a global batch of {batch} is "
-        f"{scaled:.3g} for 256 samples by the linear rule; usual are {least:g} to {largest:g}. "
-        "Check optim_wrapper.optimizer.lr and custom_hooks.ScheduleHook.base_batch_size, the batch "
-        "that this rate is meant for",
-        value=scaled,
-        threshold=least if scaled < least else largest,
-    )
-
-
-def evaluated_files(runner: Any, max_compared: int) -> list[Alarm]:
-    """Alarms of evaluation sets that share files with the training set.
-
-    Evaluated are ``test_dataloader``, ``val_dataloader`` and the queries of an online evaluation. A
-    gallery may be the training set: neighbours are usually taken from there. An evaluation set that
-    cannot be listed here, because its files are elsewhere, is left out. With more files of both
-    sets than ``max_compared``, paths alone are compared, not sizes and contents.
-    """
-    training = runner.train_dataloader.dataset
-    if not hasattr(training, "path"):
-        return []
-    supervised = hasattr(unwrap_model(runner.model), "cls_head")
-    found = []
-    for name, dataset in _evaluation_sets(runner):
-        own, other = ([str(d.path(i)) for i in range(len(d))] for d in (training, dataset))
-        shared = common_files(own, other, max_compared)
-        if not shared:
-            continue
-        meaning = (
-            "their labels are trained on, so the result says nothing about new samples"
-            if supervised
-            else "no labels are trained on, but the result is better than on new samples"
-        )
-        text = (
-            f"{len(shared)} of {len(dataset)} files of {name} are in the training set, too, such "
-            f"as {shared[0]}: {meaning}. Evaluate on other files"
-        )
-        level: Literal["warning", "error"] = "error" if supervised else "warning"
-        found.append(Alarm("evaluated_files", text, len(shared) / len(dataset), 0.0, level))
-    return found
-
-
-def _evaluation_sets(runner: Any) -> Iterator[tuple[str, Any]]:
-    """Names of the evaluation sets, and those of them that name files."""
-    sets = [(name, runner.cfg.get(name)) for name in ("test_dataloader", "val_dataloader")]
-    queries = [getattr(hook, "queries", None) for hook in runner.hooks]
-    sets += [("the queries of the online evaluation", loader) for loader in queries]
-    for name, loader in sets:
-        dataset = None
-        if not isinstance(loader, Mapping):
-            dataset = getattr(loader, "dataset", None)
-        else:
-            # Not on this machine, or anybody's class: the evaluation will say so.
-            with suppress(Exception):
-                dataset = DATASETS.build(dict(loader["dataset"]))
-        if hasattr(dataset, "path"):
-            yield name, dataset
-
-
-def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared: int) -> list[str]:
-    """The evaluated files that are in the training set by resolved path, or by size and content.
-
-    Compared are the first and the last 64 KiB of files of one size.
-    """
-    seen, wanted = set(training), set(evaluated)
-    few = len(seen) + len(wanted) <= max_compared
-    folder = lru_cache(1024)(os.path.realpath)
-
-    def resolve(path: str) -> str:
-        # Links of single files cost a call each: of many files folders alone are resolved.
-        if few:
-            return os.path.realpath(path)
-        return os.path.join(folder(os.path.dirname(path)), os.path.basename(path))
-
-    def size(path: str) -> int:
-        return os.path.getsize(path) if os.path.isfile(path) else 0
-
-    @cache
-    def digest(path: str) -> bytes:
-        with open(path, "rb") as file:
-            begin = file.read(_EDGE)
-            file.seek(max(file.tell(), size(path) - _EDGE))
-            return hashlib.sha256(begin + file.read(_EDGE)).digest()
-
-    resolved = {resolve(path) for path in seen}
-    shared = {path for path in wanted if path in seen or resolve(path) in resolved}
-    by_size = defaultdict(list)
-    for path in seen if few else ():
-        by_size[size(path)].append(path)
-    for path in wanted - shared if few else ():
-        alike = by_size[size(path)] if size(path) > 0 else ()
-        if any(digest(path) == digest(other) for other in alike):
-            shared.add(path)
-    return sorted(shared)

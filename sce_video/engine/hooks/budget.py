@@ -12,7 +12,7 @@ from mmengine.dist import broadcast, get_world_size
 from mmengine.hooks import Hook
 
 from sce_video.engine.restarts import append_or_warn
-from sce_video.engine.schedules import accumulative_counts, position
+from sce_video.engine.schedules import position
 from sce_video.registry import HOOKS
 from sce_video.utils.run_files import HISTORY
 
@@ -29,19 +29,12 @@ _STEPS_PER_AGREEMENT = 10
 
 @dataclass
 class Budget:
-    """How many steps fit into a budget; all times are seconds since the command began.
+    """How many steps fit into a budget; all times are seconds since the command began."""
 
-    Attributes:
-        seconds: Of the whole command.
-        reserved: Of what comes after the training.
-        since: Time and step from which the present speed is measured.
-        checks: Number of :data:`CHECKS` that are done.
-    """
-
-    seconds: float
-    reserved: float = 0.0
-    since: tuple[float, int] | None = None
-    checks: int = 0
+    seconds: float  # of the whole command
+    reserved: float = 0.0  # of what comes after the training
+    since: tuple[float, int] | None = None  # time and step: the present speed is measured from them
+    checks: int = 0  # of CHECKS that are done
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
         """Steps of the training: ``total``, unless the estimate misses the budget.
@@ -129,7 +122,8 @@ class BudgetHook(Hook):
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Compare the estimate with the budget; rank 0 decides."""
-        step, micro_batches = divmod(runner.iter + 1, accumulative_counts(runner))
+        accumulation = runner.optim_wrapper._accumulative_counts
+        step, micro_batches = divmod(runner.iter + 1, accumulation)
         distributed = get_world_size() > 1
         if micro_batches or (distributed and step % _STEPS_PER_AGREEMENT):
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections import deque
@@ -24,7 +23,7 @@ from sce_video.engine.work_dir import counted
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import atomic_file, write_json, write_text
-from sce_video.utils.run_files import stored_checkpoints
+from sce_video.utils.run_files import CHECKPOINT_NAME, stored_checkpoints
 from sce_video.utils.storage import (
     StoredFile,
     cancel_uploads,
@@ -113,7 +112,6 @@ MARK = "mirror.json"
 #: Suffixes of the files of a work folder that are copied beside the checkpoints.
 LOGS = (".py", ".json", ".jsonl", ".html")
 _LOCK = "mirror.lock"
-_NUMBERED = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 def add_mirror(cfg: Config, url: str | None) -> None:
@@ -195,7 +193,7 @@ def restore_run(url: str, work_dir: str | Path) -> None:
 def _is_newer(stored: StoredFile, local: Path) -> bool:
     """Whether a checkpoint in a store is of a later step than a local one."""
     # By its number; an epoch and an iteration are compared by the time of writing.
-    kinds = [_NUMBERED.fullmatch(name) for name in (stored.name, local.name)]
+    kinds = [CHECKPOINT_NAME.fullmatch(name) for name in (stored.name, local.name)]
     if kinds[0] and kinds[1] and kinds[0][1] == kinds[1][1]:
         return int(kinds[0][2]) > int(kinds[1][2])
     return stored.time > local.stat().st_mtime
@@ -235,14 +233,13 @@ class MirrorHook(Hook):
             ObjectStoreError: the store cannot be read. On all ranks.
         """
         stored = run_on_main_rank(lambda: [file.name for file in list_files(self.url)])
-        if not is_main_process():
-            return
-        if runner.resumed_from is None:
-            self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
-        else:
-            local = reversed(find_checkpoints(runner.work_dir))
-            self._waiting.extend(path for path in local if path.name not in stored)
-        self._thread = ThreadPoolExecutor(1, "mirror")
+        if is_main_process():
+            if runner.resumed_from is None:
+                self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
+            else:
+                local = reversed(find_checkpoints(runner.work_dir))
+                self._waiting.extend(path for path in local if path.name not in stored)
+            self._thread = ThreadPoolExecutor(1, "mirror")
 
     def after_checkpoint(self, runner: Any, path: Path) -> None:
         if self._thread is not None:  # else this is a test

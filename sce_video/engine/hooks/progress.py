@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +16,13 @@ from mmengine.hooks import Hook
 from torch.utils.hooks import RemovableHandle
 
 from sce_video.datasets import BadFileReport, TooManyBadFilesError
-from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
 from sce_video.registry import HOOKS
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import NamedWarning, UserError
 from sce_video.utils.run_files import METRICS
 from sce_video.utils.tensors import HostValue
 
@@ -50,14 +50,11 @@ class BadFileHook(Hook):
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
-        path = Path(runner.work_dir, BAD_FILES)
-        if is_main_process() and runner.iter == 0:
+        path = Path(runner.work_dir, BAD_FILES) if is_main_process() else None
+        if path is not None and runner.iter == 0:
             path.unlink(missing_ok=True)  # of an earlier run in the same folder
-        self.report = BadFileReport(
-            path if is_main_process() else None,
-            num_files=len(runner.train_dataloader.dataset),
-            max_bad_share=self.max_bad_share,
-        )
+        files = len(runner.train_dataloader.dataset)
+        self.report = BadFileReport(path, num_files=files, max_bad_share=self.max_bad_share)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """End the training when this rank has met too many bad files."""
@@ -88,9 +85,6 @@ class BadFileHook(Hook):
             self.report.check()
         except TooManyBadFilesError as error:
             runner.train_loop.failure = error
-
-
-_SHOWN_FILES = 8
 
 
 class NonFiniteLossError(UserError, FloatingPointError):
@@ -129,24 +123,20 @@ class LogReductionHook(Hook):
     priority = "HIGHEST"
 
     def __init__(self, max_nonfinite: int = 10, interval: int | None = None) -> None:
-        if max_nonfinite < 0:
-            raise ValueError(f"max_nonfinite must not be negative, got {max_nonfinite}")
-        if interval is not None and interval < 1:
-            raise ValueError(f"interval must be at least 1 or None, got {interval}")
-        self.max_nonfinite = max_nonfinite
-        self.interval = interval
-        self._nonfinite = 0
+        if max_nonfinite < 0 or (interval is not None and interval < 1):
+            given = f"{max_nonfinite} and {interval}"
+            raise ValueError(f"max_nonfinite must be at least 0, interval at least 1, got {given}")
+        self.max_nonfinite, self.interval = max_nonfinite, interval
+        self._log_interval, self._nonfinite = 1, 0
         self._waiting: list[_Values] = []
-        self._log_interval: int | None = None
 
     def before_train(self, runner) -> None:
         """Find the interval of the log."""
         self._waiting = []
         on_gpu = next(unwrap_model(runner.model).parameters()).device.type != "cpu"
-        loggers = (hook for hook in runner.hooks if isinstance(hook, mmengine.hooks.LoggerHook))
-        logger = next(loggers, None)
-        if (on_gpu or self.interval is not None) and logger is not None:
-            self._log_interval = logger.interval
+        if on_gpu or self.interval is not None:
+            loggers = (h.interval for h in runner.hooks if isinstance(h, mmengine.hooks.LoggerHook))
+            self._log_interval = next(loggers, 1)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Raise NonFiniteLossError after too many losses that are not finite.
@@ -162,7 +152,7 @@ class LogReductionHook(Hook):
         for name in (*tensors, *on_host):
             del outputs[name]
         full = len(self._waiting) >= (self.interval or math.inf)
-        is_logged = self._log_interval is None or (batch_idx + 1) % self._log_interval == 0
+        is_logged = (batch_idx + 1) % self._log_interval == 0
         if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
@@ -203,14 +193,15 @@ class LogReductionHook(Hook):
         path_of = getattr(runner.train_dataloader.dataset, "path", None)
         if path_of is not None and entry.samples is not None:  # of this rank
             paths = [path_of(int(index)) for index in entry.samples]
-            more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
-            files = f"; files of this batch: {', '.join(paths[:_SHOWN_FILES])}{more}"
+            more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
+            files = f"; files of this batch: {', '.join(paths[:8])}{more}"
         text = (
             f"the loss was not finite for {self._nonfinite} iterations up to iteration "
             f"{entry.iteration + 1}: lower the learning rate or train without float16; "
             f"{last}{files}"
         )
-        alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
+        numbers = self._nonfinite, self.max_nonfinite
+        alarm = NamedWarning(text, "loss_not_finite", *numbers, "error")
         self._waiting = []
         report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
         raise NonFiniteLossError(text)
@@ -300,14 +291,9 @@ _NO_METRICS = ("step", "epoch", "iter")
 def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[str, Any]) -> None:
     """Hand a row of numbers to all hooks that have ``after_row(runner, row)``.
 
-    :class:`LoggerHook` writes it to ``metrics.jsonl``.
-
-    Args:
-        runner: The runner.
-        kind: ``train``, ``online``, ``val`` or ``random``, a comparison with random weights.
-        iteration: Number of iterations done.
-        epoch: Epoch, from 1; 0 before the first step.
-        values: By name; those that are no numbers are left out.
+    :class:`LoggerHook` writes it to ``metrics.jsonl``. Values that are no numbers are left out. The
+    kind is ``train``, ``online``, ``val`` or ``random``, a comparison with random weights; epochs
+    count from 1, 0 is before the first step.
     """
     row: dict[str, Any] = {"kind": kind, "iter": iteration, "epoch": epoch, "time": time.time()}
     for name, value in values.items():
@@ -326,9 +312,7 @@ class LoggerHook(mmengine.hooks.LoggerHook):
 
     def before_train(self, runner) -> None:
         """Begin the file, or continue that of a resumed run."""
-        if is_main_process():
-            with warned_once(runner, METRICS):
-                continue_rows(runner, METRICS)
+        continue_rows(runner, METRICS)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Log every ``interval`` iterations of an epoch, and its last one (``ignore_last``)."""
@@ -364,9 +348,8 @@ class OptimizerStepHook(Hook):
 
     priority = "HIGH"
 
-    def __init__(self) -> None:
-        self._stepped = False
-        self._handles: list[RemovableHandle] = []
+    _stepped = False
+    _handles: Sequence[RemovableHandle] = ()
 
     def before_train(self, runner) -> None:
         self._model = unwrap_model(runner.model)
@@ -388,4 +371,3 @@ class OptimizerStepHook(Hook):
     def after_train(self, runner) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles = []

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from sce_video.datasets.ava import Action
-from sce_video.evaluation.functional.statistics import CONFIDENCE
+from sce_video.evaluation.functional.statistics import percentile_ends, times_drawn
 from sce_video.utils.files import atomic_file
 
 Key = tuple[str, int]
@@ -52,29 +52,32 @@ def _checked_boxes(boxes: np.ndarray, what: str, key: Key) -> np.ndarray:
     boxes = np.asarray(boxes, dtype=np.float64)
     if boxes.size == 0:
         return np.zeros((0, 4))
-    frame = f"video {key[0]}, second {key[1]}"
     if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"{frame}: {what} boxes must be (n, 4), got {boxes.shape}")
+        raise ValueError(f"{_frame(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
     if not np.isfinite(boxes).all():
-        raise ValueError(f"{frame}: a coordinate of the {what} boxes is not finite")
+        raise ValueError(f"{_frame(key)}: a coordinate of the {what} boxes is not finite")
     return boxes
+
+
+def _frame(key: Key) -> str:
+    return f"video {key[0]}, second {key[1]}"
 
 
 def _checked_detections(
     detections: Detections, key: Key, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Boxes (n, 4) and scores (n, width or more) of a key frame; ValueError if they are others."""
-    boxes, scores = _checked_boxes(detections[key][0], "detected", key), detections[key][1]
-    scores, frame = np.asarray(scores), f"video {key[0]}, second {key[1]}"
+    boxes = _checked_boxes(detections[key][0], "detected", key)
+    scores = np.asarray(detections[key][1])
     if scores.size == 0 and len(boxes) == 0:
         return boxes, np.zeros((0, width))
     if scores.ndim != 2 or scores.shape[0] != len(boxes) or scores.shape[1] < width:
         raise ValueError(
-            f"{frame}: scores must be ({len(boxes)}, {width} or more), a row per box and a "
+            f"{_frame(key)}: scores must be ({len(boxes)}, {width} or more), a row per box and a "
             f"column per action, got {scores.shape}"
         )
     if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise ValueError(f"{frame}: a score is NaN or +inf")
+        raise ValueError(f"{_frame(key)}: a score is NaN or +inf")
     return boxes, scores
 
 
@@ -127,11 +130,8 @@ class AvaResult:
         for first, name, value, boxes in lines:
             percent = "-" if math.isnan(value) else f"{100 * value:.2f}"
             rows.append((first, name, percent, f"{boxes:,}"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            f"{a:>{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}"
-            for a, b, c, d in rows
-        )
+        i, j, k, n = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return "\n".join(f"{a:>{i}}  {b:<{j}}  {c:>{k}}  {d:>{n}}" for a, b, c, d in rows)
 
 
 def evaluate_ava(
@@ -167,11 +167,10 @@ def evaluate_ava(
     of_true: list[int] = []
     for key, video in zip(keys, of_key.tolist(), strict=True):
         true, own = _checked_boxes(ground_truth[key][0], "ground-truth", key), ground_truth[key][1]
-        frame = f"video {key[0]}, second {key[1]}"
         if len(own) != len(true):
-            raise ValueError(f"{frame}: {len(true)} boxes but {len(own)} lists of actions")
+            raise ValueError(f"{_frame(key)}: {len(true)} boxes but {len(own)} lists of actions")
         if (true[:, :2] > true[:, 2:]).any():
-            raise ValueError(f"{frame}: a ground-truth box has inverted corners")
+            raise ValueError(f"{_frame(key)}: a ground-truth box has inverted corners")
         if key in detections:
             found, table = _checked_detections(detections, key, width)
             # The official programs drop detections without area, not ground truth.
@@ -273,10 +272,7 @@ def _interval(
     Of each action scores (M,), hits (M,) bool and videos (G,) of the ground truth; ``videos`` (M,)
     are those of the detections.
     """
-    drawn = np.random.default_rng(0).integers(count, size=(resamples, count))
-    drawn += count * np.arange(resamples)[:, None]
-    times = np.bincount(drawn.reshape(-1), minlength=resamples * count)
-    times = times.reshape(resamples, count).astype(np.int32)
+    times = times_drawn(np.random.default_rng(0), resamples, count).astype(np.int32)
     total, actions = np.zeros(resamples), np.zeros(resamples)
     for scores, hits, true_videos in of_actions:
         # Ground truth of a video that was drawn k times counts k times.
@@ -300,6 +296,5 @@ def _interval(
     kept = actions > 0
     if not kept.any():
         return None
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(total[kept] / actions[kept], [tail, 1 - tail])
+    low, high = percentile_ends(total[kept] / actions[kept])
     return float(low), float(high)

@@ -46,11 +46,10 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     """Centres (k, D) of spherical k-means, largest cluster first.
 
     Lloyd's steps with cosine similarity (Dhillon and Modha 2001), on a random sample of at most
-    256 rows per centre. The first centres are rows drawn one after the other with a probability
-    that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
-    256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
-    The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
-    after ``steps``, or when no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
+    256 rows per centre, until no row changes its cluster. The first centres are those of k-means++
+    (Arthur and Vassilvitskii 2007), above 256 clusters random rows. A centre without rows moves to
+    the row that is farthest from its own. The rows (N, D) are unit vectors, float32, float16 or
+    :func:`as_bytes`. Raises ValueError: ``k`` is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
@@ -85,10 +84,9 @@ def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
 def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k other rows that are most similar to every row of unit vectors (N, D), N >= 2.
 
-    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`: time grows with N
-    instead of its square, and near-duplicates, which lie in the same cell or in neighbouring ones,
-    are found all the same. Cosines and rows (N, min(k, N - 1)) are in descending order; a row with
-    fewer others in its cells has -inf in the remaining slots.
+    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`, whose time grows with
+    N instead of its square, and which finds near-duplicates all the same. Cosines and rows
+    (N, min(k, N - 1)) are in descending order; -inf where a row has fewer others in its cells.
     """
     k, rows = min(k, len(x) - 1), torch.arange(len(x))
     if len(x) <= EXACT_ROWS:
@@ -119,13 +117,20 @@ def nearest_in_cells(
         descending order; -inf where there are fewer.
     """
     centres = k_means(gallery, max(1, len(gallery) // _ROWS_PER_CELL), seed=seed, steps=10)
-    members = _members(assign(gallery, centres)[0], len(centres))
+
+    def by_cell(rows: Tensor) -> tuple[Tensor, ...]:
+        """Numbers of the rows of each cell."""
+        cell = assign(rows, centres)[0]
+        counts = torch.bincount(cell, minlength=len(centres))
+        return cell.argsort(stable=True).split(counts.tolist())
+
+    members = by_cell(gallery)
     near = (centres @ centres.T).topk(min(probes, len(centres))).indices
     best = torch.full((len(queries), k), -torch.inf)
     # Half the memory of the answers is that of int64.
     kind = torch.int32 if len(gallery) < 2**31 else torch.int64
     where = torch.zeros((len(queries), k), dtype=kind)
-    for number, own in enumerate(_members(assign(queries, centres)[0], len(centres))):
+    for number, own in enumerate(by_cell(queries)):
         others = torch.cat([members[i] for i in near[number].tolist()])
         if len(own) == 0 or len(others) == 0:
             continue
@@ -138,11 +143,6 @@ def nearest_in_cells(
             best[some, : top.values.shape[1]] = top.values
             where[some, : top.values.shape[1]] = others[top.indices].to(kind)
     return best, where
-
-
-def _members(cell: Tensor, count: int) -> tuple[Tensor, ...]:
-    """The rows of each of ``count`` cells."""
-    return cell.argsort(stable=True).split(torch.bincount(cell, minlength=count).tolist())
 
 
 def k_centre_greedy(x: Tensor, count: int) -> list[int]:

@@ -84,41 +84,32 @@ def fit_logistic(
     return weight.detach(), bias.detach()
 
 
-def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Ascending indices of the training and the validation part of a split stratified by class.
+def held_out(labels: Tensor, groups: Tensor | None, fraction: float, seed: int) -> Tensor:
+    """Mask (N,) of the samples for validation, a function of the arguments alone.
 
-    Of every class ``round(fraction * size)`` samples are held out, at least one if the class has
-    two or more samples, and at least one is kept for training; validation is empty if every class
-    has one sample. The split depends on ``seed`` only, not on the global random state.
+    Of every class ``round(fraction * size)`` samples, at least one if the class has two or more,
+    and at least one is kept for training; none if every class has one sample. With groups (N,) as
+    many of these as a whole, at least one, and none with the last training samples of a class.
     """
     generator = torch.Generator().manual_seed(seed)
-    held = torch.zeros(len(labels), dtype=torch.bool)
-    for c in labels.unique():
-        members = torch.nonzero(labels == c).flatten()
-        # At least one held out, and at least one kept, whatever the fraction.
-        count = min(max(round(fraction * len(members)), 1), len(members) - 1)
-        held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
-    return torch.nonzero(~held).flatten(), torch.nonzero(held).flatten()
-
-
-def group_split(
-    labels: Tensor, groups: Tensor, fraction: float, seed: int
-) -> tuple[Tensor, Tensor]:
-    """As :func:`stratified_split`, but whole groups are held out, ``round(fraction * groups)``.
-
-    At least one, and none with the last training samples of a class.
-    """
-    names, classes = groups.unique(), len(labels.unique())
-    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
-    kept, wanted = torch.ones(len(labels), dtype=torch.bool), max(round(fraction * len(names)), 1)
+    held, classes = torch.zeros(len(labels), dtype=torch.bool), labels.unique()
+    if groups is None:
+        for c in classes:
+            members = torch.nonzero(labels == c).flatten()
+            # At least one held out, and at least one kept, whatever the fraction.
+            count = min(max(round(fraction * len(members)), 1), len(members) - 1)
+            held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+        return held
+    names = groups.unique()
+    wanted = max(round(fraction * len(names)), 1)
     # A group is passed over where it has the last training samples of a class.
-    for name in names[order]:
-        rest = kept & (groups != name)
-        if len(labels[rest].unique()) == classes:
-            kept, wanted = rest, wanted - 1
+    for name in names[torch.randperm(len(names), generator=generator)]:
+        more = held | (groups == name)
+        if len(labels[~more].unique()) == len(classes):
+            held, wanted = more, wanted - 1
         if not wanted:
             break
-    return torch.nonzero(kept).flatten(), torch.nonzero(~kept).flatten()
+    return held
 
 
 def fit_linear_probe(
@@ -134,16 +125,16 @@ def fit_linear_probe(
 ) -> FittedProbe:
     """Fit the probe on training features alone; see :func:`fit_logistic` for the objective.
 
-    Every dimension is standardised by its mean and standard deviation over ``features``. The
-    weight decay with the highest accuracy on a stratified validation split of ``features`` is
-    selected (ties: the lower cross-entropy), then the probe is fitted again on all of them. Test
-    features are not used. Deterministic, in float64 on the CPU. If no class has two samples (of
-    different groups) there is no validation split, and the middle of the grid is used.
+    Every dimension is standardised by its mean and standard deviation over ``features``. The weight
+    decay of ``l2_grid`` with the highest accuracy on a validation split of ``features`` is selected
+    (ties: the lower cross-entropy), ``val_fraction`` of the samples, or of the ``groups`` (N,) as a
+    whole, by ``seed``; then the probe is fitted again on all of them. If no class has two samples
+    (of different groups) there is no split, and the middle of the grid is used. In float64 on the
+    CPU.
 
-    Features are (N, C), labels (N,) integers from 0 of two classes or more. ``val_fraction`` of the
-    samples, or of the ``groups`` (N,) as a whole, are held out by ``seed`` to select one of
-    ``l2_grid``; ``on_fit`` is called after each of the :func:`num_fits`.
-    Raises ValueError: features, labels or a grid that cannot be used, fewer than two classes.
+    Features are (N, C), labels (N,) integers from 0. ``on_fit`` is called after each of the
+    :func:`num_fits`. Raises ValueError: features, labels or a grid that cannot be used, fewer than
+    two classes.
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")
@@ -163,13 +154,10 @@ def fit_linear_probe(
     x = (x - mean) / scale
     validation: dict[float, float] = {}
     best = grid[len(grid) // 2]
-    if groups is None:
-        train, held = stratified_split(targets, val_fraction, seed)
-    else:
-        train, held = group_split(targets, groups.cpu(), val_fraction, seed)
-    if len(grid) > 1 and len(held) > 0:
+    held = held_out(targets, None if groups is None else groups.cpu(), val_fraction, seed)
+    if len(grid) > 1 and bool(held.any()):
         start, ranked = None, []
-        fitted = x[train], targets[train], len(classes)
+        fitted = x[~held], targets[~held], len(classes)
         for l2 in grid:
             start = fit_logistic(*fitted, l2, start=start, max_iter=max_iter)
             logits = x[held] @ start[0] + start[1]

@@ -38,7 +38,8 @@ def count_not_finite(features: Tensor) -> tuple[int, int]:
 
 def check_features(features: Tensor, name: str) -> None:
     """Raise ValueError unless ``features`` is a finite, non-empty matrix (N, C)."""
-    _check_shape(features, name)
+    if features.ndim != 2 or 0 in features.shape:
+        raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
     bad, first = count_not_finite(features)
     if bad:
         raise NotFiniteError(
@@ -46,11 +47,6 @@ def check_features(features: Tensor, name: str) -> None:
             f"the first is row {first}: the network that made them has diverged",
             first,
         )
-
-
-def _check_shape(features: Tensor, name: str) -> None:
-    if features.ndim != 2 or 0 in features.shape:
-        raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
 
 
 def feature_mean(features: Tensor) -> Tensor:
@@ -85,8 +81,7 @@ def nearest_neighbours(
 
     Queries (N, C) and gallery (M, C) are on one device and normalised here, after the ``means``
     (C,) of either have been subtracted, if given. With ``groups``, integers (N,) and (M,), rows of
-    the query's own group are excluded: unique ids exclude the query itself, ids of persons all
-    videos of its person.
+    the query's own group are excluded.
 
     Returns:
         Similarities (N, k') and gallery indices (N, k'), k' = min(k, M), in descending order. If a
@@ -96,7 +91,7 @@ def nearest_neighbours(
         ValueError: sizes differ, ``k < 1``, features not finite, a block below 1.
     """
     check_features(queries, "queries")
-    _check_shape(gallery, "gallery")
+    check_features(gallery[:1], "gallery")  # for its shape: its values are checked below
     if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
             f"queries have {queries.shape[1]} dimensions, the gallery {gallery.shape[1]}: "
@@ -113,8 +108,8 @@ def nearest_neighbours(
         raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
     k = min(k, len(gallery))
     # -inf marks slots that no row fills: groups may leave fewer than k.
-    best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
-    where = torch.zeros_like(best, dtype=torch.long)
+    similarities = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
+    indices = torch.zeros_like(similarities, dtype=torch.long)
     # Where all queries fit into a block they are normalised once, not per block of the gallery.
     query_mean, gallery_mean = means or (None, None)
     few = normalised(queries, query_mean) if len(queries) <= block else None
@@ -123,42 +118,40 @@ def nearest_neighbours(
         candidates = normalised(gallery[columns], gallery_mean)
         for start in range(0, len(queries), block):
             rows = slice(start, start + block)
-            own = normalised(queries[rows], query_mean) if few is None else few
-            similar = own @ candidates.T
+            similar = (normalised(queries[rows], query_mean) if few is None else few) @ candidates.T
             # Here and not in a pass of its own, which would read a memory-mapped gallery twice.
             if not bool(torch.isfinite(similar).all()):
                 check_features(gallery, "gallery")
             if groups is not None:
                 same = groups[0][rows, None] == groups[1][None, columns]
                 similar.masked_fill_(same, float("-inf"))
-            _improve(best[rows], where[rows], similar, offset)
-    return best, where
+            best, at = similarities[rows], indices[rows]
+            # A row that ties with the k-th best has the higher index and so comes after it.
+            better = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
+            if len(better):
+                new, found = _highest(similar if len(better) == len(best) else similar[better], k)
+                # Earlier rows first: the stable sort keeps them so where values tie.
+                new = torch.cat([best[better], new], dim=1)
+                found = torch.cat([at[better], found + offset], dim=1)
+                new, order = new.sort(dim=1, descending=True, stable=True)
+                best[better], at[better] = new[:, :k], found.gather(1, order)[:, :k]
+    return similarities, indices
 
 
-def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
-    """Merge similarities (n, m) to the gallery rows from ``offset`` into the best ones (n, k).
+def _highest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest values of each row (n, m), and their columns in ascending order.
 
-    ``best`` and ``where``, similarities and indices of earlier rows, are changed in place.
+    Of equal values those of the first columns.
     """
-    # A row that ties with the k-th best has the higher index and so comes after it.
-    changed = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
-    if len(changed) == 0:
-        return
-    similar = similar if len(changed) == len(best) else similar[changed]
-    k = min(best.shape[1], similar.shape[1])
-    top, columns = similar.topk(min(k + 1, similar.shape[1]), dim=1)
+    k = min(k, values.shape[1])
+    top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
     columns = columns[:, :k]
     # topk returns any of the values that tie at rank k: sort such rows completely.
     if top.shape[1] > k:
         tied = top[:, k - 1] == top[:, k]
-        columns[tied] = similar[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
-    # Ascending indices, and earlier rows first: the stable sort keeps them so where values tie.
+        columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
     columns = columns.sort(dim=1).values
-    values = torch.cat([best[changed], similar.gather(1, columns)], dim=1)
-    columns = torch.cat([where[changed], columns + offset], dim=1)
-    values, order = values.sort(dim=1, descending=True, stable=True)
-    k = best.shape[1]
-    best[changed], where[changed] = values[:, :k], columns.gather(1, order)[:, :k]
+    return values.gather(1, columns), columns
 
 
 def knn_scores(
@@ -174,9 +167,8 @@ def knn_scores(
 ) -> Tensor:
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
 
-    The weights of a query are normalised by a softmax, which does not overflow and keeps the order
-    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`: videos
-    of the query's own group do not vote.
+    The weights of a query are normalised by a softmax, which does not overflow. Features, groups
+    and ``block`` are those of :func:`nearest_neighbours`: its own group does not vote.
 
     ``gallery_labels`` are (M,) integers from 0, below ``num_classes``: by default the largest label
     plus one. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
@@ -185,9 +177,8 @@ def knn_scores(
         (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class
         without votes, which :func:`~sce_video.evaluation.top_k_accuracy` never counts as a hit.
 
-    Raises:
-        ValueError: ``temperature <= 0``, labels out of range, sizes that differ, or a query without
-            any neighbour.
+    Raises ValueError, besides: ``temperature <= 0``, labels out of range, or a query without any
+    neighbour.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive, got {temperature}")
@@ -257,9 +248,3 @@ def rank(
     # An unused slot has the index 0, whose label may be the right one.
     hits = (gallery_labels[indices] == query_labels[:, None]) & ~torch.isneginf(similarities)
     return Ranking(similarities, indices, hits)
-
-
-def check_ranks(ks: Sequence[int]) -> None:
-    """Raise ValueError unless there are ranks, all of them 1 or more."""
-    if not ks or min(ks) < 1:
-        raise ValueError(f"ks must be ranks of 1 or more, got {tuple(ks)}")

@@ -37,6 +37,12 @@ def check_class_numbers(
         )
 
 
+def check_ranks(ks: Sequence[int]) -> None:
+    """Raise ValueError unless there are ranks, all of them 1 or more."""
+    if not ks or min(ks) < 1:
+        raise ValueError(f"ks must be ranks of 1 or more, got {tuple(ks)}")
+
+
 def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
     """Whether the true class is among the k classes of the highest score: (N,) bool.
 
@@ -122,12 +128,24 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
 # -- intervals and tests ---------------------------------------------------------------------------
 
 
+def times_drawn(random: np.random.Generator, draws: int, count: int) -> np.ndarray:
+    """How often each of ``count`` units is in each of the bootstrap's draws: (draws, count)."""
+    # Offsets of count for each draw: one bincount then counts all draws apart.
+    drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
+    return np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
+
+
+def percentile_ends(means: np.ndarray) -> np.ndarray:
+    """Lower and upper ends (2, ...) of the intervals of means (draws, ...)."""
+    tail = (1 - CONFIDENCE) / 2
+    return np.quantile(means, [tail, 1 - tail], axis=0)
+
+
 def bootstrap_intervals(
     outcomes: np.ndarray,
     units: np.ndarray | None = None,
     classes: np.ndarray | None = None,
     *,
-    confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> np.ndarray | None:
@@ -140,7 +158,6 @@ def bootstrap_intervals(
         units: (N,) what is drawn: rows of equal values belong to one video. None: each row alone.
         classes: (N,) labels; the mean over rows becomes the mean of the class means, over the
             classes that occur in a draw.
-        confidence: Between 0 and 1.
         resamples: Number of draws, the same ones for all columns.
         seed: Of the draws.
 
@@ -148,18 +165,9 @@ def bootstrap_intervals(
         (M, 2) lower and upper ends; None for fewer than two units, of which there is no interval.
     """
     outcomes = np.asarray(outcomes, dtype=np.float64)
-    if outcomes.ndim != 2 or outcomes.size == 0:
-        raise ValueError(f"an interval needs outcomes (N, M), got shape {outcomes.shape}")
-    for name, values in (("units", units), ("classes", classes)):
-        if values is not None and np.shape(values) != (len(outcomes),):
-            raise ValueError(f"{name} of shape {np.shape(values)} for {len(outcomes)} outcomes")
     if not np.isfinite(outcomes).all():
         row = int(np.nonzero(~np.isfinite(outcomes).all(axis=1))[0][0])
         raise ValueError(f"outcomes must be finite, those of row {row} are {outcomes[row]}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
-    if resamples < 1:
-        raise ValueError(f"resamples must be 1 or more, got {resamples}")
     members = np.arange(len(outcomes))
     if units is not None:
         members = np.unique(units, return_inverse=True)[1].reshape(-1)
@@ -174,10 +182,7 @@ def bootstrap_intervals(
     block = max(1, _BLOCK // len(outcomes))
     for start in range(0, resamples, block):
         draws = min(block, resamples - start)
-        # Offsets of count for each draw: one bincount then counts all draws apart.
-        drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
-        times = np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
-        times = times[:, members].astype(np.float64)
+        times = times_drawn(random, draws, count)[:, members].astype(np.float64)
         total, seen = np.zeros((draws, outcomes.shape[1])), np.zeros((draws, 1))
         # Where a class was not drawn, the mean is that of the others.
         for rows in parts:
@@ -185,8 +190,7 @@ def bootstrap_intervals(
             total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)
             seen += sizes > 0
         means.append(total / seen)
-    tail = (1 - confidence) / 2
-    return np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0).T
+    return percentile_ends(np.concatenate(means)).T
 
 
 def paired_differences(
@@ -194,29 +198,16 @@ def paired_differences(
     second: np.ndarray,
     units: np.ndarray | None = None,
     classes: np.ndarray | None = None,
+    *,
+    centred: bool = False,
 ) -> np.ndarray:
     """What each video contributes to mean(second) - mean(first).
 
     Outcomes are (N,), of the same samples in the same order; units and classes are those of
     :func:`bootstrap_intervals`. Returns (number of units,): their sum is the difference of means.
-    Raises ValueError: no rows, or sizes that differ.
+    ``centred``: of the differences less the mean of their class.
     """
-    first, second = (np.asarray(v, dtype=np.float64) for v in (first, second))
-    if first.ndim != 1 or len(first) == 0 or first.shape != second.shape:
-        raise ValueError(
-            f"paired outcomes must be two vectors of one length, got {first.shape} and "
-            f"{second.shape}"
-        )
-    return _by_unit(second - first, units, classes)
-
-
-def _by_unit(
-    values: np.ndarray,
-    units: np.ndarray | None,
-    classes: np.ndarray | None,
-    centred: bool = False,
-) -> np.ndarray:
-    """What each unit adds to the mean of values (N,); ``centred``, less the mean of their class."""
+    values = np.subtract(second, first, dtype=np.float64)
     labels = np.zeros(len(values), dtype=np.int64)
     if classes is not None:
         labels = np.unique(classes, return_inverse=True)[1].reshape(-1)
@@ -259,8 +250,6 @@ def seeds_test(
     second: np.ndarray,
     units: np.ndarray | None = None,
     classes: np.ndarray | None = None,
-    *,
-    confidence: float = CONFIDENCE,
 ) -> tuple[tuple[float, float], float]:
     """Interval and two-sided p-value of the difference of two settings trained with several seeds.
 
@@ -280,13 +269,14 @@ def seeds_test(
     from scipy.special import stdtr, stdtrit  # 0.4 s
 
     means, centres, spread, noise = [], [], [], []
+    videos = units, classes
     for runs in (first, second):
-        values = np.asarray(runs, dtype=np.float64)
-        means.append(np.array([_by_unit(run, units, classes).sum() for run in values]))
-        own = np.stack([_by_unit(run, units, classes, centred=True) for run in values])
+        none = np.zeros(runs.shape[1])
+        means.append(np.array([paired_differences(none, run, *videos).sum() for run in runs]))
+        own = np.stack([paired_differences(none, run, *videos, centred=True) for run in runs])
         scale = own.shape[1] / (own.shape[1] - 1)
         centres.append(own.mean(axis=0))
-        if len(values) > 1:
+        if len(runs) > 1:
             spread.append(means[-1].var(ddof=1))
             noise.append(scale * own.var(axis=0, ddof=1).sum())
     # A setting of one run borrows the spread of the other.
@@ -296,14 +286,13 @@ def seeds_test(
     rest = max(0.0, over_videos - (np.resize(noise, 2) / counts).sum())
     change, variance = float(means[1].mean() - means[0].mean()), float(terms.sum() + rest)
     if variance <= 1e-18:  # no run and no video differs from another
-        return (change, change), paired_p_value(
-            paired_differences(np.mean(first, axis=0), np.mean(second, axis=0), units, classes)
-        )
+        parts = paired_differences(first.mean(axis=0), second.mean(axis=0), *videos)
+        return (change, change), paired_p_value(parts)
     known = counts[counts > 1] - 1
     if len(known) < 2:
         terms = terms.sum(keepdims=True)
     freedom = variance**2 / ((terms**2 / known).sum() + rest**2 / (len(centres[0]) - 1))
-    width = float(stdtrit(freedom, (1 + confidence) / 2)) * variance**0.5
+    width = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * variance**0.5
     p_value = 2 * float(stdtr(freedom, -abs(change) / variance**0.5))
     return (change - width, change + width), p_value
 

@@ -13,6 +13,7 @@ named by ``custom_imports = dict(imports=["my_metrics"])`` and ``dict(type="Conf
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,9 +40,8 @@ _LABEL_KEYS = ("gt_label", "gt_labels", "label")
 class RowMetric(BaseMetric):
     """A metric that computes named numbers from the rows of a data set.
 
-    Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks, each sample once.
-    In a plain test loop of mmengine, such as mmaction2's, it collects ``pred_score`` (or
-    ``feature``) and ``gt_label`` of the data samples.
+    Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks. In a plain test loop
+    of mmengine it collects ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
 
     Attributes:
         key: Name of its settings under ``protocols`` in results.json; empty if it has none.
@@ -110,9 +110,10 @@ class RowMetric(BaseMetric):
                 raise ValueError(
                     f"a data sample has none of {', '.join(_VALUE_KEYS)}, only {sorted(sample)}"
                 )
-            value, label = (v["item"] if isinstance(v, dict) else v for v in (value, label))
-            label = int(torch.as_tensor(label).reshape(-1)[0])
-            self.results.append((torch.as_tensor(value).detach().cpu().float(), label))
+            value, label = (
+                torch.as_tensor(v["item"] if isinstance(v, dict) else v) for v in (value, label)
+            )
+            self.results.append((value.detach().cpu().float(), int(label.reshape(-1)[0])))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """The metrics of all collected samples; called by mmengine's own test loop."""
@@ -122,16 +123,12 @@ class RowMetric(BaseMetric):
                 f"{type(self).__name__} compares with a gallery, which a plain test loop does not "
                 "have: test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
             )
-        count = len(results)
-        if count == 0:
+        if not results:
             raise ValueError(f"{type(self).__name__}: no data samples to evaluate")
-        rows = Rows(
-            values=torch.stack([value for value, _ in results]),
-            labels=torch.tensor([label for _, label in results]),
-            indices=torch.arange(count),
-            paths=[f"#{i}" for i in range(count)],
-        )
-        return self.compute(rows)
+        values, labels = zip(*results, strict=True)
+        indices = torch.arange(len(results))
+        paths = [f"#{i}" for i in range(len(results))]
+        return self.compute(Rows(torch.stack(values), torch.tensor(labels), indices, paths))
 
 
 def compute_metrics(
@@ -148,26 +145,20 @@ def compute_metrics(
             metric.outcomes = {}
             new = metric.compute(rows, gallery)
         else:
-            new = _compute_other(metric, rows)
-        twice = sorted(set(new) & set(numbers))
-        if twice:
+            # A metric collects over batches: what an earlier set has left must not count.
+            metric.results.clear()
+            for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
+                of_1_2 = {"pred_score": value, "gt_label": label}
+                of_1_1 = {"pred_scores": {"item": value}, "gt_labels": {"item": label}}
+                metric.process({}, [of_1_2 | of_1_1])
+            prefix = f"{metric.prefix}/" if metric.prefix else ""
+            found = metric.compute_metrics(metric.results)
+            new = {f"{prefix}{name}": float(value) for name, value in found.items()}
+            metric.results.clear()
+        if twice := sorted(set(new) & set(numbers)):
             raise ValueError(f"two metrics of the evaluator give {', '.join(twice)}")
         numbers.update(new)
     return numbers
-
-
-def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
-    """The values of a metric that is no RowMetric; all rows are on this rank."""
-    # A metric collects over batches: what an earlier set has left must not count.
-    metric.results.clear()
-    for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
-        of_1_2 = {"pred_score": value, "gt_label": label}
-        of_1_1 = {"pred_scores": {"item": value}, "gt_labels": {"item": label}}
-        metric.process({}, [of_1_2 | of_1_1])
-    new = metric.compute_metrics(metric.results)
-    metric.results.clear()
-    prefix = f"{metric.prefix}/" if metric.prefix else ""
-    return {f"{prefix}{name}": float(value) for name, value in new.items()}
 
 
 @dataclass(frozen=True)
@@ -188,14 +179,15 @@ class Outcomes:
         """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
         # Clips of one video are no independent samples: whole videos are drawn.
         units = np.unique(self.paths, return_inverse=True)[1]
-        found: dict[str, list[float] | None] = {}
+        found: dict[str, list[float] | None] = dict.fromkeys(self.names)
         for classes in (None, self.labels):
             columns = np.nonzero(self.by_class == (classes is not None))[0]
-            if len(columns):
-                ends = bootstrap_intervals(self.values[:, columns], units, classes)
-                for slot, column in enumerate(columns):
-                    found[self.names[column]] = None if ends is None else ends[slot].tolist()
-        return {name: found[name] for name in self.names}
+            if not len(columns):
+                continue
+            ends = bootstrap_intervals(self.values[:, columns], units, classes)
+            if ends is not None:
+                found |= zip([self.names[i] for i in columns], ends.tolist(), strict=True)
+        return found
 
 
 def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
@@ -210,14 +202,10 @@ def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
             )
     if not columns:
         return None
-    by_class = {name for metric in kept for name in metric.class_means}
-    return Outcomes(
-        paths=rows.paths,
-        labels=rows.labels.numpy(),
-        names=list(columns),
-        values=np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1),
-        by_class=np.array([name in by_class for name in columns]),
-    )
+    means = {name for metric in kept for name in metric.class_means}
+    table = np.stack([v.cpu().numpy().astype(np.float32) for v in columns.values()], axis=1)
+    by_class = np.array([name in means for name in columns])
+    return Outcomes(rows.paths, rows.labels.numpy(), list(columns), table, by_class)
 
 
 def outcomes_path(results: str | Path) -> str:
@@ -299,13 +287,10 @@ def for_each_group(
         return function(rows, gallery, num_classes)
     assert rows.groups is not None
     num_classes = int(rows.labels.max()) + 1
+    masks = [rows.groups == group for group in rows.groups.unique()]
+    parts = [function(rows.subset(mask), rows.subset(~mask), num_classes) for mask in masks]
     # Results come group by group and go back into the order of the rows.
-    parts, order = [], []
-    for group in rows.groups.unique():
-        inside = rows.groups == group
-        parts.append(function(rows.subset(inside), rows.subset(~inside), num_classes))
-        order.append(torch.nonzero(inside).flatten())
-    return torch.cat(parts)[torch.cat(order).argsort()]
+    return torch.cat(parts)[rows.groups.argsort(stable=True).argsort()]
 
 
 @contextmanager
@@ -346,10 +331,9 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         where = "not in the gallery"
     else:
         assert rows.groups is not None
-        groups: dict[int, set[int]] = {}
-        for label, group in zip(labels, rows.groups.tolist(), strict=True):
-            groups.setdefault(label, set()).add(group)
-        unseen = sorted(label for label, members in groups.items() if len(members) < 2)
+        pairs = set(zip(labels, rows.groups.tolist(), strict=True))
+        groups = Counter(label for label, _ in pairs)
+        unseen = sorted(label for label, count in groups.items() if count < 2)
         where = "in one group only"
     if unseen:
         example = rows.paths[labels.index(unseen[0])]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from sce_video.datasets import read_key_frames
 from sce_video.datasets.ava import read_actions
 from sce_video.evaluation.functional.ava import RESAMPLES, evaluate_ava, write_result_csv
-from sce_video.evaluation.functional.statistics import mean_class_accuracy, top_k_hits
+from sce_video.evaluation.functional.statistics import check_ranks, mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
@@ -28,8 +27,7 @@ class TopKAccuracy(RowMetric):
 
     def __init__(self, ks: Sequence[int] = (1, 5)) -> None:
         super().__init__()
-        if not ks or min(ks) < 1:
-            raise ValueError(f"ks must be ranks of 1 or more, got {tuple(ks)}")
+        check_ranks(ks)
         self.ks = tuple(ks)
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
@@ -66,14 +64,8 @@ def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
     """Yield prefix and scores (N, C) of all views, then of the central view if kept."""
     if len(rows) == 0:
         raise ValueError(f"{rows.name}: no videos to compute an accuracy of")
-    wrong = torch.nonzero((rows.labels < 0) | (rows.labels >= rows.num_classes)).flatten()
-    if len(wrong):
-        row = int(wrong[0])
-        raise ValueError(
-            f"{rows.name}: accuracy needs labels from 0 to {rows.num_classes - 1}: {len(wrong)} of "
-            f"{len(rows)} videos, the first is row {row}, {rows.paths[row]} "
-            f"(label {int(rows.labels[row])})"
-        )
+    outside = (rows.labels < 0) | (rows.labels >= rows.num_classes)
+    rows.refuse(outside, f"accuracy needs labels from 0 to {rows.num_classes - 1}")
     yield "", rows.values
     if rows.central is not None:
         yield "one_view_", rows.central

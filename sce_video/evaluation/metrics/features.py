@@ -14,11 +14,10 @@ from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_pro
 from sce_video.evaluation.functional.neighbours import (
     ROW_BLOCK,
     Ranking,
-    check_ranks,
     knn_scores,
     rank,
 )
-from sce_video.evaluation.functional.statistics import mean_class_accuracy, top_k_hits
+from sce_video.evaluation.functional.statistics import check_ranks, mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
@@ -81,11 +80,8 @@ class RetrievalResult(NamedTuple):
 
     def metrics(self) -> dict[str, float]:
         """``retrieval_r1, ...`` (centred) and ``retrieval_plain_r1, ...``, 0 to 1."""
-        return {
-            f"{_PREFIXES[name]}_r{k}": value
-            for name, recall in (("centred", self.centred), ("plain", self.plain))
-            for k, value in recall.items()
-        }
+        centred = {f"retrieval_r{k}": value for k, value in self.centred.items()}
+        return centred | {f"retrieval_plain_r{k}": value for k, value in self.plain.items()}
 
 
 def retrieve(
@@ -111,26 +107,14 @@ def retrieve(
     # A video must not be found by itself where the two sets overlap: groups by path, in which no
     # query has the group -1 of the gallery videos that are no queries.
     number = {path: i for i, path in enumerate(queries.paths)}
-    groups = (
-        torch.tensor([number[path] for path in queries.paths]),
-        torch.tensor([number.get(path, -1) for path in gallery.paths]),
+    own, others = (
+        torch.tensor([number.get(path, -1) for path in part.paths]) for part in (queries, gallery)
     )
-    held = set(gallery.paths)
-    shared = sum(path in held for path in queries.paths)
-    rankings = {
-        name: rank(
-            queries.values,
-            gallery.values,
-            queries.labels,
-            gallery.labels,
-            k=max(ks),
-            centred=name == "centred",
-            groups=groups if shared else None,
-            block=block,
-            gallery_block=gallery_block,
-        )
-        for name in _PREFIXES
-    }
+    shared = int(torch.isin(own, others).sum())
+    options: dict[str, Any] = {"k": max(ks), "groups": (own, others) if shared else None}
+    options |= {"block": block, "gallery_block": gallery_block}
+    tensors = queries.values, gallery.values, queries.labels, gallery.labels
+    rankings = {name: rank(*tensors, centred=name == "centred", **options) for name in _PREFIXES}
     alone = torch.nonzero(torch.isneginf(rankings["plain"].similarities[:, 0])).flatten().tolist()
     if alone:
         raise ValueError(
@@ -179,14 +163,9 @@ class KNN(RowMetric):
         # Groups: the rows are their own gallery, without those of the same group.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
-        scores = knn_scores(
-            rows.values.to(self.device),
-            other.values.to(self.device),
-            other.labels.to(self.device),
-            num_classes=num_classes,
-            groups=groups,
-            **self.settings(),
-        ).cpu()
+        options = {**self.settings(), "num_classes": num_classes, "groups": groups}
+        tensors = (t.to(self.device) for t in (rows.values, other.values, other.labels))
+        scores = knn_scores(*tensors, **options).cpu()
         return self.means_of({f"knn_top{k}": top_k_hits(scores, rows.labels, k) for k in (1, 5)})
 
 
@@ -276,6 +255,7 @@ class FewShot(RowMetric):
                 return few_shot_hits(*tensors, **options)
 
             accuracy = for_each_group(rows, gallery, hits).double().mean(dim=0)
+        metrics: dict[str, float] = {}
         table: list[dict[str, Any]] = []
         for kind, name in enumerate(CLASSIFIERS):
             for column, shots in enumerate(self.shots):
@@ -284,8 +264,9 @@ class FewShot(RowMetric):
                 row = {"classifier": name, "shots": shots, "mean": mean}
                 ends = [mean - half, mean + half]
                 table.append({**row, "interval": ends, "draws": draws.tolist()})
+                metrics[f"few_shot_{name}_{shots}"] = mean
         self.details = {"few_shot": table}
-        return {f"few_shot_{row['classifier']}_{row['shots']}": row["mean"] for row in table}
+        return metrics
 
 
 @METRICS.register_module()

@@ -87,13 +87,11 @@ def class_pairs(
     return found
 
 
-def class_factors(classes: Sequence[str], template: str) -> dict[str, tuple[list[str], Tensor]]:
-    """Values of the factors of a class name, and the value of every label.
+def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
+    """Numbers (classes,) int64 of the value of each factor of a class name, by label.
 
     In the template, "{appearance}_{motion}", a word in braces is a factor, of one character or
-    more, as few as possible; all else is text.
-
-    Gives factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
+    more, as few as possible; all else is text. Its values are numbered in alphabetical order.
 
     Raises:
         ValueError: a template without factors, a name of another form, or a factor of one value.
@@ -109,17 +107,18 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, tuple[list
     pattern = "".join(
         f"(?P<{part}>.+?)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
     )
-    matches = [re.fullmatch(pattern, name) for name in classes]
-    for name, match in zip(classes, matches, strict=True):
-        if match is None:
+    matches = []
+    for name in classes:
+        if (match := re.fullmatch(pattern, name)) is None:
             raise ValueError(f"the class {name!r} has not the form {template!r}")
+        matches.append(match)
     factors = {}
     for factor in names:
-        of_label = [match[factor] for match in matches if match is not None]
+        of_label = [match[factor] for match in matches]
         values = sorted(set(of_label))
         if len(values) < 2:
             raise ValueError(f"all classes have the same {factor} {values}: it cannot be predicted")
-        factors[factor] = values, torch.tensor([values.index(value) for value in of_label])
+        factors[factor] = torch.tensor([values.index(value) for value in of_label])
     return factors
 
 
@@ -191,9 +190,18 @@ class SenseOfTime(RowMetric):
         """See the class."""
         for part in (rows,) if gallery is None else (rows, gallery):
             self._check(part)
-        classes = [] if self.pairs is None and self.factors is None else self._classes()
+        classes: list[str] = []
+        if self.pairs is not None or self.factors is not None:
+            classes = list((self.dataset_meta or {}).get("classes") or ())
+            if not classes:
+                raise ValueError(
+                    "pairs and factors need the names of the classes, which the data set does not "
+                    "give: use a folder with a sub-folder for each class, or class_file of the "
+                    "data set"
+                )
         factors = {} if self.factors is None else class_factors(classes, self.factors)
-        pairs = []
+        pairs: list[tuple[int, int]] = []
+        opposites: dict[str, float] = {}
         if self.pairs is not None:
             present = set(rows.labels.tolist())
             pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
@@ -203,34 +211,35 @@ class SenseOfTime(RowMetric):
                     "of both classes"
                 )
         metrics: dict[str, float] = {}
-        scores = rows.values
         for name in self.measures:
             if name == "linear":
-                scores = self._probes("linear probes of altered clips:", rows, gallery)
-                metrics |= self._accuracies(name, scores, rows.labels)
+                found = self._probes("linear probes of altered clips:", rows, gallery)
             else:
                 found = for_each_group(rows, gallery, partial(self._neighbours, name))
-                metrics |= self._accuracies(name, found, rows.labels)
-        metrics |= self._similarities(rows)
-        for factor, (_, of_label) in factors.items():
+            metrics |= self._accuracies(name, found, rows.labels)
+            if name == "linear" and pairs:
+                table = torch.stack([pair_accuracy(s, rows.labels, pairs) for s in found.unbind(1)])
+                opposites = self._named("pairs", table.mean(dim=1))
+                self.details["pairs_of_opposites"] = [
+                    {
+                        "classes": [classes[a], classes[b]],
+                        "samples": [int((rows.labels == label).sum()) for label in (a, b)],
+                        **dict(zip(self._names(), column, strict=True)),
+                    }
+                    for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
+                ]
+        for prefix, mean in (("", 0.0), ("centred_", rows.values.double().mean(dim=0))):
+            # The mean of the unaltered queries for both sides, so the alteration is not hidden.
+            plain = rows.values.double() - mean
+            for name in self.alterations:
+                cosines = F.cosine_similarity(plain, rows.altered[name].double() - mean, dim=1)
+                metrics[f"time_{prefix}cosine_{name}"] = float(cosines.mean())
+        for factor, of_label in factors.items():
             queries = _relabelled(rows, of_label)
             training = None if gallery is None else _relabelled(gallery, of_label)
             found = self._probes(f"linear probes of {factor}:", queries, training)
             metrics |= self._accuracies(factor, found, queries.labels)
-        if pairs:
-            table = torch.stack(
-                [pair_accuracy(one, rows.labels, pairs) for one in scores.unbind(1)]
-            )
-            means = zip(self._names(), table.mean(dim=1).tolist(), strict=True)
-            metrics |= {f"time_pairs_{name}": mean for name, mean in means}
-            self.details["pairs_of_opposites"] = [
-                {
-                    "classes": [classes[a], classes[b]],
-                    "samples": [int((rows.labels == label).sum()) for label in (a, b)],
-                    **dict(zip(self._names(), column, strict=True)),
-                }
-                for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
-            ]
+        metrics |= opposites
         # The table shows all of them: a list of 30 lines would hide the others.
         suffix = f"_{_PLAIN}"
         own = (n for n in metrics if n.endswith(suffix) and not n.endswith(f"_from{suffix}"))
@@ -290,13 +299,12 @@ class SenseOfTime(RowMetric):
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 fitted: dict[int, FittedProbe] = {}  # by what it is fitted to: each once
+                options: dict[str, Any] = {"groups": training.groups, "on_fit": on_fit}
                 scores = []
-                for tested, trained in self._combinations(queries, training):
-                    if id(trained) not in fitted:
-                        fitted[id(trained)] = fit_linear_probe(
-                            trained, training.labels, groups=training.groups, on_fit=on_fit
-                        )
-                    scores.append(fitted[id(trained)].scores(tested, num_classes))
+                for x, y in self._combinations(queries, training):
+                    if id(y) not in fitted:
+                        fitted[id(y)] = fit_linear_probe(y, training.labels, **options)
+                    scores.append(fitted[id(y)].scores(x, num_classes))
                 return torch.stack(scores, dim=1)
 
             return for_each_group(rows, gallery, linear)
@@ -308,27 +316,11 @@ class SenseOfTime(RowMetric):
         hits = scores
         if scores.ndim == 3:
             hits = torch.stack([top_k_hits(one, labels, 1) for one in scores.unbind(1)], dim=1)
-        means = hits.double().mean(dim=0).tolist()
-        return {f"time_{measure}_{n}": mean for n, mean in zip(self._names(), means, strict=True)}
+        return self._named(measure, hits.double().mean(dim=0))
 
-    def _similarities(self, rows: Rows) -> dict[str, float]:
-        metrics = {}
-        for prefix, mean in (("", 0.0), ("centred_", rows.values.double().mean(dim=0))):
-            # The mean of the unaltered queries for both sides, so the alteration is not hidden.
-            plain = rows.values.double() - mean
-            for name in self.alterations:
-                cosines = F.cosine_similarity(plain, rows.altered[name].double() - mean, dim=1)
-                metrics[f"time_{prefix}cosine_{name}"] = float(cosines.mean())
-        return metrics
-
-    def _classes(self) -> list[str]:
-        classes = list((self.dataset_meta or {}).get("classes") or ())
-        if not classes:
-            raise ValueError(
-                "pairs and factors need the names of the classes, which the data set does not "
-                "give: use a folder with a sub-folder for each class, or class_file of the data set"
-            )
-        return classes
+    def _named(self, measure: str, values: Tensor) -> dict[str, float]:
+        names = (f"time_{measure}_{name}" for name in self._names())
+        return dict(zip(names, values.tolist(), strict=True))
 
 
 def _relabelled(rows: Rows, of_label: Tensor) -> Rows:

@@ -31,7 +31,7 @@ from sce_video.inference.encoders.source import (
     read_processor,
 )
 from sce_video.inference.encoders.text import stored_text
-from sce_video.inference.model_settings import TEST_CROPS, TRAIN_CROPS
+from sce_video.inference.views import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, write_text
@@ -85,6 +85,14 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
     }
 
 
+def _resize(settings: ProcessorSettings, **crop: Any) -> dict[str, Any]:
+    """The transform that resizes frames as the processor does."""
+    side = settings.short_side
+    size = (side, side) if settings.square else side
+    interpolation = settings.interpolation
+    return {"type": "ResizeAsProcessor", "size": size, **crop, "interpolation": interpolation}
+
+
 def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
     """Steps from a file to the clips of a video, as the processor makes them."""
     if settings.clip_duration is None:
@@ -96,20 +104,13 @@ def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
             "num_frames": settings.num_frames,
             "num_clips": _CLIPS,
         }
-    side = settings.short_side
-    resize = {
-        "type": "ResizeAsProcessor",
-        "size": (side, side) if settings.square else side,
-        "crop": None if settings.square else settings.crop_size,
-        "interpolation": settings.interpolation,
-    }
+    resize = _resize(settings, crop=None if settings.square else settings.crop_size)
     pack = {"type": "PackVideo", "crop_size": settings.crop_size, "num_crops": 1}
     return [
         {"type": "OpenVideo"},
         clip,
         {"type": "DecodeSharedFrames"},
-        *([] if settings.in_float else [resize]),
-        {**pack, "whole": True} if settings.in_float else pack,
+        *([{**pack, "whole": True}] if settings.in_float else [resize, pack]),
     ]
 
 
@@ -222,10 +223,8 @@ def import_encoder(
     }
     weights = {key: value.contiguous() for key, value in weights.items()}
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {
-        SNAPSHOT: json.dumps(plain(cfg)),
-        "encoder": {"name": name, "pool": pool},
-    }
+    meta: dict[str, Any] = {SNAPSHOT: json.dumps(plain(cfg))}
+    meta["encoder"] = {"name": name, "pool": pool}
     if text is not None:
         meta["text"] = text
     out = Path(out)
@@ -256,19 +255,10 @@ def write_recipe(
 ) -> Path:
     """Write a recipe NAME as ``out/NAME.py`` with an encoder, its weights, normalisation and clips.
 
-    Optimiser, schedule, augmentation and heads stay those of the recipe. A recipe that finetunes
-    takes the weights as ``pretrained``, any other one as the initialisation of its backbone.
-
-    Args:
-        recipe: File or name of a config that trains: a pretraining by any method, a linear
-            evaluation, a finetuning.
-        out: Folder for the new config.
-        encoder: Config of the backbone.
-        settings: Of its processor.
-        checkpoint: Its weights.
-
-    Raises:
-        EncoderError: the recipe trains nothing, or has views that the encoder cannot take.
+    Optimiser, schedule, augmentation and heads stay those of the recipe, a file or name of a
+    config that trains. A finetuning takes the weights as ``pretrained``, any other recipe as the
+    initialisation of its backbone. EncoderError: the recipe trains nothing, or has views that the
+    encoder cannot take.
     """
     cfg = load_config(str(recipe))
     model = cfg.get("model") or {}
@@ -282,11 +272,8 @@ def write_recipe(
     if "pretrained" in cfg:
         cfg.pretrained = checkpoint
     else:
-        backbone["init_cfg"] = {
-            "type": "Pretrained",
-            "checkpoint": checkpoint,
-            "prefix": "backbone.",
-        }
+        init = {"type": "Pretrained", "checkpoint": checkpoint, "prefix": "backbone."}
+        backbone["init_cfg"] = init
     cfg.model.backbone = {**backbone, "frozen_stages": frozen}
     if isinstance(model.get("cls_head"), dict):
         cfg.model.cls_head.in_channels = built.out_channels
@@ -326,12 +313,7 @@ def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) ->
         if "clip_duration" in step and settings.clip_duration is not None:
             step["clip_duration"] = settings.clip_duration
     if kind == "ResizeShortSide" and isinstance(step.get("size"), int):
-        side = settings.short_side
-        return {
-            "type": "ResizeAsProcessor",
-            "size": (side, side) if settings.square else side,
-            "interpolation": settings.interpolation,
-        }
+        return _resize(settings)
     if kind == "ResizeShortSide":  # a range of a training, before a random crop
         low, high = step["size"]
         factor = max(1.0, settings.crop_size / low)

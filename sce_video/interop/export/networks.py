@@ -198,23 +198,21 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
     out = Path(out)
     if to not in NETWORK_FORMATS:
         raise ValueError(f"the format must be one of {', '.join(NETWORK_FORMATS)}, got {to!r}")
-    ending = _ENDINGS.get(to, "")
-    if out.suffix != ending and ending:
-        raise ValueError(f"the file must end in {ending}, got {str(out)!r}")
+    if to in _FILES and out.suffix != _FILES[to][0]:
+        raise ValueError(f"the file must end in {_FILES[to][0]}, got {str(out)!r}")
     if os.path.lexists(out):
         raise FileExistsError(f"{out} exists: remove it, or give another --out")
+    module, settings = ClipNetwork(network), network.settings
     if to == "pretrained":
-        outputs = ClipNetwork(network).outputs
-        return NetworkReport(save_pretrained(network, out), outputs, True, None)
+        return NetworkReport(save_pretrained(network, out), module.outputs, True, None)
     if to == "onnx":
         _import_onnx()  # before the work, not after it
-    module, settings = ClipNetwork(network), network.settings
     shape = (settings.num_frames, settings.crop_size, settings.crop_size, 3)
     text = json.dumps(network_config(network))
     with _quiet():
         program = traced(module, shape)
         with atomic_file(out) as unfinished:
-            run = _WRITERS[to](program, module, shape, text, unfinished)
+            run = _FILES[to][1](program, module, shape, text, unfinished)
             difference = largest_difference(module, shape, run, str(out))
     return NetworkReport(out, module.outputs, module.any_size(shape), difference)
 
@@ -266,5 +264,5 @@ def _import_onnx() -> Any:
     return onnxruntime
 
 
-_WRITERS = {"onnx": _write_onnx, "program": _write_program}
-_ENDINGS = {"onnx": ".onnx", "program": ".pt2"}
+#: The ending of the file, and what writes it.
+_FILES = {"onnx": (".onnx", _write_onnx), "program": (".pt2", _write_program)}

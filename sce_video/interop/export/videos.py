@@ -18,7 +18,7 @@ from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import read_image
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.find.stored_features import ExportedVideos
-from sce_video.jobs.process_pool import process_items
+from sce_video.jobs.process_pool import call, process_items
 from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
 from sce_video.pages.gallery import encode_jpeg, read_frames
 from sce_video.utils.files import WriteError, write_error
@@ -35,19 +35,15 @@ def thumbnails(
     The JPEG file, whose longest side has ``side`` pixels, is None if there is a problem, which is
     otherwise "". With 0 workers they are read in this process.
     """
-    if workers == 0:
-        for index, file in enumerate(files):
-            try:
-                yield index, video_thumbnail((file, side)), ""
-            except VideoDecodeError as error:
-                yield index, None, error.reason
-        return
     items = ((index, (file, side)) for index, file in enumerate(files))
+    outcomes = ((index, call(video_thumbnail, given)) for index, given in items)
+    if workers > 0:
+        outcomes = process_items(
+            video_thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
+        )
     done: dict[int, tuple[bytes | None, str]] = {}
     following = 0
-    for index, outcome in process_items(
-        video_thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
-    ):
+    for index, outcome in outcomes:
         reason = outcome.detail.removeprefix("VideoDecodeError: ")
         done[index] = outcome.value, reason.removeprefix(f"{files[index]}: ")
         while following in done:

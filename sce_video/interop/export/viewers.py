@@ -37,12 +37,7 @@ _FRAMES = "frames/none.json"  # the frame labels of all videos: there are none
 
 
 def write_fiftyone(path: Path, bundle: Bundle) -> None:
-    """Write the folder; FiftyOne itself is not needed.
-
-    Raises:
-        WriteError: it cannot be written.
-        ValueError: images and videos are mixed.
-    """
+    """Write the folder, without FiftyOne; ValueError if images and videos are mixed."""
     videos = bundle.videos
     images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in videos.files)
     if images not in (0, len(videos)):
@@ -110,11 +105,7 @@ ROW_GROUP = 1000
 
 
 def import_pyarrow() -> tuple[Any, Any]:
-    """pyarrow and its parquet module.
-
-    Raises:
-        MissingPackageError: they are not installed.
-    """
+    """pyarrow and its parquet module; MissingPackageError if they are not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -126,12 +117,7 @@ def import_pyarrow() -> tuple[Any, Any]:
 
 
 def write_parquet(path: Path, bundle: Bundle) -> None:
-    """Write the file, a row group at a time.
-
-    Raises:
-        MissingPackageError: pyarrow is not installed.
-        WriteError: the file cannot be written.
-    """
+    """Write the file, a row group at a time."""
     pa, parquet = import_pyarrow()
     videos, text = bundle.videos, pa.string()
     kinds = {"path": text, "file": text, "label": text, "x": pa.float32(), "y": pa.float32()}
@@ -181,15 +167,13 @@ SPRITE_SIDE = 8192
 _LEAST_SIDE = 16
 #: Points that the projector loads (its LIMIT_NUM_POINTS).
 MAX_POINTS = 100_000
-CONFIG = "projector_config.pbtxt"
 
 
 def write_projector(path: Path, bundle: Bundle) -> None:
-    """Write the folder.
+    """Write the folder; WriteError if it cannot be written."""
+    from google.protobuf import text_format
+    from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
-    Raises:
-        WriteError: it cannot be written.
-    """
     with new_folder(path) as folder:
         values = (row.tolist() for row in bundle.videos.features)
         lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
@@ -200,29 +184,21 @@ def write_projector(path: Path, bundle: Bundle) -> None:
             for path, label in zip(bundle.videos.paths, bundle.videos.labels, strict=True)
         )
         write_lines(folder / "metadata.tsv", itertools.chain(["path\tlabel"], rows))
+        config = ProjectorConfig()
+        embedding = config.embeddings.add()
+        embedding.tensor_name = "videos"
+        embedding.tensor_shape.extend(bundle.videos.features.shape)
+        embedding.tensor_path, embedding.metadata_path = "tensors.tsv", "metadata.tsv"
         side = _sprite(folder, bundle) if bundle.thumbnail_side else 0
-        write_lines(folder / CONFIG, [config_text(bundle, side)])
+        if side:
+            embedding.sprite.image_path = "sprite.jpg"
+            embedding.sprite.single_image_dim.extend([side, side])
+        text = text_format.MessageToString(config).rstrip("\n")
+        write_lines(folder / "projector_config.pbtxt", [text])
     if len(bundle.videos) > MAX_POINTS:
         bundle.notes.append(
             f"the projector loads the first {MAX_POINTS:,} of the {len(bundle.videos):,} videos"
         )
-
-
-def config_text(bundle: Bundle, side: int) -> str:
-    """The projector's configuration, with thumbnails of ``side`` pixels (0: none)."""
-    from google.protobuf import text_format
-    from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
-
-    config = ProjectorConfig()
-    embedding = config.embeddings.add()
-    embedding.tensor_name = "videos"
-    embedding.tensor_shape.extend(bundle.videos.features.shape)
-    embedding.tensor_path = "tensors.tsv"
-    embedding.metadata_path = "metadata.tsv"
-    if side:
-        embedding.sprite.image_path = "sprite.jpg"
-        embedding.sprite.single_image_dim.extend([side, side])
-    return text_format.MessageToString(config).rstrip("\n")
 
 
 def _sprite(folder: Path, bundle: Bundle) -> int:
@@ -325,11 +301,7 @@ def export(
     map_name, points = plane(videos.features)
     rows, distances = neighbours(videos.features, num_neighbours if to == "parquet" else 0)
     bundle = Bundle(
-        videos=videos,
-        map_name=map_name,
-        points=points,
-        neighbour_rows=rows,
-        distances=distances,
+        *(videos, map_name, points, rows, distances),
         thumbnail_side=thumbnail_side,
         workers=workers,
         with_embedding=with_embedding,

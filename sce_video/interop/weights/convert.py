@@ -15,7 +15,6 @@ from sce_video.interop.weights.images import LAYOUTS as IMAGE_LAYOUTS
 from sce_video.interop.weights.videos import (
     VIDEO_LAYOUTS,
     Conversion,
-    LayoutWeights,
     stored_weights,
     to_video_layout,
 )
@@ -47,8 +46,7 @@ def convert_file(
         FileNotFoundError: no file ``src``.
         ValueError: ``src`` is unsafe, damaged or another network, or is ``dst`` itself.
     """
-    _check_other_file(src, dst)
-    checkpoint = load(src)
+    checkpoint = _loaded(src, dst, load)
     try:
         conversion = read(checkpoint, prefix)
     except ValueError as error:
@@ -68,7 +66,7 @@ def convert_file(
     return conversion
 
 
-def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
+def export_file(src: Path, dst: Path, layout: str) -> Conversion:
     """Write the weights of one of our checkpoints for another code base; returns what was written.
 
     The file is a state dict for torchvision and timm, ``{"state_dict": ...}`` for eztorch, mmdet
@@ -85,8 +83,7 @@ def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
         ValueError: ``src`` is damaged or has no such network, or is ``dst`` itself.
     """
     src = Path(checkpoint_of(src))
-    _check_other_file(src, dst)
-    state = stored_weights(load_checkpoint_file(src))
+    state = stored_weights(_loaded(src, dst, load_checkpoint_file))
     try:
         written = _in_layout(state, layout)
     except ValueError as error:
@@ -104,7 +101,13 @@ def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
     return written
 
 
-def _in_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
+def _loaded(src: Path, dst: Path, load: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    if dst.exists() and src.exists() and dst.samefile(src):
+        raise ValueError(f"{dst} is the source itself: give another file to write")
+    return load(src)
+
+
+def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
     """The weights under the names of a code base, and those that it has no names for."""
     if layout in VIDEO_LAYOUTS:
         return to_video_layout(state, layout)
@@ -117,23 +120,7 @@ def _in_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
     # A file of the backbone alone has no prefix, and nothing to leave out.
     bare = not any(name.startswith("backbone.") for name in state)
     left_out = [name for name in state if not (bare or name.startswith(kept))]
-    return LayoutWeights(to_layout(state, layout), {"type": "ResNet2d"}, left_out)
-
-
-def _check_other_file(src: Path, dst: Path) -> None:
-    if dst.exists() and src.exists() and dst.samefile(src):
-        raise ValueError(f"{dst} is the source itself: give another file to write")
-
-
-def describe_export(written: LayoutWeights, dst: Path, layout: str) -> str:
-    """What was written and what was left out, in lines to print."""
-    return "\n  ".join(
-        [
-            f"{len(written.state_dict)} tensors in the layout of {layout} to {dst}\n"
-            f"left out, without a counterpart there: {len(written.left_out)}",
-            *written.left_out,
-        ]
-    )
+    return Conversion(to_layout(state, layout), {"type": "ResNet2d"}, "", left_out)
 
 
 def summary(conversion: Conversion, dst: Path) -> str:

@@ -37,11 +37,11 @@ from sce_video.registry import MODELS
 
 
 class Conversion(NamedTuple):
-    """Weights of one of our backbones, and the architecture found from their shapes."""
+    """Weights of a backbone under our names or those of another code base."""
 
     state_dict: dict[str, Tensor]
-    backbone: dict[str, Any]  # the config that builds it
-    prefix: str  # the prefix that was removed from the names
+    backbone: dict[str, Any]  # our config that builds it, found from the shapes
+    prefix: str  # what was removed from the names
     dropped: list[str]  # names outside the backbone: heads, projectors, other branches
 
 
@@ -133,14 +133,6 @@ _BLOCK = re.compile(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\
 _SECOND = re.compile(r"layer[34]\.\d+\.conv2\.weight")
 
 
-class LayoutWeights(NamedTuple):
-    """Weights of a backbone under the names of another code base."""
-
-    state_dict: dict[str, Tensor]
-    backbone: dict[str, Any]  # our config of it
-    left_out: list[str]  # names outside the backbone
-
-
 def _their_name(name: str, names: _Names) -> str:
     """The name of one of our tensors in another code base."""
     stem = _STEM.fullmatch(name)
@@ -227,7 +219,7 @@ def from_video_layout(
     return Conversion(checked_weights(state, backbone), backbone, prefix, dropped)
 
 
-def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
+def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
     """Our backbone under the names of another code base.
 
     Args:
@@ -261,7 +253,8 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
             if _SECOND.fullmatch(name):
                 weights[name] = torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))
     renamed = {names.wrapper + _their_name(name, names): v for name, v in weights.items()}
-    return LayoutWeights(renamed, backbone, [n for n in state if not n.startswith(prefix)])
+    dropped = [n for n in state if not n.startswith(prefix)]
+    return Conversion(renamed, backbone, prefix, dropped)
 
 
 def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:

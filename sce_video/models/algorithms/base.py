@@ -179,10 +179,8 @@ class SelfSupervisedModel(BaseModel):
 
     def queue_steps(self) -> int | None:
         """Optimiser steps that fill the queue with keys; None without a queue or before a step."""
-        queue = getattr(self, "queue", None)
-        if queue is None or queue.keys_per_step is None:
-            return None
-        return math.ceil(len(queue.keys) / queue.keys_per_step)
+        made = getattr(getattr(self, "queue", None), "keys_per_step", None)
+        return None if made is None else math.ceil(len(self.queue.keys) / made)
 
     def before_optimizer_step(self) -> None:
         """Change gradients; called once before each real optimiser step."""
@@ -224,9 +222,8 @@ class SelfSupervisedModel(BaseModel):
         if "loss" not in losses:
             raise ValueError(f"{method} a 'loss', got {sorted(losses)}")
         for name, value in losses.items():
-            if isinstance(value, HostValue) and name != "loss":
-                continue
-            if not isinstance(value, Tensor) or value.numel() != 1:
+            logged = isinstance(value, HostValue) and name != "loss"
+            if not logged and (not isinstance(value, Tensor) or value.numel() != 1):
                 shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"{method} scalar tensors, {name!r} is {shape}")
         loss = losses["loss"].mean()
@@ -248,10 +245,9 @@ class SelfSupervisedModel(BaseModel):
 class QuerySum:
     """The scalars of a step, summed over its queries: one backward pass for all, or one for each.
 
-    One backward pass keeps the activations of all queries until the engine calls it. With the
-    method's ``backward_per_query`` :meth:`add` takes the gradients of a query at once, which frees
-    its activations, and adds them up, in fp32 at least. The graph of the summed loss is then one
-    node, which hands these gradients, times its own, to the parameters. So hooks of
+    With the method's ``backward_per_query`` :meth:`add` takes the gradients of a query at once,
+    which frees its activations, and adds them up, in fp32 at least. The graph of the summed loss is
+    then one node, which hands these gradients, times its own, to the parameters: hooks of
     DistributedDataParallel, accumulated steps and clipping see the gradients of the whole step.
     The queries must not share a graph beyond the parameters.
     """
@@ -274,25 +270,22 @@ class QuerySum:
         if not self._sums:
             terms = {**terms, **self._model.collapse_metrics(h, z)}
         if self._one_each:
-            self._add_gradients(terms["loss"])
+            kind = terms["loss"].device.type
+            if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
+                raise ValueError(
+                    "backward_per_query=True takes gradients before the loss is scaled, and in "
+                    "float16 small ones become 0: set optim_wrapper.dtype to bfloat16 or float32 "
+                    "(--amp bfloat16)"
+                )
+            with torch.autocast(kind, enabled=False):  # a backward pass belongs outside of it
+                found = torch.autograd.grad(terms["loss"], self._parameters, allow_unused=True)
+            self._gradients = [
+                total if new is None else full_precision(new) if total is None else total + new
+                for total, new in zip(self._gradients, found, strict=True)
+            ]
             terms = {name: value.detach() for name, value in terms.items()}
         for name, value in terms.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
-
-    def _add_gradients(self, loss: Tensor) -> None:
-        kind = loss.device.type
-        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
-            raise ValueError(
-                "backward_per_query=True takes gradients before the loss is scaled, and in float16 "
-                "small ones become 0: set optim_wrapper.dtype to bfloat16 or float32 (--amp "
-                "bfloat16)"
-            )
-        with torch.autocast(kind, enabled=False):  # a backward pass belongs outside of autocast
-            found = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        self._gradients = [
-            total if new is None else full_precision(new) if total is None else total + new
-            for total, new in zip(self._gradients, found, strict=True)
-        ]
 
     def total(self) -> dict[str, Tensor]:
         """The sums by name: what :meth:`SelfSupervisedModel.loss` returns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
 from sce_video.models.losses.sce import (
     SCETerms,
     check_sce,
-    sce_chance_level,
     sce_terms,
     sce_warnings,
     split_coefficients,
@@ -84,7 +84,10 @@ class SCE(SelfSupervisedModel):
 
     def chance_level(self) -> float:
         """The loss if query and keys are unrelated: log(K+1), or the sum of eq. 10."""
-        return sce_chance_level(len(self.queue.keys), self.lambda_, self.mu, self.eta)
+        info_nce, ressl = (math.log(len(self.queue.keys) + own) for own in (1, 0))
+        if self.mu is None or self.eta is None:
+            return info_nce
+        return self.lambda_ * info_nce + self.mu * ressl + self.eta * (info_nce - ressl)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """The pseudo-code (appendix A) for any number of views; the parts are those of SCETerms."""

@@ -22,10 +22,9 @@ class RandomDirections(StepGenerator):
 
     def __init__(self, count: int, dim: int) -> None:
         super().__init__()
-        if count < 1 or dim < 1:
-            raise ValueError(
-                f"directions need a number and a size of at least 1, got {count} and {dim}"
-            )
+        if min(count, dim) < 1:
+            least = "directions need a number and a size of at least 1"
+            raise ValueError(f"{least}, got {count} and {dim}")
         self.count, self.dim = count, dim
 
     def forward(self) -> Tensor:
@@ -85,15 +84,11 @@ class LeJEPA(SelfSupervisedModel):
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """No warnings; ValueError for fewer than two views or a global view that is not there."""
-        if num_views is None:
-            return []
-        if num_views < 2:
+        if num_views is not None and num_views < 2:
             raise ValueError(f"LeJEPA compares at least two views, got {num_views}")
-        if self.global_views is not None and max(self.global_views) >= num_views:
-            raise ValueError(
-                f"global_views {list(self.global_views)} must be below the number of views, "
-                f"{num_views}"
-            )
+        if num_views is not None and max(self.global_views or (0,)) >= num_views:
+            given = f"global_views {list(self.global_views or ())}"
+            raise ValueError(f"{given} must be below the number of views, {num_views}")
         return []
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -54,13 +54,6 @@ def check_frozen(frozen_stages: int) -> None:
         raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
 
 
-def check_staged(base_channels: int, frozen_stages: int) -> None:
-    """Raise ValueError for no channels or a stage that does not exist."""
-    if base_channels < 1:
-        raise ValueError(f"base_channels must be at least 1, got {base_channels}")
-    check_frozen(frozen_stages)
-
-
 def check_view(view: Tensor) -> None:
     """Raise ValueError unless a view is (N, C, T, H, W)."""
     if view.ndim != 5:
@@ -175,11 +168,13 @@ class StagedBackbone(FreezableBackbone):
 STAGE_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
-def check_arguments(depth: int, base_channels: int, frozen_stages: int) -> None:
+def check_arguments(base_channels: int, frozen_stages: int, depth: int = 18) -> None:
     """Raise ValueError for an unknown depth, no channels or a stage that does not exist."""
     if depth not in STAGE_BLOCKS:
         raise ValueError(f"depth must be one of {sorted(STAGE_BLOCKS)}, got {depth}")
-    check_staged(base_channels, frozen_stages)
+    if base_channels < 1:
+        raise ValueError(f"base_channels must be at least 1, got {base_channels}")
+    check_frozen(frozen_stages)
 
 
 def batch_norm(conv: nn.Conv2d | nn.Conv3d) -> _BatchNorm:

@@ -165,11 +165,14 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
                 )
         elif str(key).endswith("dtype") and not _is_dtype(value):
             raise ValueError(f"{name} is {value!r:.80}, which is no type of numbers")
-        elif value and key not in _READ_OVER and _asks_for_more(str(key), value):
-            raise ValueError(
-                f"{name} = {value!r:.80} is refused: it may ask for code of its own, or for files "
-                "elsewhere; give a model with the sizes of its network alone"
-            )
+        elif value and key not in _READ_OVER:
+            parts = value if isinstance(value, list | tuple) else (value,)
+            numbers = all(part is None or isinstance(part, bool | int | float) for part in parts)
+            if not numbers or any(word in str(key) for word in _ASKS_FOR_MORE):
+                raise ValueError(
+                    f"{name} = {value!r:.80} is refused: it may ask for code of its own, or for "
+                    "files elsewhere; give a model with the sizes of its network alone"
+                )
     return taken
 
 
@@ -181,12 +184,6 @@ def _size(value: Any, name: str) -> Any:
     if not plain and not (isinstance(value, str) and value.isidentifier()):
         raise ValueError(f"{name} must be a number or a name, got {value!r:.80}")
     return value
-
-
-def _asks_for_more(key: str, value: Any) -> bool:
-    parts = value if isinstance(value, list | tuple) else (value,)
-    numbers = all(part is None or isinstance(part, bool | int | float) for part in parts)
-    return not numbers or any(word in key for word in _ASKS_FOR_MORE)
 
 
 def _is_dtype(value: Any) -> bool:
@@ -331,27 +328,26 @@ class HFEncoder(FreezableBackbone):
 
     def check_clip(self, frames: int, height: int, width: int) -> None:
         """Raise ValueError, which says what the encoder takes, for other clips."""
-        name = type(self.network).__name__
+        taken = ""
         if self._frames is not None and frames != self._frames:
-            raise ValueError(
-                f"{name} takes clips of {self._frames} frames, to which its positions belong, got "
+            taken = (
+                f"clips of {self._frames} frames, to which its positions belong, got "
                 f"{frames}: set num_frames={self._frames} in the pipelines"
             )
-        if frames > self._tubelet and frames % self._tubelet:
-            raise ValueError(
-                f"{name} takes a number of frames that is a multiple of {self._tubelet}, got "
-                f"{frames}"
-            )
-        if self._size is not None and (height, width) != (self._size, self._size):
-            raise ValueError(
-                f"{name} takes frames of {self._size}x{self._size} pixels, to which its positions "
+        elif frames > self._tubelet and frames % self._tubelet:
+            taken = f"a number of frames that is a multiple of {self._tubelet}, got {frames}"
+        elif self._size is not None and (height, width) != (self._size, self._size):
+            taken = (
+                f"frames of {self._size}x{self._size} pixels, to which its positions "
                 f"belong, got {height}x{width}: set the crop sizes of the pipelines"
             )
-        if height % self._patch or width % self._patch:
-            raise ValueError(
-                f"{name} takes frames whose sides are multiples of its patches of {self._patch} "
+        elif height % self._patch or width % self._patch:
+            taken = (
+                f"frames whose sides are multiples of its patches of {self._patch} "
                 f"pixels, got {height}x{width}"
             )
+        if taken:
+            raise ValueError(f"{type(self.network).__name__} takes {taken}")
 
     @property
     def takes_one_size(self) -> bool:

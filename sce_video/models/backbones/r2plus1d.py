@@ -89,7 +89,7 @@ class R2Plus1d(ResNetBase):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        check_arguments(depth, base_channels, frozen_stages)
+        check_arguments(base_channels, frozen_stages, depth)
         if depth not in (18, 34):
             raise ValueError(f"depth of R2Plus1d must be one of [18, 34], got {depth}")
         self.stem = nn.Sequential(

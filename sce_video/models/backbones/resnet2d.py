@@ -58,7 +58,7 @@ class ResNet2d(ResNetBase):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        check_arguments(depth, base_channels, frozen_stages)
+        check_arguments(base_channels, frozen_stages, depth)
         if stem not in STEMS:
             raise ValueError(f"stem must be one of {', '.join(STEMS)}, got {stem!r}")
         small = stem == "small"

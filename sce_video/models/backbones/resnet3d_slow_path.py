@@ -63,7 +63,7 @@ class ResNet3dSlowPath(ResNetBase):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        check_arguments(depth, base_channels, frozen_stages)
+        check_arguments(base_channels, frozen_stages, depth)
         if last_stage_stride not in (1, 2):
             raise ValueError(f"last_stage_stride must be 1 or 2, got {last_stage_stride}")
         if last_stage_dilation < 1:

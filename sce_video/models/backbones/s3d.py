@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sce_video.models.backbones.common import StagedBackbone, check_staged, check_view
+from sce_video.models.backbones.common import StagedBackbone, check_arguments, check_view
 from sce_video.registry import MODELS
 
 # Channels of an Inception block: branch 0; branch 1 inside and out; branch 2 inside and out;
@@ -138,7 +138,7 @@ class S3D(StagedBackbone):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        check_staged(base_channels, frozen_stages)
+        check_arguments(base_channels, frozen_stages)
         second = 3 * base_channels
         layers: list[nn.Module] = [
             _separable(in_channels, base_channels, 7, stride=2),

@@ -99,14 +99,13 @@ class TransformerBlock(nn.Module):
 class VisionTransformer3d(FreezableBackbone):
     """Vision transformer (arXiv 2010.11929) on tubelets, without class token.
 
-    Every tubelet of ``tubelet_size`` frames and ``patch_size`` x ``patch_size`` pixels is a token;
-    all tokens attend to each other (arXiv 2103.15691, model 1). A clip whose number of frames the
-    tubelets do not divide is continued with its last frame, so an image is a clip of one frame.
-    The names of the parameters are timm's. Of depth 12 are tiny (192 dimensions, 3 heads; 5,633,856
-    parameters with tubelets of 2 frames and 16x16 pixels), small (384, 6; 21,884,544) and base
-    (768, 12; 86,236,416).
+    Every tubelet is a token; all tokens attend to each other (arXiv 2103.15691, model 1). A clip
+    whose number of frames the tubelets do not divide is continued with its last frame, so an image
+    is a clip of one frame. The names of the parameters are timm's. Of depth 12 are tiny (192
+    dimensions, 3 heads; 5,633,856 parameters with tubelets of 2 frames and 16x16 pixels), small
+    (384, 6; 21,884,544) and base (768, 12; 86,236,416).
 
-    The position embedding is the sum of one in time and one in space. It belongs to a clip of
+    The position embedding, the sum of one in time and one in space, belongs to a clip of
     ``grid_size`` tubelets; clips of other sizes or numbers of frames get its interpolation.
 
     Args:
@@ -145,13 +144,11 @@ class VisionTransformer3d(FreezableBackbone):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if embed_dims < 4 or embed_dims % 4 or embed_dims % num_heads:
-            raise ValueError(
-                f"embed_dims must be a multiple of 4 and of num_heads={num_heads}, got {embed_dims}"
-            )
+            wanted = f"a multiple of 4 and of num_heads={num_heads}"
+            raise ValueError(f"embed_dims must be {wanted}, got {embed_dims}")
         if len(grid_size) != 3 or min(grid_size) < 1:
-            raise ValueError(
-                f"grid_size must be three numbers (T', H', W') from 1, got {grid_size}"
-            )
+            wanted = "three numbers (T', H', W') from 1"
+            raise ValueError(f"grid_size must be {wanted}, got {grid_size}")
         if position not in POSITIONS:
             raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
         if not 0.0 <= drop_path_rate < 1.0:
@@ -210,30 +207,24 @@ class VisionTransformer3d(FreezableBackbone):
 
     def position_embedding(self, grid: Sequence[int]) -> Tensor:
         """(1, C, T', H', W') for clips of ``grid`` tubelets (T', H', W')."""
-        learned = self.position == "learned"
-        time, space = (self._learned if learned else self._sines_and_cosines)(tuple(grid))
+        grid = tuple(grid)
+        if self.position == "learned":
+            time: Tensor = self.position_time  # (1, C, T')
+            space: Tensor = self.position_space  # (1, C, H', W')
+            if grid[:1] != self.grid_size[:1]:
+                time = F.interpolate(time, grid[0], mode="linear")
+            if grid[1:] != self.grid_size[1:]:
+                space = F.interpolate(space, grid[1:], mode="bicubic")
+        else:  # half of the channels in space are for the row, half for the column
+            C, device = self.out_channels, self.patch_embed.proj.weight.device
+            time, rows, columns = (
+                sine_cosine(scaled_positions(n, own, device), dims).T[None]
+                for n, own, dims in zip(grid, self.grid_size, (C, C // 2, C // 2), strict=True)
+            )
+            rows = rows[..., None].expand(-1, -1, -1, grid[2])
+            columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
+            space = torch.cat([rows, columns], dim=1)
         return time[..., None, None] + space[:, :, None]
-
-    def _learned(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Positions in time (1, C, T') and space (1, C, H', W')."""
-        time: Tensor = self.position_time
-        space: Tensor = self.position_space
-        if grid[:1] != self.grid_size[:1]:
-            time = F.interpolate(time, grid[0], mode="linear")
-        if grid[1:] != self.grid_size[1:]:
-            space = F.interpolate(space, grid[1:], mode="bicubic")
-        return time, space
-
-    def _sines_and_cosines(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """The same; half of the channels in space are for the row, half for the column."""
-        C, device = self.out_channels, self.patch_embed.proj.weight.device
-        time, rows, columns = (
-            sine_cosine(scaled_positions(n, own, device), dims).T[None]
-            for n, own, dims in zip(grid, self.grid_size, (C, C // 2, C // 2), strict=True)
-        )
-        rows = rows[..., None].expand(-1, -1, -1, grid[2])
-        columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
-        return time, torch.cat([rows, columns], dim=1)
 
 
 def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,12 +93,10 @@ def sce_terms(
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
     if mu is not None and eta is not None:
-        share = lambda_ / (lambda_ + mu)
+        taus: dict[str, Any] = {"tau": tau, "tau_m": tau_m}
         with torch.no_grad():
-            parts = sce_terms(query, key, queue, lambda_=share, tau=tau, tau_m=tau_m)
-        free = sce_free_loss(
-            query, key, queue, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m
-        )
+            parts = sce_terms(query, key, queue, lambda_=lambda_ / (lambda_ + mu), **taus)
+        free = sce_free_loss(query, key, queue, lambda_=lambda_, mu=mu, eta=eta, **taus)
         return parts._replace(loss=free)
     check_shapes(query, key, queue)
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
@@ -126,17 +124,13 @@ def sce_terms(
 
         with torch.no_grad():
             entropy_s2 = log_normaliser - (s2 * relations).sum(dim=1)
-            entropy = (
-                -torch.xlogy(w2_positive, w2_positive)
-                - torch.xlogy(w2_negatives, w2_negatives)
-                + w2_negatives * entropy_s2
-            )
+            entropy = torch.special.entr(w2_positive) + torch.special.entr(w2_negatives)
             parts = SCETerms(
                 loss=loss,
                 infonce=log_mass - positive,
                 ressl=log_mass_negatives - expected,
                 ceil=log_mass - log_mass_negatives,
-                target_entropy=entropy,
+                target_entropy=entropy + w2_negatives * entropy_s2,
                 positive_similarity=positive * tau,
             )
             parts = SCETerms(*(part.mean().to(query.dtype) for part in parts))
@@ -145,8 +139,8 @@ def sce_terms(
 
 def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
     """InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar; else as :func:`sce_loss`."""
-    masses = _masses(query, key, queue, tau)
-    return (masses.all - masses.positive).mean().to(masses.dtype)
+    infonce, _, _ = _parts(query, key, queue, tau)
+    return infonce.mean().to(full_precision(query).dtype)
 
 
 def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: float) -> Tensor:
@@ -154,8 +148,8 @@ def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: 
 
     ``tau_m`` should be below ``tau``, see :func:`sharpness_warnings`.
     """
-    masses = _masses(query, key, queue, tau, tau_m)
-    return (masses.negatives - masses.expected).mean().to(masses.dtype)
+    _, ressl, _ = _parts(query, key, queue, tau, tau_m)
+    return ressl.mean().to(full_precision(query).dtype)
 
 
 def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
@@ -163,8 +157,8 @@ def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tenso
 
     It pushes query and key apart, and is of use only beside a loss that attracts.
     """
-    masses = _masses(query, key, queue, tau)
-    return (masses.all - masses.negatives).mean().to(masses.dtype)
+    _, _, ceil = _parts(query, key, queue, tau)
+    return ceil.mean().to(full_precision(query).dtype)
 
 
 def sce_free_loss(
@@ -183,28 +177,15 @@ def sce_free_loss(
     ``mu = eta = 1 - lambda_`` is the SCE loss.
     """
     check_coefficients(lambda_, mu, eta)
-    masses = _masses(query, key, queue, tau, tau_m)
-    loss = (
-        lambda_ * (masses.all - masses.positive)
-        + mu * (masses.negatives - masses.expected)
-        + eta * (masses.all - masses.negatives)
-    )
-    return loss.mean().to(masses.dtype)
+    infonce, ressl, ceil = _parts(query, key, queue, tau, tau_m)
+    loss = lambda_ * infonce + mu * ressl + eta * ceil
+    return loss.mean().to(full_precision(query).dtype)
 
 
-class _Masses(NamedTuple):
-    """Logits (N,) of the positive and logs of sums of exponentials, in float64."""
-
-    positive: Tensor
-    negatives: Tensor
-    all: Tensor
-    expected: Tensor  # sum_j s2_j neg_j; 0 without tau_m
-    dtype: torch.dtype  # of the result
-
-
-def _masses(
+def _parts(
     query: Tensor, key: Tensor, queue: Tensor, tau: float, tau_m: float | None = None
-) -> _Masses:
+) -> tuple[Tensor, Tensor, Tensor]:
+    """InfoNCE, ReSSL (of no relations without ``tau_m``) and Ceil of each sample, (N,) float64."""
     check_shapes(query, key, queue)
     check_temperature("tau", tau)
     if tau_m is not None:
@@ -221,7 +202,7 @@ def _masses(
             expected = (s2 * logits).sum(dim=1).double()
         # Not logsumexp of a concatenation: that would copy the (N, K) logits.
         joint = torch.logaddexp(positive, negatives)
-    return _Masses(positive, negatives, joint, expected, query.dtype)
+    return joint - positive, negatives - expected, joint - negatives
 
 
 def split_coefficients(
@@ -235,14 +216,6 @@ def split_coefficients(
             f"lambda_ must be one number or the three (lambda, mu, eta) of eq. 10, got {lambda_}"
         )
     return lambda_[0], lambda_[1], lambda_[2]
-
-
-def sce_chance_level(queue_size: int, lambda_: float, mu: float | None, eta: float | None) -> float:
-    """The loss if positive and K keys of the queue are equally probable: log(K+1) or eq. 10."""
-    info_nce, ressl = math.log(queue_size + 1), math.log(queue_size)
-    if mu is None or eta is None:
-        return info_nce
-    return lambda_ * info_nce + mu * ressl + eta * (info_nce - ressl)
 
 
 def check_sce(

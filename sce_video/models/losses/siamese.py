@@ -59,13 +59,10 @@ def byol_loss(query: Tensor, key: Tensor) -> Tensor:
 def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
     """The mean of NT-Xent over the 2N embeddings of two views, a scalar tensor.
 
-    In a distributed run the candidates are the embeddings of all ranks, gathered with gradient, and
-    the anchors are those of the rank: the mean over ranks of the loss, and of the gradients of the
-    parameters (as DistributedDataParallel takes it), is that of one process with the joint batch.
-    All ranks must call this with the same number of samples.
-
-    ``first`` and ``second`` are the embeddings (N, D), l2-normalised, of the same samples. Shapes
-    that do not match, no samples or a temperature not above 0 are a ValueError.
+    ``first`` and ``second`` are the embeddings (N, D), l2-normalised, of the same samples. In a
+    distributed run the candidates are those of all ranks, gathered with gradient: the mean over
+    ranks of the loss, and of the gradients of the parameters (as DistributedDataParallel takes it),
+    is that of one process with the joint batch. All ranks must call this with as many samples.
     """
     check_same_shape("first and second", first, second)
     check_temperature("tau", tau)
@@ -94,15 +91,11 @@ def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) 
     branch of all ranks, both l2-normalised; no gradient flows into keys. ``positives`` (N,) int64
     are the rows of each query's own key in ``keys``.
     """
+    got = f"got {tuple(query.shape)} and {tuple(keys.shape)}"
     if query.ndim != 2 or keys.ndim != 2 or query.shape[1] != keys.shape[1]:
-        raise ValueError(
-            "query and keys must be (N, D) and (M, D), "
-            f"got {tuple(query.shape)} and {tuple(keys.shape)}"
-        )
+        raise ValueError(f"query and keys must be (N, D) and (M, D), {got}")
     if 0 in query.shape or len(keys) == 0:
-        raise ValueError(
-            f"there must be queries and keys, got {tuple(query.shape)} and {tuple(keys.shape)}"
-        )
+        raise ValueError(f"there must be queries and keys, {got}")
     if positives.shape != query.shape[:1] or positives.dtype != torch.int64:
         raise ValueError(
             f"positives must be ({len(query)},) of int64, "

@@ -98,16 +98,16 @@ def queue_warnings(
         )
         warnings.append(NamedWarning(text, "queue_size", size, num_samples))
     made = batch_size * (num_target_views or 1)
-    if size < made:
-        advice = f"set model.queue_size to {made} or a multiple"
-        if made > num_samples:  # a queue of so many keys would be warned of above
-            advice = f"a queue of {num_samples} keys or fewer needs a smaller batch"
-        warnings.append(
-            f"a step makes {made} keys and model.queue_size={size}: all but its last {size} keys "
-            f"are dropped before they are compared; {advice}"
-        )
-        return warnings
-    return warnings + uneven_queue_warnings(size, batch_size)
+    if size >= made:
+        return warnings + uneven_queue_warnings(size, batch_size)
+    advice = f"set model.queue_size to {made} or a multiple"
+    if made > num_samples:  # a queue of so many keys would be warned of above
+        advice = f"a queue of {num_samples} keys or fewer needs a smaller batch"
+    return [
+        *warnings,
+        f"a step makes {made} keys and model.queue_size={size}: all but its last {size} keys "
+        f"are dropped before they are compared; {advice}",
+    ]
 
 
 def uneven_queue_warnings(size: int, batch_size: int) -> list[str]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,19 +40,16 @@ def roi_align(
 
     Boxes of zero or negative size: with ``aligned=False`` every box is at least one cell wide and
     high. With ``aligned=True`` a sampling ratio of 0 has no points and gives 0; a fixed ratio
-    samples its points nevertheless, mirrored for inverted corners. (torchvision and mmcv on a GPU
-    do the same; mmcv on a CPU raises a RuntimeError for inverted corners with ``aligned=True``.)
+    samples its points nevertheless, mirrored for inverted corners.
 
-    Computed in float32 (float64 for float64 features), also under autocast. The pure PyTorch
-    implementation consists of matrix products: its gradient is deterministic, and float32 products
-    follow ``torch.set_float32_matmul_precision``. There a NaN or infinite feature spreads to all
-    boxes of its frame, not only to those that cover it.
+    Computed in float32 (float64 for float64 features), also under autocast. The gradient of the
+    pure PyTorch implementation is deterministic; a NaN or infinite feature spreads there to all
+    boxes of its frame.
 
     Args:
         features: (N, C, H, W), floating point.
         rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in pixels of the input frame; they get
-            no gradient. They may be on the CPU while the features are on a GPU: the pure PyTorch
-            implementation needs them on the CPU.
+            no gradient, and may be on the CPU while the features are on a GPU.
         output_size: h = w, or (h, w).
         spatial_scale: cells of the map per pixel of the input frame, e.g. 1/16.
         sampling_ratio: points per bin and axis; 0: ceil(bin size in cells), for each box.
@@ -61,8 +59,7 @@ def roi_align(
             and supports the device, else pure PyTorch.
 
     Returns:
-        (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result, whose gradient is
-        zero.
+        (R, C, h, w) in the dtype of ``features``.
 
     Raises:
         ValueError: wrong shapes or types, a batch index out of range, a box that is not finite, or
@@ -79,17 +76,16 @@ def roi_align(
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
     on_host = rois.detach().to("cpu", dtype)
     _check_rois(on_host, features.shape[0])
-    scale, ratio = float(spatial_scale), int(sampling_ratio)
+    options = size, float(spatial_scale), int(sampling_ratio), aligned
     with torch.autocast(features.device.type, enabled=False):
-        # The compiled implementation needs contiguous memory and one dtype.
         inputs = features.to(dtype)
         if name == "torch":
-            pooled = _roi_align_torch(inputs, on_host, size, scale, ratio, aligned)
+            pooled = _roi_align_torch(inputs, on_host, *options)
         else:
+            # The compiled implementation needs contiguous memory and one dtype.
             boxes = rois.detach().to(features.device, dtype).contiguous()
-            module, _ = _import_torchvision()
-            assert module is not None
-            pooled = module.roi_align(inputs.contiguous(), boxes, size, scale, ratio, aligned)
+            compiled: Any = _import_torchvision()[0]
+            pooled = compiled.roi_align(inputs.contiguous(), boxes, *options)
     return pooled.to(features.dtype)
 
 

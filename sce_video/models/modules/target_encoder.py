@@ -18,7 +18,6 @@ class StepGenerator(nn.Module):
 
     The numbers are equal on all ranks and for all micro-batches of a step, a resumed run continues
     with the same ones, and no global random generator is used.
-
     """
 
     step: Tensor  # in the checkpoint: () int64, optimiser steps so far
@@ -46,13 +45,12 @@ class StepGenerator(nn.Module):
 class BatchShuffle(StepGenerator):
     """Encodes the samples of all ranks in random groups, so that BN cannot tell the positive.
 
-    The statistics of a BN are those of the samples that it sees together. If query and key share
-    them, a network can find the positive by its statistics (He et al. 2020, section 3.3). Here the
-    samples of all ranks are gathered, permuted, encoded in ``splits`` groups on each rank, and the
-    result is put back in order. One group per rank is the shuffling between GPUs of
-    facebookresearch/moco, ``moco/builder.py``; several are its simulation on one device. W ranks
-    with S groups each have the groups of one process with W S. The permutation is a function of
-    the optimiser step, equal on all ranks.
+    If query and key share the statistics of a BN, a network can find the positive by them (He et
+    al. 2020, section 3.3). Here the samples of all ranks are gathered, permuted, encoded in
+    ``splits`` groups on each rank, and the result is put back in order. One group per rank is the
+    shuffling between GPUs of facebookresearch/moco, ``moco/builder.py``; several are its simulation
+    on one device: W ranks with S groups each have the groups of one process with W S. The
+    permutation is a function of the optimiser step, equal on all ranks.
 
     Every rank holds the views of all ranks while they are encoded. The module has no effect if BN
     takes its statistics over all ranks (``sync_bn``) with one group, or in evaluation mode.
@@ -109,10 +107,11 @@ class TargetEncoder(nn.Module):
     @torch.no_grad()
     def forward(self, view: Tensor) -> Tensor:
         """Embeddings (N, D) of a view (N, 3, T, H, W), not normalised and without gradient."""
-        return self._encode(view) if self.shuffle is None else self.shuffle(self._encode, view)
 
-    def _encode(self, view: Tensor) -> Tensor:
-        return self.projector(represent(self.backbone, view))
+        def encode(part: Tensor) -> Tensor:
+            return self.projector(represent(self.backbone, part))
+
+        return encode(view) if self.shuffle is None else self.shuffle(encode, view)
 
     @torch.no_grad()
     def copy_from(self, backbone: nn.Module, projector: nn.Module) -> None:

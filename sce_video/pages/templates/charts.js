@@ -1,3 +1,20 @@
+// Plotly, which the page holds as gzip: a promise.
+window.plotlyReady = (async () => {
+  if (typeof DecompressionStream === "undefined") {
+    throw new Error("this browser is too old for the charts: it has no DecompressionStream");
+  }
+  const packed = document.getElementById("plotly-gzip").textContent.trim();
+  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.appendChild(script);
+  return window.Plotly;
+})();
+window.plotlyReady.catch((error) => {
+  for (const place of document.querySelectorAll(".plot")) place.textContent = String(error.message);
+});
+
 // Draws the charts of a page with Plotly. All share the iteration axis: zooming one zooms all.
 function drawCharts(charts) {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -13,17 +13,14 @@ from sce_video.data_tools.prepare.actions import (
     SSV2,
     UCF101,
     read_class_index,
-    read_class_split,
     read_diving48,
     read_hmdb51,
     read_ntu60,
     read_split_list,
     read_ssv2,
     read_template_entries,
-    read_templates,
     read_ucf101,
 )
-from sce_video.data_tools.prepare.lists import count_rows
 from sce_video.data_tools.prepare.official import Entry
 
 
@@ -91,9 +88,7 @@ def test_ucf101(ucf101):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ApplyEyeMakeup/v_a.avi\n", "line 1: 'ApplyEyeMakeup/v_a.avi' must be 'CLASS/FILE"),
-        ("v_a.avi 1\n", "must be 'CLASS/FILE.avi NUMBER'"),
-        ("UCF-101/YoYo/v_a.avi 3\n", "must be"),
+        ("v_a.avi 1\n", "line 1: 'v_a.avi 1' must be 'CLASS/FILE.avi NUMBER'"),
         ("YoYo/v_a.avi 3\nYoyos/v_b.avi 3\n", "line 2: unknown class 'Yoyos'; the nearest"),
         ("YoYo/v_a.avi 2\n", "gives number 2, but classInd.txt numbers YoYo 3"),
         ("YoYo/v_a.avi 3\n\nYoYo/v_a.avi 3\n", "line 3: 'YoYo/v_a.avi' is listed twice"),
@@ -109,12 +104,8 @@ def test_other_bad_files_of_ucf101(ucf101):
     numbered = "YoYo/v_a.avi 3\n"
     message = refused(read_split_list, lists / "t.txt", numbered, CLASSES, False)
     assert message.endswith("must be 'CLASS/FILE.avi'")
-    for text, expected in (
-        ("0 A\n1 B\n", "line 1: '0 A' must be '1 CLASS'"),
-        ("1 A\n2\n", "line 2: '2' must be '2 CLASS'"),
-        ("1 A\n2 A\n", "line 2: class 'A' is listed twice"),
-    ):
-        assert expected in refused(read_class_index, lists / "c.txt", text)
+    message = refused(read_class_index, lists / "c.txt", "1 A\n2\n")
+    assert "line 2: '2' must be '2 CLASS'" in message
     write(lists / "testlist02.txt", f"{NAMES[3]}\n")
     with pytest.raises(ValueError, match=r"1 videos are in train_split2 and in test_split2 .*g22"):
         read_ucf101(ucf101)
@@ -190,44 +181,13 @@ def test_hmdb51(hmdb51):
     ("text", "message"),
     [
         ("a.avi 1\nb.avi 3\n", "line 2: 'b.avi 3' must be 'NAME.avi MARK'"),
-        ("a.avi\n", "line 1: 'a.avi' must be"),
-        ("wave/a.avi 1\n", "must be"),
         ("a.avi 1\na.avi 2\n", "line 2: 'a.avi' is listed twice"),
-        ("", "is empty"),
     ],
 )
-def test_bad_splits_of_hmdb51(tmp_path, text, message):
-    assert message in refused(read_class_split, tmp_path / "wave_test_split1.txt", text)
-
-
-def test_missing_files_of_hmdb51(hmdb51, tmp_path_factory):
-    (hmdb51 / "testTrainMulti_7030_splits/wave_test_split2.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no split 2: looked for .*wave_test_split2"):
+def test_bad_splits_of_hmdb51(hmdb51, text, message):
+    write(hmdb51 / "testTrainMulti_7030_splits/wave_test_split1.txt", text)
+    with pytest.raises(ValueError, match="wave_test_split1.txt, " + message):
         read_hmdb51(hmdb51)
-    empty = tmp_path_factory.mktemp("empty")
-    (empty / "testTrainMulti_7030_splits").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"no CLASS_test_split1.txt(.|\n)*hmdb51_org/brush"):
-        read_hmdb51(empty)
-
-
-def test_hmdb51_of_full_size_agrees_and_one_video_less_does_not(tmp_path):
-    """51 classes, 70 training and 30 test videos per split, and unused ones up to 6,766."""
-    folder = tmp_path / "testTrainMulti_7030_splits"
-    for i in range(51):
-        unused = 6766 // 51 + (i < 6766 % 51) - 100
-        marks = [1] * 70 + [2] * 30 + [0] * unused
-        text = "".join(f"v{j}.avi {mark} \n" for j, mark in enumerate(marks))
-        for split in (1, 2, 3):
-            write(folder / f"class{i:02d}_test_split{split}.txt", text)
-    rows = count_rows(read_hmdb51(tmp_path), set(), set())
-    assert len(rows) == 1 + 1 + 6 * 2 and all(row.agrees for row in rows)
-    path = folder / "class07_test_split2.txt"
-    path.write_text(path.read_text().replace("v3.avi 1", "v3.avi 0"))
-    rows = count_rows(read_hmdb51(tmp_path), set(), set())
-    assert {row.title: row.listed for row in rows if not row.agrees} == {
-        "train_split2": 3569,
-        "train_split2, per class": "69 to 70",
-    }
 
 
 # -- Something-Something V2 -------------------------------------------------------------------
@@ -281,8 +241,7 @@ def test_ssv2(tmp_path, folder, prefix):
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([TRAIN[0], {"id": "5"}], "has no 'id' and 'template'"),
-        ([["5", "x"]], "entry 1: [\"5\", \"x\"] has no 'id' and 'template'"),
+        ([TRAIN[0], {"id": "5"}], "entry 2: {'id': '5'} has no 'id' and 'template'"),
         ([{"id": None, "template": "x"}], "entry 1: id None is not a number"),
         ([{"id": "5", "template": 3}], "entry 1 (id 5): template 3 is not a string"),
         (
@@ -292,24 +251,10 @@ def test_ssv2(tmp_path, folder, prefix):
         ),
         ([TRAIN[0], TRAIN[1], TRAIN[0]], "entry 3: id 78687 is listed twice"),
         ([], "must hold [{"),
-        ('[{"id": "5",', "is not JSON: "),
     ],
 )
 def test_bad_lists_of_ssv2(tmp_path, entries, message):
     assert message in refused(read_template_entries, tmp_path / "train.json", entries, TEMPLATES)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ({"a": "0", "b": "2"}, "no entry has id 1; ids go from 0 to 1"),
-        ({"a": "0", "b": "0"}, "entries 'a' and 'b' share 0"),
-        ({"a": -1}, "entry 'a' has id -1, not a whole number"),
-        (["a"], "must hold"),
-    ],
-)
-def test_bad_labels_of_ssv2(tmp_path, labels, message):
-    assert message in refused(read_templates, tmp_path / "labels.json", labels)
 
 
 # -- Diving48 and NTU RGB+D -------------------------------------------------------------------
@@ -351,13 +296,10 @@ def test_diving48(diving48, capsys):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("V2_train", [dive("a", 2)], r"entry 0 \(a\): label 2 is none of the 2"),
+        ("V2_train", [dive("a", 2)], r"entry 1 \(a\): label 2 is none of the 2"),
         ("V2_train", [dive("a", True)], "label True"),
-        ("V2_train", [dive("a", 0), dive("a", 0)], "entry 1: 'a' is listed twice"),
-        ("V2_train", [{"label": 0}], "has no 'vid_name'"),
         ("V2_test", [dive("a_00001", 0)], "1 videos are in train and in test"),
         ("vocab", [["Back"], ["Back"]], "entry 1: 'Back' is empty or listed twice"),
-        ("vocab", ["Back"], "is no list of words"),
     ],
 )
 def test_bad_files_of_diving48(diving48, name, data, message):

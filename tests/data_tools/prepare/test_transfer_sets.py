@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from helpers import run_tool
-from helpers.transfer_trees import TREES, VOC_CLASSES, colour, write_lines
+from helpers.image_trees import colour, draw
+from helpers.transfer_trees import TREES, VOC_CLASSES
 from scipy.io import savemat
 
 from sce_video.commands.prepare import TRANSFER_NAMES
@@ -44,12 +44,15 @@ def prepare(name: str, root: Path, **options: object) -> bool:
 
 
 @pytest.mark.parametrize("name", TRANSFER_SETS)
-def test_lists_hold_every_image_once_with_its_class(name, tmp_path):
+def test_lists_hold_every_image_once_with_its_class(name, tmp_path, capsys):
     """The colour of an image is that of its label, in every split, and all images are listed."""
-    root = make(name, tmp_path)
-    assert not prepare(name, root)  # the counts are scaled down
-    parts = ("train", "val", "test") if TREES[name][2] else ("train", "test")
-    assert (root / "lists/val.txt").exists() == TREES[name][2]
+    root, parts = make(name, tmp_path), ("train", "val", "test")
+    parts = parts if TREES[name][2] else ("train", "test")
+    assert run_tool.prepare(name, root, "--no-check", "--strict") == 1  # counts are scaled down
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    published = {row[0]: row[-2] for row in rows if row and row[-1] in ("ok", "differs")}
+    expected = dict(zip((*parts, "classes"), PUBLISHED[name], strict=True))
+    assert published == {part: f"{count:,}" for part, count in expected.items()}
     listed = []
     for part in parts:
         videos = read_annotation_list(str(root / f"lists/{part}.txt"), "image")
@@ -64,29 +67,14 @@ def test_lists_hold_every_image_once_with_its_class(name, tmp_path):
         listed += paths
     assert len(set(listed)) == len(listed)
     on_disk = {str(p.relative_to(root)) for p in root.rglob("*") if p.suffix in (".jpg", ".png")}
-    assert set(listed) == on_disk
+    assert set(listed) == on_disk and tuple(TRANSFER_SETS) == TRANSFER_NAMES  # of the command
 
 
 def check_colours(root: Path, paths: list[str], labels: np.ndarray) -> None:
-    """The mean colour of an image is nearest to that of its class."""
-    colours = np.stack([colour(label) for label in range(max(labels) + 1)])
+    """The mean colour of an image is that of its class, up to its noise."""
     for path, label in list(zip(paths, labels, strict=True))[:12]:
         mean = cv2.imread(str(root / path))[..., ::-1].mean(axis=(0, 1))
-        assert np.abs(mean - colours).sum(axis=1).argmin() == label, path
-
-
-@pytest.mark.parametrize("name", TRANSFER_SETS)
-def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
-    assert tuple(TRANSFER_SETS) == TRANSFER_NAMES  # of the command
-    root = make(name, tmp_path)
-    assert run_tool.prepare(name, root, "--no-check", "--strict") == 1
-    captured = capsys.readouterr()
-    rows = [line.split() for line in captured.out.splitlines()]
-    published = {row[0]: row[-2] for row in rows if row and row[-1] in ("ok", "differs")}
-    parts = ("train", "val", "test") if TREES[name][2] else ("train", "test")
-    expected = dict(zip((*parts, "classes"), PUBLISHED[name], strict=True))
-    assert published == {part: f"{count:,}" for part, count in expected.items()}
-    assert "counts differ from the published ones" in captured.err
+        assert np.abs(mean - colour(label)).max() < 35, path
 
 
 def test_labels_of_voc_are_those_of_its_lists(tmp_path):
@@ -118,9 +106,8 @@ def test_labels_are_ranks_of_what_the_protocol_sorts(tmp_path):
 def test_images_of_cifar_are_unpacked_without_loss(tmp_path):
     root = make("cifar10", tmp_path)
     prepare("cifar10", root)
-    stored = pickle.loads((root / "cifar-10-batches-py/data_batch_2").read_bytes())
     image = cv2.imread(str(root / "png/train/00013.png"))[..., ::-1]  # 10 images in batch 1
-    np.testing.assert_array_equal(image, stored["data"][3].reshape(3, 32, 32).transpose(1, 2, 0))
+    np.testing.assert_array_equal(image, draw(3, 103, 32, 32))
 
 
 def test_missing_and_damaged_images_are_reported_and_left_out(tmp_path, capsys):
@@ -145,17 +132,9 @@ def test_missing_and_damaged_images_are_reported_and_left_out(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("food101", "food-101/meta/test.json"),
-        ("cifar10", "cifar-10-batches-py/data_batch_3"),
         ("cifar100", "cifar-100-python/meta"),
-        ("sun397", "Testing_01.txt"),
         ("cars", "devkit/cars_test_annos_withlabels.mat"),
-        ("aircraft", "data/images_variant_val.txt"),
         ("voc2007", "VOCdevkit/VOC2007/ImageSets/Main/sofa_test.txt"),
-        ("dtd", "labels/val1.txt"),
-        ("pets", "annotations/trainval.txt"),
-        ("caltech101", "train.txt"),
-        ("flowers", "imagelabels.mat"),
     ],
 )
 def test_a_missing_list_is_named_with_the_layout(name, path, tmp_path):
@@ -194,19 +173,9 @@ FAULTS = [
         "1 videos are in train and in test of sun397, for example b/bar/sun_axyz.jpg",
     ),
     (
-        "sun397",
-        append("Training_01.txt", "/b/bars/sun_axyz.jpg"),
-        "unknown class '/b/bars'; the nearest known name is '/b/bar'",
-    ),
-    (
         "cars",
         mat("devkit/cars_test_annos_withlabels.mat", {"annotations": NO_LABELS}),
         "have no 'class' and 'fname'; the test set needs the file with labels",
-    ),
-    (
-        "flowers",
-        replaced("setid.mat", b"MATLAB 5.0 MAT-file" * 20),
-        "setid.mat is no readable MATLAB file",
     ),
     (
         "flowers",
@@ -214,36 +183,17 @@ FAULTS = [
         "trnid names image 99 of 27 labels",
     ),
     (
-        "aircraft",
-        append("data/images_variant_val.txt", "0034309"),
-        "'0034309' must be 'NUMBER VARIANT'",
-    ),
-    (
         "dtd",
         append("labels/val1.txt", "banded/banded_0004.jpg"),
         "val1.txt, line 10: 'images/banded/banded_0004.jpg' is listed twice",
     ),
     ("pets", append("annotations/test.txt", "pug_1 1 2 1"), "class 1 is 'Abyssinian' before"),
-    ("pets", append("annotations/test.txt", "a_1 900000000000000000 2 1"), "no image of class "),
     ("caltech101", append("test.txt", "Faces/a.jpg"), "must be 'CLASS/image_NUMBER.jpg LABEL'"),
     ("voc2007", append(SOFA, "1 2"), "sofa_val.txt, line 25: '1 2' must be 'NUMBER -1', 0 or 1"),
-    (
-        "voc2007",
-        append(SOFA, "1 1"),
-        "sofa_val.txt and the list of aeroplane have different images",
-    ),
     (
         "cifar10",
         replaced("cifar-10-batches-py/test_batch", b"\x80\x02}q\x01("),
         "test_batch is no pickle of plain data: it is truncated",
-    ),
-    (
-        "cifar100",
-        replaced(
-            "cifar-100-python/test",
-            pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1]}, protocol=2),
-        ),
-        "cifar-100-python/test has 1 labels for 2 images",
     ),
 ]
 
@@ -256,15 +206,6 @@ def test_malformed_official_files(name, damage, message, tmp_path):
         prepare(name, root)
     assert message in str(error.value)
     assert not (root / "lists").exists()
-
-
-def test_lists_that_differ_are_replaced_on_demand_only(tmp_path):
-    root = make("pets", tmp_path)
-    write_lines(root / "lists/train.txt", ["images/other.jpg 0"])
-    with pytest.raises(ValueError, match="existing files differ"):
-        prepare("pets", root)
-    prepare("pets", root, force=True)
-    assert "Abyssinian_0.jpg 0" in (root / "lists/train.txt").read_text()
 
 
 def test_an_unknown_set(tmp_path):

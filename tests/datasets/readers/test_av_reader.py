@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import av
@@ -84,11 +83,8 @@ def test_wrong_indices(video):
 def test_decoded_frames_are_valid_after_closing(plain):
     with open_reader(plain) as reader:
         decoded = reader.decode(np.array([3, 30]))
-        assert reader.frames_converted == 0
-    gc.collect()
     assert len(decoded) == 2 and decoded.size == (64, 80)
     assert read_numbers([decoded[0], decoded[1]]) == [3, 30]
-    assert reader.frames_converted == 2
 
 
 # -- damaged files ------------------------------------------------------------------------------
@@ -247,6 +243,3 @@ def test_a_decoder_that_keeps_its_first_options_still_gives_all_frames(shared_vi
     with open_reader(path) as reader:
         frames = reader.read(np.arange(1, 125))
     assert all((x == y).all() for x, y in zip(frames, everything[1:], strict=True))
-
-
-# -- leaks --------------------------------------------------------------------------------------

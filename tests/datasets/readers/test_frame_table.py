@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections import OrderedDict
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
-from helpers.videos import (
-    decode_all,
-    numbered_frames,
-    read_numbers,
-    remux,
-    write_video,
-)
+from helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video
 
 from sce_video.data_tools.repack.encode import Job, repack_file
 from sce_video.data_tools.repack.plan import Settings
@@ -38,8 +32,9 @@ from sce_video.jobs import ItemError
 
 
 def test_quick_opening_gives_the_same_frames(any_video):
-    if not can_be_quick(any_video):
-        pytest.skip("not opened quickly")
+    assert can_be_quick(any_video) == (not any_video.endswith(".avi"))
+    if any_video.endswith(".avi"):
+        return
     with AvReader(any_video) as quick:
         assert quick._stream.file.quick
         frames = quick.read(np.arange(50))
@@ -61,11 +56,6 @@ def test_without_the_reorder_depth_the_file_is_opened_again_with_probing(plain, 
 
 
 # -- packets to frames --------------------------------------------------------------------------
-
-
-class Packet:
-    def __init__(self, number, is_keyframe, damaged=False):
-        self.number, self.is_keyframe, self.damaged = number, is_keyframe, damaged
 
 
 class Decoder:
@@ -90,7 +80,10 @@ class Decoder:
 
 def packet_list(pattern):
     """K: key frame, p: other, x: damaged, X: damaged key frame."""
-    return [Packet(i, c in "KX", c in "xX") for i, c in enumerate(pattern)]
+    return [
+        SimpleNamespace(number=i, is_keyframe=c in "KX", damaged=c in "xX")
+        for i, c in enumerate(pattern)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +91,6 @@ def packet_list(pattern):
     [
         ("KppKp", [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
         ("KpxppKp", [0, 1, 5, 6], [0, 1, 2, 5, 6]),  # 3 and 4 refer to the damaged 2
-        ("KxpKxpp", [0, 3], [0, 1, 3, 4]),
         ("KpXppXpKp", [0, 1, 7, 8], [0, 1, 2, 5, 7, 8]),
         ("xppKp", [3, 4], [0, 3, 4]),
         ("xpp", [], [0]),
@@ -106,15 +98,10 @@ def packet_list(pattern):
     ],
 )
 def test_after_a_refused_packet_decoding_continues_at_the_next_key_frame(pattern, frames, given):
-    decoder, asked = Decoder(), []
-
-    def decoder_for(packet):
-        asked.append(packet.number)
-        return decoder
-
-    batches = list(decode_packets(packet_list(pattern), decoder_for))
+    decoder = Decoder()
+    batches = list(decode_packets(packet_list(pattern), lambda packet: decoder))
     assert [frame for batch in batches for frame in batch] == frames
-    assert decoder.given == asked == given
+    assert decoder.given == given
     assert not decoder.held and decoder.flushed == bool(given) + sum(
         packet.damaged for packet in packet_list(pattern) if packet.number in given
     )
@@ -149,7 +136,7 @@ def test_playlists_are_no_videos(real, kind, name):
         if backend_importable(backend):
             with pytest.raises(VideoDecodeError, match="cannot be opened"):
                 open_reader(name, backend)
-    assert examine_file((name, 10.0))["outcome"] == "unreadable"
+    assert examine_file(name, 10.0)["outcome"] == "unreadable"
     with pytest.raises(ItemError) as refused:
         repack_file(Job(name, "out.mp4", Settings()))
     assert refused.value.kind == "bad"
@@ -165,9 +152,9 @@ def test_names_that_look_like_protocols(numbered_video, tmp_path, monkeypatch, n
     for backend in ("av", "decord"):
         if backend_importable(backend):
             with open_reader(name, backend) as reader:
-                assert getattr(reader, "uses_library", True)
+                assert getattr(reader, "_fallback", None) is None
                 assert read_numbers(reader.read(np.array([3, 17]))) == [3, 17]
-    assert examine_file((name, 10.0))["frames"] == 20
+    assert examine_file(name, 10.0)["frames"] == 20
 
 
 X264 = {"crf": "12", "g": "12", "bf": "3", "sc_threshold": "0"}
@@ -177,12 +164,8 @@ def packet_table(path):
     """The table of all packets."""
     with av.open(path) as container:
         packets = [p for p in container.demux(video=0) if p.size]
-        return table_from_packets(
-            [p.pts for p in packets],
-            [p.is_keyframe for p in packets],
-            [p.duration or 0 for p in packets],
-            [p.is_discard for p in packets],
-        )
+        rows = [(p.pts, p.is_keyframe, p.duration or 0, p.is_discard) for p in packets]
+        return table_from_packets(rows)
 
 
 def index_table(path):
@@ -290,7 +273,7 @@ def test_damaged_headers_never_crash(plain, tmp_path, damage):
 def test_tables_of_large_files_are_cached(tmp_path, monkeypatch):
     path = str(write_video(tmp_path / "v.mkv", numbered_frames(40), options=X264))
     monkeypatch.setattr(av_stream, "_MAX_HELD_BYTES", 0)
-    monkeypatch.setattr(av_stream, "_tables", OrderedDict())
+    monkeypatch.setattr(av_stream, "_tables", {})
     demuxed, real = [], AvFile.packets
 
     def packets(self, deadline):
@@ -336,10 +319,10 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def moving():
-    """70 frames of a moving, noisy texture: intra refresh takes its time to show through it."""
+    """40 frames of a moving, noisy texture: intra refresh takes its time to show through it."""
     rng = np.random.default_rng(0)
     texture = rng.integers(60, 196, (12, 40, 3)).repeat(8, axis=0).repeat(8, axis=1)
-    frames = np.stack([np.roll(texture, -2 * i, axis=1)[:, :128] for i in range(70)])
+    frames = np.stack([np.roll(texture, -2 * i, axis=1)[:, :128] for i in range(40)])
     return np.clip(frames + rng.integers(-6, 7, frames.shape), 0, 255).astype(np.uint8)
 
 
@@ -354,23 +337,10 @@ def file(request, moving, tmp_path_factory):
 
 def test_every_frame_alone_equals_the_full_decode(file, packets):
     path, expected = file
-    step = 1 if packets == "indexed" else 5
-    for index in range(0, 70, step):
+    for index in range(0, 40, 1 if packets == "indexed" else 9):
         with open_reader(path) as reader:
             np.testing.assert_array_equal(
                 reader.read(np.array([index]))[0], expected[index], err_msg=f"{path} {index}"
-            )
-
-
-def test_several_frames_at_once_equal_the_full_decode(file):
-    path, expected = file
-    rng = np.random.default_rng(1)
-    with open_reader(path) as reader:  # one reader, used repeatedly
-        assert len(reader.timestamps) == 70
-        for count in (1, 2, 4, 8):
-            indices = np.sort(rng.choice(70, count, replace=False))
-            np.testing.assert_array_equal(
-                reader.read(indices), np.stack([expected[i] for i in indices])
             )
 
 
@@ -383,7 +353,7 @@ def test_libraries_are_not_used_for_intra_refresh(file):
             assert not reader.random_access_at_keys
     pytest.importorskip("decord")
     with open_reader(path, "decord") as reader:
-        for index in (5, 33, 58):
+        for index in (5, 20, 33):
             frame = reader.read(np.array([index]))[0]
             np.testing.assert_array_equal(frame, expected[index])
 

@@ -110,7 +110,7 @@ def test_a_library_is_bounded_too(numbered_video):
     pytest.importorskip("decord")
     path = numbered_video("v.mp4", 50, options={"crf": "12", "g": "12"})
     with open_reader(path, "decord", limits=DecodeLimits(max_held_bytes=100_000)) as reader:
-        assert getattr(reader, "uses_library", True) and len(reader.read(np.arange(6))) == 6
+        assert getattr(reader, "_fallback", None) is None and len(reader.read(np.arange(6))) == 6
         with pytest.raises(VideoDecodeError, match="20 of its frames take 307200 bytes"):
             reader.read(np.arange(20))
     with pytest.raises(VideoDecodeError, match="80 x 64"):
@@ -199,12 +199,12 @@ def test_folders_of_frames(tmp_path):
 
 def test_verify_and_repack_refuse_them(tmp_path):
     path = write_gif(tmp_path / "a.gif", 8000, 8000)
-    facts = examine_file((path, 60.0))
+    facts = examine_file(path, 60.0)
     assert facts["outcome"] == "unreadable" and "8000 x 8000 pixels" in facts["error"]
     with pytest.raises(ItemError, match="8000 x 8000 pixels"):
         repack_file(Job(path, str(tmp_path / "out.mp4"), Settings()))
     small = write_gif(tmp_path / "b.gif", 400, 300)
-    assert examine_file((small, 60.0))["outcome"] == "decoded"
+    assert examine_file(small, 60.0)["outcome"] == "decoded"
     job = Job(small, str(tmp_path / "out.mp4"), Settings(), RepackOptions(max_pixels=1000))
     with pytest.raises(ItemError, match="400 x 300 pixels, more than the 1000"):
         repack_file(job)

@@ -9,10 +9,9 @@ import torch
 from helpers.readers import rgb_difference
 
 from sce_video.datasets.readers.base import ArrayFrames
-from sce_video.datasets.transforms import LazyView, PackClips, PackVideo, crop_and_resize, cut_views
+from sce_video.datasets.transforms import LazyView, PackVideo, crop_and_resize, cut_views
 from sce_video.datasets.transforms.lazy_view import render_views
 from sce_video.evaluation import view_chunks
-from sce_video.registry import TRANSFORMS
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (9, 40, 57, 3), dtype=np.uint8)
 ORDER = np.array([8, 0, 3, 3, 1])
@@ -65,36 +64,6 @@ def test_a_lazy_view_equals_eager_steps(name, difference):
     out = np.zeros((7, *expected.shape[1:]), dtype=np.uint8)  # a part of a larger array
     assert view.render(out[1:6]) is not None
     assert (out[1:6] == expected).all() and not out[0].any() and not out[6].any()
-
-
-@pytest.mark.parametrize(
-    "pipeline",
-    [
-        [dict(type="RandomResizedCropClips", size=24)],
-        [dict(type="ResizeShortSide", size=(24, 48)), dict(type="RandomCropClips", size=20)],
-        [dict(type="ResizeShortSide", size=24), dict(type="CenterCropClips", size=24)],
-        [dict(type="ResizeShortSide", size=40), dict(type="ThreeCrops", size=32)],
-    ],
-    ids=lambda pipeline: pipeline[-1]["type"],
-)
-@pytest.mark.parametrize("seed", range(2))
-def test_transforms_of_arrays_and_lazy_views_are_equal(pipeline, seed):
-    """The same seeds give the same pixels for both."""
-    other = np.array([5, 5, 2])
-    packed = []
-    for views in (
-        [FRAMES[ORDER], FRAMES[other]],
-        [LazyView(ArrayFrames(FRAMES), order) for order in (ORDER, other)],
-    ):
-        results = {"views": views, "rng": np.random.default_rng(seed)}
-        for config in pipeline:
-            results = TRANSFORMS.build(config)(results)
-        state = dict(results, label=1, index=2, seed=3)
-        packed.append(PackClips()(state)["inputs"])
-        packed.append(results["rng"].random())
-    assert packed[1] == packed[3]
-    for one, two in zip(packed[0], packed[2], strict=True):
-        assert one.dtype == two.dtype == torch.uint8 and torch.equal(one, two)
 
 
 def test_frames_are_converted_once_and_only_when_rendered():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from helpers.photographs import photograph_like
-from PIL import Image, ImageOps
+from PIL import Image
 
 from sce_video.datasets import ImageDataset, SampleRequest, VideoDecodeError
 from sce_video.datasets.readers.images import EncodedImage
@@ -20,9 +20,7 @@ def by_pil(image, size, how=Image.BILINEAR):
 
 
 def resized(image, size, name):
-    target = np.empty((*size, 3), dtype=np.uint8)
-    RESIZES[name](image, target)
-    return target.astype(int)
+    return RESIZES[name](image, size).astype(int)
 
 
 @pytest.mark.parametrize("size", [(100, 90), (137, 201), (40, 128), (300, 340)])
@@ -86,18 +84,6 @@ def test_other_formats_are_decoded_whole(tmp_path):
     assert np.array_equal(np.asarray(view)[0], image)
     half = view.crop_and_resize((0, 0, 64, 80), (32, 40)).render()[0].astype(int)
     assert np.abs(half - by_pil(image, (32, 40))).max() <= 1
-
-
-@pytest.mark.parametrize("orientation", [3, 6])
-def test_rotated_images_are_upright(tmp_path, orientation):
-    image = Image.fromarray(photograph_like(64, 96))
-    exif = image.getexif()
-    exif[0x0112] = orientation
-    image.save(tmp_path / "a.jpg", quality=95, exif=exif)
-    upright = ImageOps.exif_transpose(Image.open(tmp_path / "a.jpg")).convert("RGB")
-    (view,) = load(tmp_path / "a.jpg")
-    assert view.shape[1:3] == upright.size[::-1]
-    assert np.abs(np.asarray(view)[0].astype(int) - np.asarray(upright)).mean() < 0.5
 
 
 def test_a_damaged_file_is_a_bad_file_when_it_is_decoded(jpeg, tmp_path):

@@ -22,10 +22,10 @@ from sce_video.datasets.transforms import (
     PackBoxes,
     PackVideo,
     PillowResizeCenterCrop,
-    RandomCropWithBoxes,
+    RandomCropClips,
     RandomSegmentClip,
     ResizeAsProcessor,
-    ResizeWithBoxes,
+    ResizeShortSide,
     UniformClips,
     crop_offsets,
     cut_views,
@@ -59,19 +59,16 @@ def corner(view):
 
 
 def test_squares_are_cut_at_the_offsets_for_all_frames():
-    """torchvision's ``center_crop`` rounds half to even; three lie along the long side."""
+    """torchvision's ``center_crop`` rounds half to even."""
     views = [coordinates(9, 14), coordinates(20, 11)]
     center = build("CenterCropClips", size=8)(results(*views))["views"]
     assert [corner(view) for view in center] == [(0, 3), (6, 2)]
-    three = build("ThreeCrops", size=8)(results(*views))["views"]
-    assert [corner(v) for v in three] == [(1, 0), (1, 3), (1, 6), (0, 2), (6, 2), (12, 2)]
     boxes = build("RandomResizedCropClips", size=8)(results(*views))["views"]
-    assert all(view.shape == (2, 8, 8, 3) for view in [*center, *three, *boxes])
+    assert all(view.shape == (2, 8, 8, 3) for view in [*center, *boxes])
     assert all((view[0] == view[1]).all() for view in boxes)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_random_crop_with_a_border_is_a_window(lazy):
+def test_random_crop_with_a_border_is_a_window():
     """CIFAR's crop: 32 of 40 x 40 pixels, 81 positions, outside of the frame black."""
     view = np.random.default_rng(0).integers(1, 256, (1, 32, 32, 3), dtype=np.uint8)
     bordered = np.zeros((1, 40, 40, 3), dtype=np.uint8)
@@ -81,10 +78,10 @@ def test_random_crop_with_a_border_is_a_window(lazy):
         for top in range(9)
         for left in range(9)
     }
-    given = LazyView(ArrayFrames(view), np.arange(1)) if lazy else view
-    crops = build("RandomCropClips", size=32, padding=4)(results(*[given] * 300))["views"]
+    given = [view] * 200 + [LazyView(ArrayFrames(view), np.arange(1))] * 20
+    crops = build("RandomCropClips", size=32, padding=4)(results(*given))["views"]
     seen = {windows[np.asarray(crop).tobytes()] for crop in crops}
-    assert len(seen) > 70 and {(0, 0), (8, 8)} & seen
+    assert len(seen) > 60 and {0, 8} <= {top for top, _ in seen}
 
 
 def test_inverse_uniform_short_side():
@@ -105,25 +102,7 @@ def test_resize_short_side():
     assert {view.shape[1:3] for view in drawn} == {(5, 10), (6, 12), (7, 14), (8, 16)}
 
 
-def reference_box(height, width, area, aspect, draws):
-    """The published rule, written for one draw after the other."""
-    for a, r, y, x in draws:
-        target = (area[0] + (area[1] - area[0]) * a) * height * width
-        ratio = np.exp(np.log(aspect[0]) + (np.log(aspect[1]) - np.log(aspect[0])) * r)
-        w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
-        if w <= width and h <= height:
-            return math.floor(y * (height - h + 1)), math.floor(x * (width - w + 1)), h, w
-    return None
-
-
-def test_random_box_equals_the_rule():
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        height, width = rng.integers(20, 300, 2).tolist()
-        draws = rng.random((10, 4))
-        expected = reference_box(height, width, (0.2, 0.766), (0.75, 4 / 3), draws)
-        if expected is not None:
-            assert random_box((height, width), (0.2, 0.766), (0.75, 4 / 3), draws) == expected
+def test_a_box_that_never_fits_is_the_largest_central_one():
     never = np.full((10, 4), 0.999)  # an area of 76.6 % never fits so thin a frame
     for size, central in (((10, 100), (0, 43, 10, 13)), ((100, 10), (43, 0, 13, 10))):
         assert random_box(size, (0.2, 0.766), (0.75, 4 / 3), never) == central
@@ -179,16 +158,6 @@ def test_whole_frames_are_packed_as_views():
     assert np.array_equal(views, frames[[[0, 2], [1, 1]]])
 
 
-def test_pack():
-    state = {**results(coordinates(4, 5), coordinates(4, 5)), "label": np.int64(3), "index": 7,
-             "seed": 2**62, "path": "x"}  # fmt: skip
-    sample = build("PackClips")(state)
-    assert set(sample) == {"inputs", "label", "index", "seed"}
-    assert [tuple(t.shape) for t in sample["inputs"]] == [(2, 4, 5, 3)] * 2
-    assert all(t.dtype == torch.uint8 for t in sample["inputs"])
-    assert (sample["label"], sample["index"], sample["seed"]) == (3, 7, 2**62)
-
-
 WRONG = [
     ("RandomClips", {"clip_duration": 0, "num_frames": 8}, "clip_duration"),
     ("RandomClips", {"clip_duration": 1, "num_frames": 0}, "num_frames"),
@@ -204,7 +173,6 @@ WRONG = [
     ("PackVideo", {"crop_size": 8, "whole": True}, "one crop"),
     ("RandomSegmentClip", {"num_frames": 0}, "num_frames"),
     ("FlipWithBoxes", {"prob": 1.5}, "prob"),
-    ("RandomCropWithBoxes", {"short_side": (100, 120), "size": 112}, "size"),
 ]
 
 
@@ -352,14 +320,8 @@ def value_inside(clip, box):
     return int(clip[0, int((y1 + y2) / 2), int((x1 + x2) / 2), 0])
 
 
-def edges(clip, box, value):
-    """The rectangle of a value in a clip, as x1 y1 x2 y2."""
-    rows, columns = np.nonzero(np.abs(clip[0, :, :, 0].astype(int) - value) < 12)
-    return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-
-
 def test_resizing_without_a_crop():
-    packed = PackBoxes()(ResizeWithBoxes(60)(sample()))
+    packed = PackBoxes()(ResizeShortSide(60)(sample()))
     clip = packed["inputs"][0].numpy()
     assert clip.shape == (2, 60, 100, 3)
     np.testing.assert_allclose(packed["boxes"].numpy(), BOXES / 2, atol=1e-4)
@@ -370,7 +332,7 @@ def test_resizing_without_a_crop():
 def test_boxes_follow_random_crops_and_flips(flip):
     dropped, seen = 0, set()
     for seed in range(30):
-        results = RandomCropWithBoxes((80, 150), 72)(sample(seed))
+        results = RandomCropClips(72)(ResizeShortSide((80, 150))(sample(seed)))
         packed = PackBoxes()(FlipWithBoxes(flip)(results))
         clip = packed["inputs"][0].numpy()
         assert clip.shape == (2, 72, 72, 3)
@@ -382,16 +344,14 @@ def test_boxes_follow_random_crops_and_flips(flip):
             if min(box[2] - box[0], box[3] - box[1]) < 6:
                 continue
             assert abs(value_inside(clip, box) - 80 * (number + 1)) < 12, (seed, number)
-            if number == 2:  # the brightest: no blend of others looks like it
-                found = edges(clip, box, 80 * (number + 1))
-                np.testing.assert_allclose(found, box, atol=2.0)
             seen.add(number)
     assert dropped > 0 and seen == {0, 1, 2}
 
 
 def test_collated_boxes_stay_a_list_per_sample():
-    first = PackBoxes()(RandomCropWithBoxes((80, 80), 64)(sample(1)))
-    second = PackBoxes()(RandomCropWithBoxes((80, 80), 64)(sample(2)))
+    first, second = (
+        PackBoxes()(RandomCropClips(64)(ResizeShortSide(80)(sample(seed)))) for seed in (1, 2)
+    )
     skipped = {"inputs": None, "failures": [("a", "broken")]}
     batch = collate_boxes([first, skipped, second])
     assert batch["inputs"][0].shape == (2, 2, 64, 64, 3)

@@ -125,8 +125,7 @@ def schedule_runner(lr=2.4, batch_size=64, accumulation=1, epochs=10, iters=20):
 def test_linear_scaling_from_the_actual_global_batch(batch_size, accumulation):
     """2.4 for 256 is 4.8 at 512, with or without accumulation."""
     runner = schedule_runner(batch_size=batch_size, accumulation=accumulation, iters=16)
-    hook = ScheduleHook(lr=dict(name="constant", value=1.0), base_batch_size=256)
-    hook.lr = dict(name="warmup_cosine", warmup_steps=1)
+    hook = ScheduleHook(lr=dict(name="warmup_cosine", warmup_steps=1), base_batch_size=256)
     hook.before_run(runner)
     hook.before_train(runner)
     hook.before_train_iter(runner, 0)
@@ -151,21 +150,20 @@ def test_micro_batches_share_the_values_of_their_step():
     assert runner.model.tau_m == 0.07
 
 
-@pytest.mark.parametrize("name", ["taum", "mask_positive"])
-def test_what_is_no_number_of_the_model_is_refused(name):
-    runner = schedule_runner()
-    hook = ScheduleHook(model={name: 0.1})
-    hook.before_run(runner)
-    with pytest.raises(ValueError, match=f"SCE has no number '{name}'"):
-        hook.before_train(runner)
+STEPS = dict(name="steps", values=(0.5, 1.5, 0.5), milestone_epochs=(1, 2))
 
 
-def test_every_value_of_steps_is_checked_before_training():
-    runner = schedule_runner(epochs=10, iters=20)
-    spec = dict(name="steps", values=(0.5, 1.5, 0.5), milestone_epochs=(1, 2))
-    hook = ScheduleHook(model=dict(lambda_=spec))
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (dict(taum=0.1), "SCE has no number 'taum'"),
+        (dict(lambda_=STEPS), "lambda_ must be from 0 to 1, got 1.5"),
+    ],
+)
+def test_what_the_model_refuses_is_refused_before_training(model, message):
+    runner, hook = schedule_runner(), ScheduleHook(model=model)
     hook.before_run(runner)
-    with pytest.raises(ValueError, match="lambda_ must be from 0 to 1, got 1.5"):
+    with pytest.raises(ValueError, match=message):
         hook.before_train(runner)
 
 
@@ -246,10 +244,10 @@ def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
 # Values of several iterations that are read together: means over ranks, values of the host.
 
 
-def make_runner(name, interval=4):
+def make_runner(name):
     return SimpleNamespace(
         model=torch.nn.Linear(1, 1),
-        hooks=[LoggerHook(interval=interval)],
+        hooks=[LoggerHook(interval=4)],
         message_hub=MessageHub.get_instance(name),
         train_loop=SimpleNamespace(iters_per_epoch=10),
         iter=0,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from helpers.training import Recorder, small_config, train
 from rich.console import Console
 
-from sce_video.engine.hooks.screen import describe_numbers
+from sce_video.engine.logs import describe_numbers
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 

@@ -5,12 +5,9 @@ them ``d`` apart overlap by ``(10 - d) / (10 + d)``, so 3 apart is 7/13 = 0.54, 
 """
 
 import math
-import multiprocessing
-import re
 
 import numpy as np
 import pytest
-from mmaction.evaluation.functional import ava_utils
 
 from sce_video.datasets.ava import Action
 from sce_video.evaluation.functional.ava import (
@@ -215,59 +212,6 @@ def test_resampled_means_agree_with_a_loop(seed):
     assert result.interval == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=1e-12)
     assert result.interval[0] < result.interval[1]
     assert evaluate_ava(ground_truth, detections, actions).interval is None
-
-
-class _OneProcess:
-    """Replaces the 32 processes that mmaction2's evaluation starts."""
-
-    def __init__(self, *_):
-        pass
-
-    def map(self, function, items):
-        return [function(item) for item in items]
-
-
-def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions):
-    """mAP and printed per-class values of mmaction2's evaluation, computed from its files."""
-    monkeypatch.setattr(multiprocessing, "Pool", _OneProcess)
-    scored = [action for action in actions if action.scored]
-    lines = [f'item {{\n  name: "{a.name}"\n  id: {a.id}\n}}\n' for a in scored]
-    (tmp_path / "list.pbtxt").write_text("".join(lines))
-    lines = [
-        f"{video},{second:04d},{','.join(map(str, box))},{action},0\n"
-        for (video, second), (boxes, labels) in ground_truth.items()
-        for box, own in zip(boxes, labels, strict=True)
-        for action in own
-    ]
-    (tmp_path / "truth.csv").write_text("".join(lines))
-    (tmp_path / "excluded.csv").write_text("")
-    write_result_csv(tmp_path / "found.csv", detections, actions)
-    names = ("list.pbtxt", "truth.csv", "excluded.csv")
-    capsys.readouterr()
-    means = ava_utils.ava_eval(
-        tmp_path / "found.csv", "mAP", *(tmp_path / name for name in names), verbose=False
-    )
-    printed = re.findall(r"Index: (\d+), .*: AP: (\S+);", capsys.readouterr().out)
-    return means["overall"], {int(action): float(value) for action, value in printed}
-
-
-@pytest.mark.filterwarnings("ignore:Mean of empty slice")  # of mmaction2's groups of actions
-def test_random_sets_agree_with_mmaction2(tmp_path, monkeypatch, capsys):
-    """Without key frames that have no scored action: mmaction2 ignores their detections.
-
-    The detections are those of the file that write_result_csv writes.
-    """
-    ground_truth, detections, actions = random_set(5)
-    scored = {action.id for action in actions if action.scored}
-    ground_truth = {
-        key: value
-        for key, value in ground_truth.items()
-        if any(scored & set(labels) for labels in value[1])
-    }
-    mean, per_class = mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions)
-    result = evaluate_ava(ground_truth, detections, actions)
-    assert result.mAP == pytest.approx(mean, abs=1e-9) and 0.01 < mean < 0.9
-    assert per_class == {i: pytest.approx(value, abs=6e-5) for i, value in result.per_class.items()}
 
 
 # -- files ------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import torch
 
 from sce_video.evaluation.functional import clusters
 from sce_video.evaluation.functional.clusters import (
-    as_bytes,
     assign,
     k_means,
     nearest_in_cells,
@@ -51,16 +50,6 @@ def test_neighbours_in_cells_against_all_pairs(blobs, monkeypatch):
     np.testing.assert_allclose(cosines, np.take_along_axis(similar, at, axis=1), atol=1e-5)
     exact = neighbour_graph(x[:300], 5)[1].numpy()
     assert (exact == np.argsort(-similar[:300, :300], axis=1)[:, :5]).mean() > 0.999
-
-
-def test_one_byte_per_number_gives_nearly_the_same_cosines(blobs):
-    x, own = blobs[0][:900], torch.arange(900)
-    want, rows = nearest_in_cells(x, x, 8, own, own, probes=99)
-    cosines, found = nearest_in_cells(as_bytes(x), as_bytes(x), 8, own, own, probes=99)
-    assert rows.dtype == torch.int32
-    assert (cosines - want).abs().max() < 0.02 and (cosines - want).std() < 0.004
-    exact = (x @ x.T).gather(1, found.long())
-    assert (exact - cosines).abs().max() < 0.02
 
 
 def test_rows_of_the_own_owner_are_left_out(blobs):

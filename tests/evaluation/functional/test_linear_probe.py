@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize
 
 from sce_video.evaluation import LinearProbe, Rows, fit_linear_probe, top_k_accuracy
-from sce_video.evaluation.functional.linear_probe import fit_logistic, group_split, stratified_split
+from sce_video.evaluation.functional.linear_probe import fit_logistic, held_out
 
 
 def clusters(count, classes=4, size=6, spread=1.0, seed=0):
@@ -57,17 +57,21 @@ def test_the_probe_is_the_fit_on_standardised_features():
     assert probe.validation == {}
 
 
+def validated(x, y, held, grid):
+    """Accuracy on the samples of a mask by weight decay, fitted on the others."""
+    z = (x.double() - x.double().mean(0)) / x.double().std(0, correction=0)
+    fits = {l2: fit_logistic(z[~held], y[~held], 4, l2) for l2 in grid}
+    hits = {l2: (z[held] @ w + b).argmax(1) == y[held] for l2, (w, b) in fits.items()}
+    return {l2: float(one.double().mean()) for l2, one in hits.items()}
+
+
 def test_the_weight_decay_is_the_best_on_the_validation_split():
     x, y = clusters(120, size=40, spread=6.0)
     grid = (1e-4, 1e-2, 1.0)
     probe = fit_linear_probe(x, y, l2_grid=grid, val_fraction=0.25, seed=3)
-    train, held = stratified_split(y, 0.25, 3)
-    z = (x.double() - x.double().mean(0)) / x.double().std(0, correction=0)
-    expected = {}
-    for l2 in grid:
-        w, b = fit_logistic(z[train], y[train], 4, l2)
-        expected[l2] = float(((z[held] @ w + b).argmax(1) == y[held]).double().mean())
-    assert probe.validation == pytest.approx(expected)
+    held = held_out(y, None, 0.25, 3)
+    assert held.sum() == 4 * 8 and probe.validation == pytest.approx(validated(x, y, held, grid))
+    expected = probe.validation
     assert len(set(expected.values())) > 1
     assert probe.validation[probe.l2] == max(expected.values())
 
@@ -81,18 +85,12 @@ def test_with_groups_the_weight_decay_is_the_best_for_groups_not_seen():
     x = x + 3 * torch.randn(10, 4, 40, generator=generator)[persons, y]
     grid = (1e-4, 1e-2, 10.0)
     probe = fit_linear_probe(x, y, groups=persons, l2_grid=grid, val_fraction=0.3, seed=1)
-    train, held = group_split(y, persons, 0.3, 1)
-    assert sorted(torch.cat([train, held]).tolist()) == list(range(120))
+    held = held_out(y, persons, 0.3, 1)
     assert len(persons[held].unique()) == 3
-    assert not set(persons[held].tolist()) & set(persons[train].tolist())
-    z = (x.double() - x.double().mean(0)) / x.double().std(0, correction=0)
-    expected = {}
-    for l2 in grid:
-        w, b = fit_logistic(z[train], y[train], 4, l2)
-        expected[l2] = float(((z[held] @ w + b).argmax(1) == y[held]).double().mean())
-    assert probe.validation == pytest.approx(expected)
+    assert not set(persons[held].tolist()) & set(persons[~held].tolist())
+    assert probe.validation == pytest.approx(validated(x, y, held, grid))
     assert max(fit_linear_probe(x, y, l2_grid=grid).validation.values()) > 0.9
-    assert max(expected.values()) < 0.7  # the split by samples promised what no one gets
+    assert max(probe.validation.values()) < 0.7  # the split by samples promised what no one gets
     rows = Rows(x, y, torch.arange(120), [f"{p}" for p in persons], groups=persons)
     alone = rows.subset(persons != 0)
     probe = fit_linear_probe(alone.values, alone.labels, groups=alone.groups, l2_grid=grid[1:])
@@ -104,9 +102,9 @@ def test_with_groups_the_weight_decay_is_the_best_for_groups_not_seen():
 
 def test_a_group_with_all_samples_of_a_class_stays_in_training():
     labels, groups = torch.tensor([0, 1, 0, 1, 2]), torch.tensor([0, 0, 1, 1, 2])
-    held = {tuple(group_split(labels, groups, 0.9, seed)[1].tolist()) for seed in range(20)}
-    assert held == {(0, 1), (2, 3)}
-    assert len(group_split(labels[:2], groups[:2], 0.2, 0)[1]) == 0
+    masks = [held_out(labels, groups, 0.9, seed) for seed in range(20)]
+    assert {tuple(mask.nonzero().flatten().tolist()) for mask in masks} == {(0, 1), (2, 3)}
+    assert not held_out(labels[:2], groups[:2], 0.2, 0).any()
     probe = fit_linear_probe(torch.eye(2), labels[:2], groups=groups[:2], l2_grid=(0.1, 1, 2))
     assert (probe.l2, probe.validation) == (1, {})
 

@@ -70,13 +70,9 @@ def test_evaluate_states_the_pool(hf_model, hf_videos, tmp_path):
     assert {"knn_top1", "linear_top1", "retrieval_r1"} <= set(results["metrics"])
 
 
-METHODS = ["sce", "moco_v3", "swav"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_continues_a_pretraining(method, hf_model, repo, tmp_path):
+def test_a_pretraining_is_continued(hf_model, repo, tmp_path):
     imported = import_encoder(str(hf_model("videomae")[0]), tmp_path / "run")
-    recipe = next((repo / "configs" / method).glob(f"{method}_r*folder_small.py"))
+    recipe = next((repo / "configs/sce").glob("sce_r*folder_small.py"))
     path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
     cfg = training_config(path, work_dir=tmp_path / "work")
     preprocessor = cfg.model.get("data_preprocessor") or cfg.data_preprocessor
@@ -85,11 +81,8 @@ def test_every_method_continues_a_pretraining(method, hf_model, repo, tmp_path):
     weights = torch.load(imported.checkpoint)["state_dict"]
     for key, value in model.backbone.state_dict().items():
         assert torch.equal(value, weights[f"backbone.{key}"]), key
-    if hasattr(model, "target"):
-        for ours, target in zip(
-            model.backbone.parameters(), model.target.backbone.parameters(), strict=True
-        ):
-            assert torch.equal(ours, target)
+    parts = (model.backbone.parameters(), model.target.backbone.parameters())
+    assert all(torch.equal(ours, target) for ours, target in zip(*parts, strict=True))
     pipeline = {step["type"]: step for step in cfg.train_dataloader.dataset.pipeline}
     frames, size = pipeline["RandomClips"]["num_frames"], pipeline["RandomResizedCropClips"]["size"]
     assert (frames, size) == (4, SIDE)
@@ -100,8 +93,7 @@ def test_every_method_continues_a_pretraining(method, hf_model, repo, tmp_path):
     assert any(p.grad is not None and p.grad.any() for p in model.backbone.parameters())
 
 
-@pytest.mark.parametrize("frozen", [-1, 4])
-def test_finetuning(frozen, hf_model, hf_videos, repo, tmp_path):
+def test_finetuning(hf_model, hf_videos, repo, tmp_path):
     imported = import_encoder(str(hf_model("dinov2")[0]), tmp_path / "run")
     recipe = repo / "configs/downstream/finetune/r3d18_folder.py"
     path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
@@ -109,11 +101,10 @@ def test_finetuning(frozen, hf_model, hf_videos, repo, tmp_path):
     options = [f"{part}_dataloader.dataset.data_root={hf_videos}" for part in parts]
     options += [f"{part}_dataloader.num_workers=0" for part in parts]
     options += ["train_cfg.max_epochs=1", "train_cfg.val_interval=1", "run_page=None"]
-    options += [f"model.backbone.frozen_stages={frozen}", "train_dataloader.batch_size=3"]
+    options += ["train_dataloader.batch_size=3"]
     work = tmp_path / "work"
     command = ["train", str(path), "--work-dir", str(work), "--cfg-options", *options]
     assert main(command) == 0
     trained = torch.load(work / "epoch_1.pth")["state_dict"]
     before = torch.load(imported.checkpoint)["state_dict"]
-    changed = [k for k in before if not torch.equal(before[k], trained[k])]
-    assert bool(changed) == (frozen == -1)
+    assert any(not torch.equal(before[key], trained[key]) for key in before)

@@ -207,10 +207,3 @@ def test_what_exists_stays_and_what_fails_leaves_nothing(index, tmp_path, to):
     with pytest.raises(FileExistsError, match="exists: remove it, or give another --out"):
         export(index.folder, to, out)
     assert out.read_text() == "mine"
-
-
-def test_wrong_settings(index, tmp_path):
-    with pytest.raises(ValueError, match="one of parquet, projector, fiftyone, got 'csv'"):
-        export(index.folder, "csv", tmp_path / "x")
-    with pytest.raises(ValueError, match="thumbnail_side must be from 0 to 1024, got -1"):
-        export(index.folder, "fiftyone", tmp_path / "x", thumbnail_side=-1)

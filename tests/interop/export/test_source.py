@@ -75,7 +75,7 @@ def test_sources_that_hold_nothing(tmp_path, index):
 def test_the_plane_in_blocks_is_that_of_all_at_once(monkeypatch):
     rng = np.random.default_rng(0)
     features = (rng.normal(size=(50, 6)) @ np.diag([5, 3, 1, 1, 1, 1])).astype(np.float32)
-    expected, _ = principal_plane(torch.from_numpy(features))
+    expected = principal_plane(torch.from_numpy(features))
     monkeypatch.setattr("sce_video.interop.export.videos._ROWS", 7)
     found = principal_plane_in_blocks(features)
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)

@@ -13,17 +13,6 @@ from sce_video.models.backbones.common import average_pool, map_tokens, represen
 from sce_video.registry import MODELS
 
 
-@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 3, 4, 6)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_mean_over_everything_after_the_channels(shape, dtype):
-    features = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    expected = features.double().flatten(2).mean(2)
-    pooled = average_pool(features)
-    assert pooled.dtype == dtype
-    tolerance = 1e-6 if dtype == torch.float32 else 1e-2
-    torch.testing.assert_close(pooled.double(), expected, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize(
     ("features", "got"), [(torch.zeros(2, 5), r"\(2, 5\)"), ((torch.zeros(1, 2, 3),), "tuple")]
 )
@@ -94,7 +83,7 @@ def test_a_checkpoint_may_name_each():
 @pytest.mark.parametrize("frames", [1, 4])  # an image is a clip of one frame
 def test_features_and_representation(name, frames):
     backbone = build(name).eval()
-    view = torch.rand(2, 3, frames, 64, 64)
+    view = torch.rand(2, 3, frames, 32, 32)
     with torch.no_grad():
         features = backbone(view)
         assert features.ndim == 5 and features.shape[:2] == (2, backbone.out_channels)
@@ -117,7 +106,7 @@ def test_gradients_reach_every_parameter(name):
     for module in backbone.modules():  # blocks that begin as the identity hide their gradients
         if (norm := getattr(module, "last_norm", None)) is not None:
             torch.nn.init.ones_(norm.weight)
-    represent(backbone, torch.rand(4, 3, 8, 64, 64)).square().sum().backward()
+    represent(backbone, torch.rand(4, 3, 4, 32, 32)).square().sum().backward()
     without = [n for n, p in backbone.named_parameters() if p.grad is None or not p.grad.any()]
     # Temporal convolutions of few channels may die in ReLU; nothing is left out of the graph.
     assert not [n for n, p in backbone.named_parameters() if p.grad is None and p.requires_grad]
@@ -133,7 +122,7 @@ def with_channels_last() -> list[str]:
 def test_channels_last_gives_the_same(name):
     plain, last = build(name).eval(), build(name, channels_last=True).eval()
     last.load_state_dict(plain.state_dict())
-    view = torch.rand(2, 3, 4, 32, 32)
+    view = torch.rand(2, 3, 2, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(last(view), plain(view), rtol=1e-4, atol=1e-4)
     formats = (torch.channels_last, torch.channels_last_3d)
@@ -145,23 +134,21 @@ def test_channels_last_gives_the_same(name):
 def test_bf16_autocast_and_bad_views(name):
     backbone = build(name)
     with torch.autocast("cpu", torch.bfloat16):
-        assert represent(backbone, torch.rand(2, 3, 4, 64, 64)).isfinite().all()
+        assert represent(backbone, torch.rand(2, 3, 4, 32, 32)).isfinite().all()
     with pytest.raises(ValueError, match=r"\(1, 3, 32, 32\)"):
         backbone(torch.rand(1, 3, 32, 32))
 
 
-@pytest.mark.parametrize("frozen", [0, 2, 4])
 @pytest.mark.parametrize("name", with_channels_last())
-def test_frozen_stages_do_not_change(name, frozen):
-    model = build(name, frozen_stages=frozen).train()
-    parts = [*model.stem_layers(), *model.stages()[:frozen]]
+def test_frozen_stages_do_not_change(name):
+    model = build(name, frozen_stages=2).train()
+    parts = [*model.stem_layers(), *model.stages()[:2]]
     kept = {id(value) for part in parts for value in part.state_dict(keep_vars=True).values()}
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    trained = [p for p in model.parameters() if p.requires_grad] or [nn.Parameter(torch.zeros(1))]
+    trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.1)
     out = model(torch.rand(2, 3, 4, 32, 32))
-    if out.requires_grad:
-        out.square().mean().backward()
+    out.square().mean().backward()
     optimizer.step()
     for key, value in model.state_dict(keep_vars=True).items():
         same = torch.equal(value, before[key])

@@ -50,13 +50,6 @@ def test_counts_are_torchvisions(depth, count):
     assert len(model.state_dict()) == {18: 120, 50: 318}[depth]
 
 
-def test_the_small_stem_has_11_168_832_parameters_at_depth_18():
-    with torch.device("meta"):
-        model = ResNet2d(depth=18, stem="small")
-    assert sum(p.numel() for p in model.parameters()) == 11_168_832
-    assert model.conv1.stride == (1, 1) and model.conv1.padding == (1, 1)
-
-
 @pytest.mark.parametrize(("depth", "stem"), [(18, "imagenet"), (50, "small")])
 def test_representations_of_images_equal_the_functional_ones(depth, stem, randomised, read):
     """The networks of the image recipes at full width: h of an image, global average pooled."""

@@ -44,12 +44,6 @@ def test_nothing_enters_before_commit_and_discarded_keys_never_do():
     assert queue.keys[:3, 0].tolist() == [1, 1, 2] and int(queue.pointer) == 3
 
 
-@pytest.mark.parametrize(("size", "dim"), [(0, 4), (4, 0)])
-def test_bad_sizes(size, dim):
-    with pytest.raises(ValueError, match="at least 1"):
-        KeyQueue(size, dim)
-
-
 @pytest.mark.parametrize(
     ("size", "batch", "target_views", "match"),
     [

@@ -1,12 +1,10 @@
-"""RoIAlign against its definition in scalar loops, against values computed by hand and, where they
-import, against torchvision."""
+"""RoIAlign against its definition in scalar loops; choosing an implementation."""
 
 from __future__ import annotations
 
 import importlib
 import math
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -86,12 +84,12 @@ def oracle(features, rois, size, scale, ratio, aligned):
 
 
 def oracle_gradient(shape, rois, grad, *args):
-    """The pooled map is linear in the features: one cell set to 1 gives that cell's weight."""
+    """The pooled map is linear in the features: a map of one cell set to 1 gives its weight."""
+    cells = shape[2] * shape[3]
+    units = np.eye(cells).reshape(1, cells, *shape[2:]).repeat(shape[0], axis=0)
     result = np.zeros(shape)
-    for cell in np.ndindex(*shape):
-        unit = np.zeros(shape)
-        unit[cell] = 1
-        result[cell] = (oracle(unit, rois, *args) * grad).sum()
+    for roi, own, weights in zip(rois, grad, oracle(units, rois, *args), strict=True):
+        result[int(roi[0])] += np.einsum("chw,khw->ck", own, weights).reshape(shape[1:])
     return result
 
 
@@ -113,31 +111,6 @@ def test_values_and_gradient_equal_the_definition(family, ratio, aligned):
     pooled.backward(grad)
     expected = oracle_gradient(tuple(features.shape), boxes, grad.numpy(), *args)
     np.testing.assert_allclose(features.grad.numpy(), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
-def test_gradcheck(ratio, aligned):
-    features = random_features().requires_grad_()
-    rois = torch.tensor(sum(BOXES.values(), []), dtype=torch.float64)
-    assert torch.autograd.gradcheck(
-        lambda f: roi_align(f, rois, 2, SCALE, ratio, aligned, backend="torch"), features
-    )
-
-
-# --- values by hand ---------------------------------------------------------------------------
-
-SQUARE = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
-
-
-def pool(features, box, size, ratio, aligned, scale=1.0):
-    rois = torch.tensor([[0.0, *box]])
-    return roi_align(features, rois, size, scale, ratio, aligned, backend="torch")[0, 0].tolist()
-
-
-def test_inverted_corners_by_hand():
-    assert pool(SQUARE, (2, 0, 0, 2), 2, 1, True) == [[2, 1], [4, 3]]  # mirrored
-    assert pool(SQUARE, (2, 0, 0, 2), 2, 0, True) == [[0, 0], [0, 0]]  # no points
-    assert pool(SQUARE, (1, 1, 0, 0), 1, 1, False) == [[4]]  # a cell from (1, 1): at (1.5, 1.5)
 
 
 # --- the rest of the contract -----------------------------------------------------------------
@@ -205,22 +178,14 @@ GOOD = {
         ({"rois": torch.tensor([[-1.0, 0, 0, 1, 1]])}, "index -1"),
         ({"rois": torch.tensor([[0.5, 0, 0, 1, 1]])}, "index 0.5"),
         ({"rois": torch.tensor([[0.0, 0, math.nan, 1, 1]])}, r"rois\[0\] is not finite"),
-        ({"rois": torch.tensor([[0.0, 0, 0, math.inf, 1]])}, r"rois\[0\] is not finite"),
         ({"rois": torch.zeros(3, 4)}, r"rois must be \(R, 5\).*\(3, 4\)"),
-        ({"rois": torch.zeros(5)}, r"rois must be \(R, 5\)"),
-        ({"rois": torch.zeros(3, 5, dtype=torch.bool)}, "bool"),
         ({"features": torch.zeros(2, 3, 8, 4, 4)}, r"features .*\(2, 3, 8, 4, 4\)"),
-        ({"features": torch.zeros(2, 3, 0, 4)}, "at least one cell"),
         ({"features": torch.zeros(2, 3, 4, 4, dtype=torch.uint8)}, "uint8"),
         ({"features": torch.zeros(0, 3, 4, 4)}, "features are those of 0 frames"),
         ({"output_size": 0}, "output_size"),
         ({"output_size": (7, 7, 7)}, "output_size"),
-        ({"output_size": 7.0}, "output_size"),
-        ({"output_size": True}, "output_size"),
         ({"spatial_scale": 0}, "spatial_scale"),
-        ({"spatial_scale": math.nan}, "spatial_scale"),
         ({"sampling_ratio": -1}, "sampling_ratio"),
-        ({"sampling_ratio": 1.5}, "sampling_ratio"),
         ({"backend": "detectron2"}, "auto, torch, torchvision.*'detectron2'"),
     ],
 )
@@ -232,30 +197,8 @@ def test_bad_input(change, message):
 # --- choosing a backend -----------------------------------------------------------------------
 
 
-class Compiled(types.SimpleNamespace):
-    """A replacement for torchvision.ops that records its calls."""
-
-    def roi_align(self, *args):
-        self.calls.append(args)
-        return torch.full((len(args[1]), args[0].shape[1], *args[2]), 7.0, dtype=args[0].dtype)
-
-
-@pytest.fixture
-def install(monkeypatch):
-    """``install(cuda)`` makes a torchvision importable, and returns its ``ops``."""
+def test_a_chosen_implementation_that_does_not_import_is_an_error(monkeypatch):
     monkeypatch.setattr(module, "_import_torchvision", lambda: (None, "broken"))
-
-    def put(cuda=None):
-        ops = Compiled(calls=[])
-        version = types.SimpleNamespace(cuda=cuda)
-        monkeypatch.setitem(sys.modules, "torchvision.version", version)
-        monkeypatch.setattr(module, "_import_torchvision", lambda: (ops, ""))
-        return ops
-
-    return put
-
-
-def test_a_chosen_implementation_that_does_not_import_is_an_error(install):
     with pytest.raises(ValueError, match=r"needs torchvision\.ops.*broken.*backend=\"torch\""):
         roi_align(**GOOD, backend="torchvision")
 
@@ -264,15 +207,13 @@ def test_a_chosen_implementation_that_does_not_import_is_an_error(install):
     "text",
     [
         'raise RuntimeError("operator torchvision::nms does not exist")',
-        'raise OSError("libcudart.so.13: cannot open shared object file")',
-        "from torchvision._C import nothing",
         "",
         "def roi_align(): pass",  # without the operator in torch
     ],
 )
 def test_a_broken_installation_counts_as_none(tmp_path, monkeypatch, text):
-    if "torchvision" in sys.modules:
-        pytest.skip("torchvision is installed and imported")
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        monkeypatch.delitem(sys.modules, name)
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision/__init__.py").touch()
     (tmp_path / "torchvision/ops.py").write_text(text)
@@ -290,30 +231,7 @@ def test_a_broken_installation_counts_as_none(tmp_path, monkeypatch, text):
             del sys.modules[name]
 
 
-# --- against the compiled implementation, where it imports -------------------------------------
-
-
-@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
-def test_equal_to_torchvision(ratio, aligned):
-    found, why = module._import_torchvision()
-    if found is None:
-        pytest.skip(f"torchvision.ops does not import: {why}")
-    families = dict(BOXES)
-    if aligned and ratio == 0:
-        # Its CPU kernel fails at negative sizes, where its GPU kernel does not.
-        del families["inverted"]
-    for family, boxes in families.items():
-        results = []
-        for backend in ("torch", "torchvision"):
-            features = random_features((2, 4, 5, 6), dtype=torch.float32).requires_grad_()
-            rois = torch.tensor(boxes)
-            pooled = roi_align(features, rois, (7, 6), SCALE, ratio, aligned, backend=backend)
-            pooled.backward(random_features(pooled.shape, seed=1, dtype=torch.float32))
-            results.append((pooled.detach(), features.grad))
-        for ours, theirs in zip(*results, strict=True):
-            torch.testing.assert_close(
-                ours, theirs, rtol=1e-5, atol=1e-5, msg=lambda text, f=family: f"{f}: {text}"
-            )
+# --- on a GPU ---------------------------------------------------------------------------------
 
 
 @pytest.mark.gpu

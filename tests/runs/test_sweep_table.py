@@ -8,9 +8,9 @@ import pytest
 from helpers.results_files import results
 
 from sce_video.reporting.result_files import collect_results, parse_result
-from sce_video.reporting.sweep_table import (
+from sce_video.runs.sweep import Column, Point, Sweep
+from sce_video.runs.sweep_table import (
     Measured,
-    SweepTable,
     as_data,
     deviations_of,
     draw_sweep,
@@ -39,42 +39,42 @@ def own(**metrics):
     return parse_result("results.json", content)
 
 
-def table(rows, notes=(), source="tab:x"):
-    columns = tuple(rows[0][2])
-    return SweepTable("A table", source, columns, tuple(rows), tuple(notes))
+def table(*rows, notes=()):
+    """A sweep and the cells of its points: name, note, cells by column."""
+    columns = tuple(Column(name, "top1") for name in rows[0][2])
+    points = tuple(Point(name, note=note) for name, note, _ in rows)
+    cells = [row for *_, row in rows]
+    sweep = Sweep("s", "A table", "tab:x", None, {}, points, columns, notes=notes)
+    return sweep, list(zip(points, cells, strict=True))
 
 
 def test_golden_markdown():
-    rows = [
-        (
-            "random",
-            "no | training",
-            {
-                "K200": Measured((20.04,), 1, 21.0, "", ("second", "first")),
-                "kNN": Measured((50.0, 54.0), 2),
-            },
-        ),
-        (
-            "0.125",
-            "",
-            {
-                "K200": Measured((64.84,), 1, 64.8, "", ("third",)),
-                "kNN": Measured((70.04,), 3, None, "interrupted"),
-            },
-        ),
-        (
-            "0.25",
-            "",
-            {
-                "K200": Measured((64.76,), 1, 64.3),
-                "kNN": Measured((), 2, None, "failed: train.py: error: no x_y (status 2)"),
-            },
-        ),
-        ("0.5", "", {"K200": Measured((), 1, 63.9, "not run"), "kNN": Measured((), 0)}),
-    ]
-    made = table(rows, ("A note.",))
+    failed = "failed: train.py: error: no x_y (status 2)"
     assert (
-        render_sweep(made)
+        render_sweep(
+            *table(
+                (
+                    *("random", "no | training"),
+                    {
+                        "K200": Measured((20.04,), 1, 21.0, "", ("second", "first")),
+                        "kNN": Measured((50.0, 54.0), 2),
+                    },
+                ),
+                (
+                    *("0.125", ""),
+                    {
+                        "K200": Measured((64.84,), 1, 64.8, "", ("third",)),
+                        "kNN": Measured((70.04,), 3, None, "interrupted"),
+                    },
+                ),
+                (
+                    *("0.25", ""),
+                    {"K200": Measured((64.76,), 1, 64.3), "kNN": Measured((), 2, None, failed)},
+                ),
+                ("0.5", "", {"K200": Measured((), 1, 63.9, "not run"), "kNN": Measured((), 0)}),
+                notes=("A note.",),
+            )
+        )
         == """# A table
 
 |  | K200 | kNN |
@@ -114,36 +114,24 @@ def test_a_cell_is_the_results_of_all_seeds_with_what_differs():
     assert measured_cell([("knn_top1", good)], None) == Measured((), 1, None, "has no knn_top1")
 
 
-def test_a_faithful_result_beside_its_number_has_no_mark():
+def test_a_faithful_result_has_no_mark_and_what_differs_from_the_published_number_is_named():
     assert deviations_of(linear(), "top1", 64.8) == []
     assert deviations_of(own(knn_top1=0.5), "knn_top1", None) == []
-    other = "the paper's number for this setting is 64.8, not 64.3"
-    assert deviations_of(linear(), "top1", 64.3) == [other]
-    baseline = linear(pretraining="sce_baseline")
-    assert deviations_of(baseline, "top1", 63.9) == []
-
-
-@pytest.mark.parametrize(
-    ("result", "metric", "published", "remark"),
-    [
+    assert deviations_of(linear(pretraining="sce_baseline"), "top1", 63.9) == []
+    unknown = "the paper has no number for: Kinetics-200, linear, ResNet3D-18, 8 x 224²"
+    for result, metric, published, remark in (
+        (linear(), "top1", 64.3, "the paper's number for this setting is 64.8, not 64.3"),
         (linear(), "effective_rank", 64.8, "effective rank, the published number is top-1"),
-        (
-            linear(pretraining="sce_free_0_1_0"),
-            "top1",
-            64.8,
-            "the paper has no number for: Kinetics-200, linear, ResNet3D-18, 8 x 224²",
-        ),
+        (linear(pretraining="sce_free_0_1_0"), "top1", 64.8, unknown),
         (own(top1=0.5), "top1", 64.8, "states no benchmark"),
-    ],
-)
-def test_what_differs_from_the_published_number_is_named(result, metric, published, remark):
-    (found,) = deviations_of(result, metric, published)
-    assert found.startswith(remark)
+    ):
+        (found,) = deviations_of(result, metric, published)
+        assert found.startswith(remark)
 
 
 def test_the_data_file_has_all_values_and_is_no_result(tmp_path):
-    rows = [("a", "n", {"K200": Measured((64.0, 65.0), 2, 64.8, "", ("first",))})]
-    write_json(tmp_path / "s.json", as_data(table(rows, ("A note.",))))
+    row = ("a", "n", {"K200": Measured((64.0, 65.0), 2, 64.8, "", ("first",))})
+    write_json(tmp_path / "s.json", as_data(*table(row, notes=("A note.",))))
     content = json.loads((tmp_path / "s.json").read_text())
     assert content["cells"] == [
         {"point": "a", "note": "n", "column": "K200", "values": [64.0, 65.0], "published": 64.8}
@@ -157,11 +145,11 @@ def test_the_data_file_has_all_values_and_is_no_result(tmp_path):
     assert collection.results == [] and collection.skipped == []
 
 
-@pytest.mark.parametrize("values", [(), (40.0, 42.0)])
-def test_the_figure_is_drawn_whatever_is_measured(tmp_path, values):
+def test_the_figure_is_drawn_whatever_is_measured(tmp_path):
+    other = Measured((40.0,), 2, 41.0, "", ("x",))
     rows = [
-        ("a", "", {"K200": Measured(values, 2, 41.0), "kNN": Measured(())}),
-        ("b", "", {"K200": Measured((), 2), "kNN": Measured(values, 2)}),
+        ("a", "", {"K200": Measured((), 2, 41.0), "kNN": Measured(())}),
+        ("b", "", {"K200": Measured((40.0, 42.0), 2), "kNN": other}),
     ]
-    draw_sweep(table(rows), tmp_path / "s.png")
+    draw_sweep(*table(*rows), tmp_path / "s.png")
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")

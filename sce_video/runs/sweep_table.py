@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,7 +16,10 @@ from sce_video.pages.frames import save_figure
 from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
 from sce_video.reporting.comparability import compare, is_setting_of
 from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
-from sce_video.reporting.result_files import SWEEP, Result
+from sce_video.reporting.result_files import SWEEP, Result, collect_results
+from sce_video.runs.sweep import Point, Step, Sweep, SweepCell
+from sce_video.runs.sweep_run import step_state
+from sce_video.utils.files import write_json, write_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
 
 #: An obstacle that every own data set has; a cell without a published number need not say so.
@@ -25,21 +28,13 @@ _OWN = "states no benchmark"
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one cell.
+    """The numbers of one cell."""
 
-    Attributes:
-        values: By seed, in percent (effective rank, feature std and loss as they are).
-        seeds: Number of seeds that were asked for.
-        published: The number to compare with, or None.
-        state: Why values are missing: ``not run``, ``failed: ...``; empty if none are.
-        deviations: What differs from the protocol of the published number.
-    """
-
-    values: tuple[float, ...]
-    seeds: int = 1
-    published: float | None = None
-    state: str = ""
-    deviations: tuple[str, ...] = ()
+    values: tuple[float, ...]  # by seed, in percent (effective rank, feature std, loss as they are)
+    seeds: int = 1  # that were asked for
+    published: float | None = None  # the number to compare with
+    state: str = ""  # why values are missing: ``not run``, ``failed: ...``; empty if none are
+    deviations: tuple[str, ...] = ()  # from the protocol of the published number
 
     @property
     def mean(self) -> float:
@@ -52,23 +47,40 @@ class Measured:
         return stdev(self.values) if len(self.values) > 1 else None
 
 
-@dataclass(frozen=True)
-class SweepTable:
-    """A table with a row per point and a column per metric.
+#: The points of a sweep, each with its cells by the name of the column.
+Rows = Sequence[tuple[Point, dict[str, Measured]]]
 
-    Attributes:
-        title: Heading.
-        source: Where the published numbers come from.
-        columns: Names.
-        rows: Name and remark of each point, and its cells by column.
-        notes: Sentences that hold for the whole table.
+
+def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
+    """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep; returns the markdown of each.
+
+    Each is an atomic file: the shards of a sweep may write them at the same time.
     """
+    texts = []
+    for sweep in sweeps:
+        rows = []
+        for point in sweep.points:
+            wanted = [c for c in cells if (c.sweep, c.point) == (sweep.name, point.name)]
+            row = {}
+            for column in (column.name for column in sweep.columns):
+                found = [(c.metric, _result(out, c.step)) for c in wanted if c.column == column]
+                row[column] = measured_cell(found, point.published.get(column) if found else None)
+            rows.append((point, row))
+        texts.append(render_sweep(sweep, rows))
+        write_text(out / f"{sweep.name}.md", texts[-1])
+        write_json(out / f"{sweep.name}.json", as_data(sweep, rows))
+        draw_sweep(sweep, rows, out / f"{sweep.name}.png")
+    return texts
 
-    title: str
-    source: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, str, dict[str, Measured]], ...]
-    notes: tuple[str, ...]
+
+def _result(out: Path, step: Step) -> Result | str:
+    """The result of an evaluation, or why there is none."""
+    state = step_state(out, step)
+    if state == "done":
+        found = collect_results([out / step.folder / step.result])
+        return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
+    before = "" if step.before is None else step_state(out, step.before)
+    return before if before.startswith("failed") else state
 
 
 def measured_cell(
@@ -118,29 +130,31 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
     elif not split:
         mine, theirs = describe_split(result.split), describe_split(named[0].split)
         texts.append(f"of {mine}, the published number is of {theirs}")
-    elif published not in split[0].printed_values:
+    elif published not in (split[0].value, *(value for _, value in split[0].also)):
         texts.append(f"the paper's number for this setting is {split[0].value}, not {published}")
     return texts
 
 
-def render_sweep(table: SweepTable) -> str:
+def render_sweep(sweep: Sweep, rows: Rows) -> str:
     """The table as markdown.
 
     A cell is ``mean ± deviation / published`` and the highest mean of a column is bold. Remarks of
     the cells are numbered below the table; behind them stand the points that failed, and why.
     """
-    cells = [cell for _, _, row in table.rows for cell in row.values()]
+    columns = [column.name for column in sweep.columns]
+    cells = [cell for _, row in rows for cell in row.values()]
     remarks = list(dict.fromkeys(text for cell in cells for text in cell.deviations))
-    lines = [f"# {table.title}", ""]
-    lines += [_line(["", *table.columns]), _line(["---"] + ["---:"] * len(table.columns))]
+    lines = [["", *columns], ["---"] + ["---:"] * len(columns)]
     best = {}  # the highest mean as it is printed, so that equal numbers look equal
-    for name in table.columns:
-        means = [round(row[name].mean, 1) for _, _, row in table.rows if row[name].values]
+    for name in columns:
+        means = [round(row[name].mean, 1) for _, row in rows if row[name].values]
         best[name] = max(means, default=math.nan)
-    for name, note, row in table.rows:
-        texts = [_cell(row[column], best[column], remarks) for column in table.columns]
-        lines.append(_line([f"{name} ({note})" if note else name, *texts]))
-    source = f" ({table.source})" if table.source else ""
+    for point, row in rows:
+        texts = [_cell(row[name], best[name], remarks) for name in columns]
+        lines.append([f"{point.name} ({point.note})" if point.note else point.name, *texts])
+    text = [f"# {sweep.title}", ""]
+    text += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    source = f" ({sweep.source})" if sweep.source else ""
     legend = (
         (True, "Percent."),
         (any(cell.spread is not None for cell in cells), "Mean and standard deviation over seeds."),
@@ -148,19 +162,19 @@ def render_sweep(table: SweepTable) -> str:
         (any(cell.values for cell in cells), "Bold: the highest measured of a column."),
         (bool(remarks), "[n]: remark below."),
     )
-    lines += ["", " ".join(text for shown, text in legend if shown), ""]
-    lines += [*(f"- {note}" for note in table.notes), *([""] if table.notes else ())]
+    text += ["", " ".join(words for shown, words in legend if shown), ""]
+    text += [*(f"- {note}" for note in sweep.notes), *([""] if sweep.notes else ())]
     if remarks:
-        lines += ["What differs from the paper's protocol:", ""]
-        lines += [*(f"{number}. {text}" for number, text in enumerate(remarks, 1)), ""]
+        text += ["What differs from the paper's protocol:", ""]
+        text += [*(f"{number}. {remark}" for number, remark in enumerate(remarks, 1)), ""]
     failed = [
-        f"- {name}, {column}: {cell.state.removeprefix('failed: ')}"
-        for name, _, row in table.rows
+        f"- {point.name}, {column}: {cell.state.removeprefix('failed: ')}"
+        for point, row in rows
         for column, cell in row.items()
         if cell.state.startswith("failed: ")
     ]
-    lines += ["Failed:", "", *failed] if failed else []
-    return "\n".join(lines).rstrip() + "\n"
+    text += ["Failed:", "", *failed] if failed else []
+    return "\n".join(text).rstrip() + "\n"
 
 
 def _cell(cell: Measured, best: float, remarks: Sequence[str]) -> str:
@@ -182,54 +196,43 @@ def _cell(cell: Measured, best: float, remarks: Sequence[str]) -> str:
     return text
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def as_data(table: SweepTable) -> dict[str, Any]:
+def as_data(sweep: Sweep, rows: Rows) -> dict[str, Any]:
     """The table as JSON data.
 
     ``cells`` is a list with an entry for each point and column: ``values`` (by seed, as in
     :class:`Measured`), ``published``, ``state`` and ``deviations``. Columns a point lacks are left
     out.
     """
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for name, note, cells in table.rows:
-            for column, cell in cells.items():
-                if not (cell.values or cell.state or cell.published is not None):
-                    continue  # not a column of this point
-                yield {
-                    "point": name,
-                    "note": note,
-                    "column": column,
-                    "values": list(cell.values),
-                    "published": cell.published,
-                    "state": cell.state,
-                    "deviations": list(cell.deviations),
-                }
-
-    top = {"kind": SWEEP, "title": table.title, "source": table.source}
-    return {**top, "notes": list(table.notes), "cells": list(rows())}
+    cells = [
+        {
+            **{"point": point.name, "note": point.note, "column": column},
+            "values": list(cell.values),
+            "published": cell.published,
+            "state": cell.state,
+            "deviations": list(cell.deviations),
+        }
+        for point, row in rows
+        for column, cell in row.items()
+        if cell.values or cell.state or cell.published is not None
+    ]
+    top = {"kind": SWEEP, "title": sweep.title, "source": sweep.source}
+    return {**top, "notes": list(sweep.notes), "cells": cells}
 
 
-_MEASURED, _PUBLISHED = "#1f5f99", "#c2571a"
-
-
-def draw_sweep(table: SweepTable, path: str | Path) -> None:
+def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
     """Write a figure with the points on the vertical axis, in the order of the table.
 
     A dot is the mean over seeds, small dots are the seeds, an upright line is the published number.
     The dot is hollow where the protocol differs from the published number's.
     """
-    count = len(table.columns)
-    figure = Figure(figsize=(2 + 2.8 * count, 1.4 + 0.32 * len(table.rows)), layout="constrained")
+    count = len(sweep.columns)
+    figure = Figure(figsize=(2 + 2.8 * count, 1.4 + 0.32 * len(rows)), layout="constrained")
     axes = figure.subplots(1, count, sharey=True, squeeze=False)[0]
-    for axis, column in zip(axes, table.columns, strict=True):
-        _draw_column(axis, table, column)
-    axes[0].set_yticks(range(len(table.rows)), [name for name, _, _ in table.rows])
-    axes[0].invert_yaxis()  # the first point on top, as in the table
-    figure.suptitle(table.title, fontsize=11)
+    for axis, column in zip(axes, sweep.columns, strict=True):
+        _draw_column(axis, column.name, [row[column.name] for _, row in rows])
+    axes[0].set_yticks(range(len(rows)), [point.name for point, _ in rows])
+    axes[0].set_ylim(len(rows) - 0.4, -0.6)  # the first point on top, as in the table
+    figure.suptitle(sweep.title, fontsize=11)
     # One legend for all columns, each kind of mark once.
     entries: dict[str, Any] = {}
     for axis in axes:
@@ -242,30 +245,27 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
     save_figure(figure, path, dpi=130)
 
 
-def _draw_column(axis: Axes, table: SweepTable, column: str) -> None:
-    cells = [(row, cells[column]) for row, (_, _, cells) in enumerate(table.rows)]
-    seeds = [(value, row) for row, cell in cells for value in cell.values]
-    means = [(cell.mean, row) for row, cell in cells if cell.values and not cell.deviations]
-    marked = [(cell.mean, row) for row, cell in cells if cell.values and cell.deviations]
-    published = [(cell.published, row) for row, cell in cells if cell.published is not None]
-    several = len(seeds) > len(means) + len(marked)
-    blue: dict[str, Any] = {"color": _MEASURED}
-    for points, style in (
-        (seeds if several else [], blue | dict(s=14, alpha=0.45, linewidths=0, label="one seed")),
-        (means, blue | dict(s=42, zorder=3, label="mean over seeds" if several else "measured")),
-        (
-            marked,
-            dict(s=42, facecolors="white", edgecolors=_MEASURED, zorder=3, label="other protocol"),
-        ),
-        (published, dict(s=170, marker="|", color=_PUBLISHED, linewidths=2.2, label="published")),
-    ):
-        if points:
-            axis.scatter(*zip(*points, strict=True), **style)
-    axis.set_title(column, fontsize=9)
+def _draw_column(axis: Axes, title: str, cells: Sequence[Measured]) -> None:
+    blue, orange = "#1f5f99", "#c2571a"
+    several = any(len(cell.values) > 1 for cell in cells)
+    measured = "mean over seeds" if several else "measured"
+    styles: dict[str, dict[str, Any]] = {
+        "one seed": dict(s=14, color=blue, alpha=0.45, linewidths=0),
+        measured: dict(s=42, color=blue, zorder=3),
+        "other protocol": dict(s=42, facecolors="white", edgecolors=blue, zorder=3),
+        "published": dict(s=170, marker="|", color=orange, linewidths=2.2),
+    }
+    for row, cell in enumerate(cells):
+        marks = [("one seed", value) for value in cell.values if several]
+        mean = "other protocol" if cell.deviations else measured
+        marks += [(mean, cell.mean)] if cell.values else []
+        marks += [] if cell.published is None else [("published", cell.published)]
+        for label, value in marks:
+            axis.scatter(value, row, label=label, **styles[label])
+    axis.set_title(title, fontsize=9)
     axis.set_xlabel("percent", fontsize=8)
     axis.tick_params(labelsize=8)
     axis.tick_params(axis="y", length=0)
     axis.set_axisbelow(True)
     axis.grid(color="#e6e6e6", linewidth=0.6)
-    axis.set_ylim(-0.6, len(table.rows) - 0.4)
     axis.spines[["top", "right", "left"]].set_visible(False)
