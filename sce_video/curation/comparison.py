@@ -40,6 +40,7 @@ class StoredThumbnails(NamedTuple):
     def read(self) -> Thumbnails:
         """The thumbnails."""
         with open(self.file, "rb", buffering=0) as file:
+            # Of a temporary file of this run, which only its user may write.
             return pickle.loads(os.pread(file.fileno(), self.size, self.offset))
 
 

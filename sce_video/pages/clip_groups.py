@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sce_video.pages.frames import ClipReader, ClipTiles, Quality
 from sce_video.utils.files import write_text
@@ -19,8 +19,7 @@ _LEVELS = (
 )
 
 
-@dataclass(frozen=True)
-class ShownClip:
+class ShownClip(NamedTuple):
     """A video of a page: displayed name, and path or row of a table."""
 
     name: str
@@ -29,8 +28,7 @@ class ShownClip:
     mark: str = ""  # a word in front of that, emphasised
 
 
-@dataclass(frozen=True)
-class ClipRow:
+class ClipRow(NamedTuple):
     """Videos that belong together, with a heading and a sentence behind it."""
 
     title: str
@@ -38,14 +36,13 @@ class ClipRow:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class ClipSection:
+class ClipSection(NamedTuple):
     """A section of a page."""
 
     id: str  # letters and hyphens
     title: str
     note: str  # what is shown
-    rows: Sequence[ClipRow] = field(default_factory=list)
+    rows: Sequence[ClipRow] = ()
 
 
 def write_clip_groups(

@@ -50,19 +50,16 @@ class ReusedMemory:
         if fitting:
             found = fitting[-1]
         else:
-            self._forget(free, size)
+            # Free blocks go back to the system, but for the latest ones of at most this size.
+            held = 0
+            for block in reversed(free):
+                held += len(block) - HEADER
+                if held > size:
+                    self._blocks = [other for other in self._blocks if other is not block]
             found = self._new(HEADER + size)
             flags(found)[:] = 0
         self._blocks = [block for block in self._blocks if block is not found] + [found]
         return found
-
-    def _forget(self, free: list[Tensor], kept: int) -> None:
-        """Give free blocks back to the system, but for the latest of at most ``kept`` bytes."""
-        held = 0
-        for block in reversed(free):
-            held += len(block) - HEADER
-            if held > kept:
-                self._blocks = [other for other in self._blocks if other is not block]
 
 
 def flags(block: Tensor) -> np.ndarray:

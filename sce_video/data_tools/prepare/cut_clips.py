@@ -22,9 +22,9 @@ from sce_video.data_tools.prepare.official import (
     check_disjoint,
     files_below,
     is_count,
+    read_csv_table,
     read_lines,
     read_matches,
-    read_table,
     relative_to_root,
     unique_entries,
 )
@@ -265,7 +265,9 @@ def _read_tables(
     for kind in _EPIC_CLASSES:
         keys: list[str] = []
         table = f"EPIC_100_{kind}_classes.csv"
-        for where, row in read_table(EPIC_KITCHENS.find(root, annotations, table, table), _CLASS):
+        for where, row in read_csv_table(
+            EPIC_KITCHENS.find(root, annotations, table, table), _CLASS
+        ):
             if row["id"] != str(len(keys)) or not row["key"] or row["key"] in keys:
                 raise ValueError(
                     f"{where}: id {row['id']!r:.40} with key {row['key']!r:.40}, where id "
@@ -281,7 +283,7 @@ def _read_tables(
 def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Action]:
     """The rows of EPIC_100_train.csv or EPIC_100_validation.csv, for classes of verb and noun."""
     found: dict[str, _Action] = {}
-    for where, row in read_table(path, _ACTION):
+    for where, row in read_csv_table(path, _ACTION):
         name, video, *times = (row[column] for column in _ACTION[:4])
         if not re.fullmatch(r"P\d+_\d+_\d+", name):
             raise ValueError(f"{where}: narration_id {name!r:.40} must be like 'P01_01_0'")

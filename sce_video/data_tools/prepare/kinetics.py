@@ -21,8 +21,8 @@ from sce_video.data_tools.prepare.official import (
     is_count,
     nearest,
     read_class_file,
+    read_csv_table,
     read_lines,
-    read_table,
     relative_to_root,
     unique_entries,
 )
@@ -70,7 +70,7 @@ def read_kinetics400(
         parts: Some of ``train``, ``val``, ``test``; the classes are those of the first.
     """
     paths = {p: KINETICS.find(root, annotations, f"{p} csv file", *_CSV_NAMES[p]) for p in parts}
-    clips = {part: list(read_clips(path, part)) for part, path in paths.items()}
+    clips = {part: list(_listed_clips(path, part)) for part, path in paths.items()}
     classes = tuple(sorted({name for _, _, name in clips[parts[0]]}))
     label_of = {name: label for label, name in enumerate(classes)}
     splits: list[Split] = []
@@ -99,14 +99,14 @@ def read_kinetics400(
     )
 
 
-def read_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
+def _listed_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
     """Where it is, clip and class of the rows of ``label,youtube_id,time_start,time_end,split``.
 
     A clip is named ``PART/ID_START_END.mp4``; start and end are whole seconds, six digits in the
     name. There may be more columns (``is_cc``).
     """
     where = ""
-    for where, row in read_table(path, _COLUMNS):
+    for where, row in read_csv_table(path, _COLUMNS):
         label, video, start, end, split = (row[column] for column in _COLUMNS)
         if not label:
             raise ValueError(f"{where}: no label")

@@ -121,7 +121,9 @@ def read_csv(path: str | Path) -> Iterator[tuple[str, list[str]]]:
             raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
 
 
-def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def read_csv_table(
+    path: str | Path, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of :func:`read_csv` below a header, by column; ``columns`` must be among them."""
     rows = read_csv(path)
     _, header = next(rows, ("", []))

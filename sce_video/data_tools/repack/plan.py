@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sce_video.data_tools.prepare.official import read_table
+from sce_video.data_tools.prepare.official import read_csv_table
 from sce_video.datasets.readers.base import MAX_PIXELS
 from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList, scan_folder
 
@@ -178,7 +178,7 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
     items: dict[str, PlannedFile] = {}
     labels: list[int] = []
     outputs: set[str] = set()
-    for where, row in read_table(source, COLUMNS):
+    for where, row in read_csv_table(source, COLUMNS):
         path, *times, output = (row[name] for name in COLUMNS)
         empty = [name for name in COLUMNS if not row[name]]
         if empty:

@@ -206,8 +206,3 @@ def test_malformed_official_files(name, damage, message, tmp_path):
         prepare(name, root)
     assert message in str(error.value)
     assert not (root / "lists").exists()
-
-
-def test_an_unknown_set(tmp_path):
-    with pytest.raises(ValueError, match="must be one of food101, .*, got 'food'"):
-        prepare("food", tmp_path)

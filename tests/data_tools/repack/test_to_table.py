@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -168,17 +167,3 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, by_n
     os.rename(folder / "x/full.mp4", folder / "x/2.mp4")
     encoded(folder)
     assert run(folder, table).imported == 1 and encoded(folder) == ["2.mp4"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "give either DST, an output folder, or --to TABLE"),
-        (["out", "--to", "t.lance"], "give either DST, an output folder, or --to TABLE"),
-        (["--to", "data"], "'.*/data' is a folder with other files, for example 'x'"),
-    ],
-)
-def test_wrong_outputs_are_refused(folder, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(folder.parent)
-    assert main([str(folder), *arguments]) == 2
-    assert re.search(message, capsys.readouterr().err)

@@ -42,21 +42,6 @@ def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process):
     assert run(folder, table).imported == 6
 
 
-def test_credentials_that_are_refused_in_the_middle_end_the_import(folder, bucket, in_process):
-    def refuse(done, total, failed):
-        if done == 3:  # the first batch of two is committed
-            bucket.check_credentials_after(0)
-
-    table = bucket.url("v.lance")
-    try:
-        with pytest.raises((StorageError, TableError), match="refuses the credentials"):
-            run(folder, table, refuse)
-    finally:
-        bucket.check_credentials_after(float("inf"))
-    result = run(folder, table)
-    assert result.known == 2 and result.known + result.imported == 6 == len(rows(table))
-
-
 def test_rows_are_those_of_a_local_table(folder, bucket, in_process, tmp_path):
     table = bucket.url("v.lance")
     run(folder, table)
