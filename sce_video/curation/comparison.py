@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from sce_video.curation.matching import (
     MOST_STARTS,
     READ_SECONDS,
     REFINED,
+    SIDE,
     Alignment,
     CopyMatcher,
     Thumbnails,
@@ -34,14 +34,18 @@ class StoredThumbnails(NamedTuple):
     """Where the thumbnails of a video are in a file of many, for a process that reads them."""
 
     file: str
-    offset: int  # bytes
-    size: int
+    offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
+    count: int  # T
+    facts: tuple[float, int, int]  # duration, height and width of the video
 
     def read(self) -> Thumbnails:
         """The thumbnails."""
+        # Plain numbers: the folder may be one that others write to, too.
         with open(self.file, "rb", buffering=0) as file:
-            # Of a temporary file of this run, which only its user may write.
-            return pickle.loads(os.pread(file.fileno(), self.size, self.offset))
+            data = os.pread(file.fileno(), self.count * (8 + SIDE * SIDE), self.offset)
+        times = np.frombuffer(data, np.float64, self.count)
+        frames = np.frombuffer(data, np.uint8, offset=8 * self.count).reshape(-1, SIDE, SIDE)
+        return Thumbnails(frames, times, *self.facts)
 
 
 class ThumbnailFile:
@@ -58,9 +62,11 @@ class ThumbnailFile:
 
     def add(self, number: int, thumbnails: Thumbnails) -> None:
         """Keep the frames of a video."""
-        data = pickle.dumps(thumbnails, pickle.HIGHEST_PROTOCOL)
+        data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        self.places[number] = StoredThumbnails(self._file.name, self._end, len(data))
+        facts = thumbnails.duration, thumbnails.height, thumbnails.width
+        count = len(thumbnails.frames)
+        self.places[number] = StoredThumbnails(self._file.name, self._end, count, facts)
         self._end += len(data)
 
     def close(self) -> None:

@@ -141,26 +141,22 @@ def choose(
     available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))
     fewer = f"a clip of {duration:g} s has no more"
     add("frames", min(available, frames), fewer if available < frames else reason)
-    if facts.short_side >= size:
-        add("size", size, f"short side {facts.short_side}; {reason}")
-    else:  # a multiple of 32, the stride of the network
-        side = max(32, facts.short_side // 32 * 32)
-        add("size", side, f"the short side of the videos is {facts.short_side} pixels")
-    if count >= 2 * scale["batch"]:
-        batch = add("batch", scale["batch"], reason)
-    else:
-        largest = 2 ** int(math.log2(max(2, count // 2)))
-        batch = add("batch", largest, f"there are {count} videos only")
+    wide = size, f"short side {facts.short_side}; {reason}"
+    # A multiple of 32, the stride of the network.
+    side = max(32, facts.short_side // 32 * 32)
+    narrow = side, f"the short side of the videos is {facts.short_side} pixels"
+    add("size", *(wide if facts.short_side >= size else narrow))
+    few = 2 ** int(math.log2(max(2, count // 2))), f"there are {count} videos only"
+    batch = add("batch", *((scale["batch"], reason) if count >= 2 * scale["batch"] else few))
     if batch > count:
         raise ValueError(
             f"batch must be at most the {count} videos, got {batch}: clips of one video in a batch "
             "are taken for different videos"
         )
     most, fitting = 256 if machine.gpu is None else 4096, max((count - 1) // batch * batch, batch)
-    if fitting <= most:
-        add("queue", fitting, f"fewer keys than the {count} videos: no video is its own negative")
-    else:
-        add("queue", max(1, most // batch) * batch, "fewer keys than videos")
+    own = f"fewer keys than the {count} videos: no video is its own negative"
+    many = max(1, most // batch) * batch, "fewer keys than videos"
+    add("queue", *((fitting, own) if fitting <= most else many))
     passes = math.ceil(20 * batch / count)
     clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
     add("epoch_samples", passes * count, clips if passes > 1 else "every video once")

@@ -103,6 +103,15 @@ def _decoders(installed: bool) -> list[str]:
     return [name for name in found if not installed or backend_importable(name)]
 
 
+def check_nccl(gpus: int, available: bool) -> Finding | None:
+    """NCCL, through which several GPUs exchange gradients; None where nothing is wrong."""
+    if gpus == 0 or available:
+        return None
+    advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
+    what = f"this torch has no NCCL, and there are {gpus} GPUs"
+    return Finding(FAILURE if gpus > 1 else WARNING, what, advice)
+
+
 def check_decoders() -> Iterator[Finding]:
     """Every registered decoder; PyAV must be there, the others are faster for some files."""
     for name in _decoders(installed=False):
@@ -246,7 +255,8 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
     names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
     yield check_gpu(names, torch.version.cuda is not None, Path("/dev/nvidia0").exists())
     cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
-    yield from () if cudnn is None else (cudnn,)
+    nccl = check_nccl(len(names), torch.distributed.is_nccl_available())
+    yield from filter(None, (nccl, cudnn))
     yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free)
     yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     # The folder of the runs may not exist yet; its disk is that of the nearest one that does.

@@ -1,4 +1,4 @@
-"""benchmarks/gpu.sh: limits in time, restarts, failures, the table; its parts are run by CI."""
+"""benchmarks/gpu.sh: its driver; CI runs its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PART = """
 import os, sys, time
 from gpu_parts.part import Part
 part = Part("fake", sys.argv[1:])
-part.run("first", lambda: {"value": 1.0, "passed": BOUND})
+part.run("first", lambda: {"value": 1.0, "passed": True})
 part.run("second", lambda: SECOND)
 part.run("third", lambda: {"value": 3.0})
 sys.exit(0)
@@ -34,11 +34,10 @@ def run(tool, repo, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", f"{repo}:{repo / 'benchmarks'}:{tmp_path}")
     monkeypatch.setitem(tool.MODULES, "evaluation", "fake_part")
 
-    def call(second: str = "{}", bound: bool = True, minutes: float = 5.0, text: str = PART):
-        text = text.replace("SECOND", second).replace("BOUND", str(bound))
-        (tmp_path / "fake_part.py").write_text(text)
+    def call(second: str):
+        (tmp_path / "fake_part.py").write_text(PART.replace("SECOND", second))
         out = tmp_path / "out"
-        options = f"--device cpu --smoke --parts evaluation --minutes {minutes} --out {out}"
+        options = f"--device cpu --smoke --parts evaluation --minutes 5 --out {out}"
         status = tool.main(options.split())
         content = json.loads((out / "gpu.json").read_text())
         return status, content["parts"]["evaluation"], capsys.readouterr().out
@@ -46,24 +45,12 @@ def run(tool, repo, tmp_path, monkeypatch, capsys):
     return call
 
 
-def test_results_and_table(run):
-    status, part, text = run()
-    assert status == 0 and part["passed"] and not part["stopped"]
-    assert [part["results"][n].get("value") for n in ("first", "second", "third")] == [1, None, 3]
-    assert "== evaluation" in text and "value 3" in text and "FAILED" not in text
-
-
 def test_a_process_that_dies_costs_its_measurement(run):
     status, part, text = run("os._exit(11)")
     assert status == 1 and not part["passed"]
+    assert [part["results"][n].get("value") for n in ("first", "second", "third")] == [1, None, 3]
     assert part["results"]["second"]["error"] == "the process ended in it"
-    assert part["results"]["third"]["value"] == 3 and "FAILED: evaluation" in text
-
-
-def test_an_error_is_a_result(run):
-    status, part, _ = run("1 / 0")
-    assert status == 1 and part["results"]["second"]["error"].startswith("ZeroDivisionError")
-    assert part["results"]["third"]["value"] == 3
+    assert "value 3" in text and "FAILED: evaluation" in text
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,7 @@ NETWORK = {
     "train_dataloader.dataset.pipeline.RandomCropClips.size": 96,
     "test_dataloader.dataset.pipeline.ResizeShortSide.size": 96,
 }
-TRAINING = {
-    "train_cfg.max_epochs": 30,
-    "optim_wrapper.optimizer.lr": 2.0,
-    "custom_hooks.ScheduleHook.lr.warmup_epochs": 1,
-    "custom_hooks.ScheduleHook.lr.milestone_epochs": "(22,26,28)",
-    "default_hooks.checkpoint.interval": 30,
-}
+TRAINING = {"train_cfg.max_epochs": 2, "default_hooks.checkpoint.interval": 2}
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +65,10 @@ def test_prepare_train_test_and_draw(folder, monkeypatch, capsys):
     assert prepare("ava", "data/ava") == 0
     run("train.py", RECIPE, "--pretrained", "random", "--amp", "float32", "--seed", "0",
         "--work-dir", "work", options={**NETWORK, **TRAINING})  # fmt: skip
-    results = {}
-    for name, checkpoint in (("chance", "random"), ("trained", "work/epoch_30.pth")):
-        run("test.py", RECIPE, checkpoint, "--work-dir", name, options=NETWORK)
-        results[name] = json.loads((folder / name / "results.json").read_text())
-    chance, trained = (results[name]["metrics"]["mAP"] for name in ("chance", "trained"))
-    assert trained > 0.6 and trained > chance + 0.2, (trained, chance)
-    protocol = results["trained"]["protocol"]
+    run("test.py", RECIPE, "work/epoch_2.pth", "--work-dir", "trained", options=NETWORK)
+    results = json.loads((folder / "trained/results.json").read_text())
+    assert 0 < results["metrics"]["mAP"] <= 1  # that it learns: tests/evaluation
+    protocol = results["protocol"]
     frames = list(read_key_frames(str(folder / "data/ava/ava_val.jsonl")))
     assert protocol["key_frames"] == len(frames) and protocol["failures"] == 0
     assert protocol["boxes"] == sum(int((f.detections[:, 4] >= 0.9).sum()) for f in frames)
@@ -85,7 +76,7 @@ def test_prepare_train_test_and_draw(folder, monkeypatch, capsys):
     key = f"{frames[3].video},{frames[3].timestamp}"
     # --key=...: a YouTube id may begin with a minus sign.
     capsys.readouterr()
-    run("analysis/show_ava.py", RECIPE, "work/epoch_30.pth", f"--key={key}", "--out", "key.png",
+    run("analysis/show_ava.py", RECIPE, "work/epoch_2.pth", f"--key={key}", "--out", "key.png",
         options=NETWORK)  # fmt: skip
     printed = capsys.readouterr().out
     assert "person 1" in printed and "true: " in printed

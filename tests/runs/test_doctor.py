@@ -33,6 +33,12 @@ def test_packages_and_a_bad_cudnn():
     assert doctor.check_cudnn(Version("2.9.1"), None) is None
 
 
+def test_several_gpus_need_nccl():
+    assert doctor.check_nccl(0, False) is doctor.check_nccl(2, True) is None
+    assert doctor.check_nccl(2, False).level == doctor.FAILURE
+    assert doctor.check_nccl(1, False).level == doctor.WARNING
+
+
 def test_gpus():
     for names, cuda_build, devices, level, word in (
         (["H"], True, True, OK, "H"),

@@ -241,9 +241,8 @@ class SenseOfTime(RowMetric):
             metrics |= self._accuracies(factor, found, queries.labels)
         metrics |= opposites
         # The table shows all of them: a list of 30 lines would hide the others.
-        suffix = f"_{_PLAIN}"
-        own = (n for n in metrics if n.endswith(suffix) and not n.endswith(f"_from{suffix}"))
-        measures = [*(name.removesuffix(suffix) for name in own), *_COSINES]
+        own = [n.removesuffix(f"_{_PLAIN}") for n in metrics if n.endswith(f"_{_PLAIN}")]
+        measures = [*(name for name in own if not name.endswith("_from")), *_COSINES]
         titles = {name: _TITLES.get(name, name.removeprefix("time_")) for name in measures}
         columns = [_PLAIN, *self.alterations]
         self.text = format_columns(metrics, columns, titles, "sense of time:")

@@ -85,12 +85,12 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
     }
 
 
-def _resize(settings: ProcessorSettings, **crop: Any) -> dict[str, Any]:
+def _resize(settings: ProcessorSettings) -> dict[str, Any]:
     """The transform that resizes frames as the processor does."""
     side = settings.short_side
     size = (side, side) if settings.square else side
     interpolation = settings.interpolation
-    return {"type": "ResizeAsProcessor", "size": size, **crop, "interpolation": interpolation}
+    return {"type": "ResizeAsProcessor", "size": size, "interpolation": interpolation}
 
 
 def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
             "num_frames": settings.num_frames,
             "num_clips": _CLIPS,
         }
-    resize = _resize(settings, crop=None if settings.square else settings.crop_size)
+    resize = {**_resize(settings), "crop": None if settings.square else settings.crop_size}
     pack = {"type": "PackVideo", "crop_size": settings.crop_size, "num_crops": 1}
     return [
         {"type": "OpenVideo"},
