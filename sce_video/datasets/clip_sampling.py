@@ -88,8 +88,7 @@ def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[in
     stop = int(np.searchsorted(timestamps, end - _EPSILON, side="left"))
     if stop > first:
         return first, stop
-    shown = int(np.searchsorted(timestamps, start + _EPSILON, side="right")) - 1
-    shown = min(max(shown, 0), len(timestamps) - 1)
+    shown = int(shown_at(timestamps, np.array(start)))
     return shown, shown + 1
 
 

@@ -132,7 +132,7 @@ def _examine(path: str) -> _Facts:
         with closing(AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)) as reader:
             _, codec, _, distance = reader.facts
             rate = len(reader.timestamps) / max(reader.duration, 1e-6)
-            return (reader.duration, reader.height, reader.width, rate, distance), codec
+            return (reader.duration, *reader.size, rate, distance), codec
     except VideoDecodeError as error:
         return str(error)
 

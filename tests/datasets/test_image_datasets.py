@@ -54,12 +54,6 @@ def folder(tmp_path_factory):
 # -- decoding ------------------------------------------------------------------------------
 
 
-def test_lossless_formats_equal_pil(tmp_path):
-    for name in ("a.png", "a.bmp", "a.webp"):
-        Image.fromarray(smooth()).save(tmp_path / name, lossless=True)
-        assert (whole(tmp_path / name) == smooth()).all()
-
-
 def test_jpeg_equals_pil_up_to_rounding(tmp_path):
     Image.fromarray(smooth(123, 77)).save(tmp_path / "a.jpg", quality=90)
     expected = np.asarray(Image.open(tmp_path / "a.jpg").convert("RGB")).astype(int)

@@ -26,6 +26,7 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
 )
 from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.video_list import annotation_line
 from sce_video.utils.command import Progress, printable_lines
 from sce_video.utils.files import write_text
 
@@ -284,18 +285,11 @@ def prepare(
                 "disk and readable; nothing was written"
             )
         lines = (annotation_line(located[entry.name].path, entry.label) for entry in entries)
-        contents[split.list_name] = "".join(lines)
+        contents[split.list_name] = "".join(f"{line}\n" for line in lines)
     for class_map in official.class_maps:
         contents[class_map.file_name] = "".join(f"{name}\n" for name in class_map.names)
     write_outputs(contents | reports, options)
     return all(row.agrees is not False for row in rows)
-
-
-def annotation_line(path: str, label: int) -> str:
-    """A line of an annotation list, of the path alone for label -1; a tab if the path has one."""
-    if label < 0:
-        return f"{path}\n"
-    return f"{path}\t{label}\n" if "\t" in path else f"{path} {label}\n"
 
 
 def failure_notes(

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.prepare.lists import annotation_line
 from sce_video.data_tools.repack.plan import RepackPlan
 from sce_video.data_tools.verify import first_lines
+from sce_video.datasets.video_list import annotation_line
 from sce_video.jobs import Item, Record
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import write_text
@@ -153,7 +153,7 @@ def write_results(
         failed = {failure["path"] for failure in report["failures"]}
         outputs = {item.key: item.output or "" for item in items if item.key not in failed}
         lines = [
-            annotation_line(outputs[path], label)
+            f"{annotation_line(outputs[path], label)}\n"
             for path, label in zip(plan.listed, plan.labels, strict=True)
             if path in outputs
         ]
