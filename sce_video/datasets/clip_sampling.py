@@ -95,8 +95,8 @@ def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[in
 def uniform_positions(count: int, num_frames: int) -> np.ndarray:
     """T of ``count`` positions at equal steps, first and last included, rounded down: (T,) int64.
 
-    The truncated ``linspace(0, count - 1, T)`` of pytorchvideo's UniformTemporalSubsample, in
-    integers: an exact position is never rounded down to the one below. For T = 1 the first one.
+    The truncated ``linspace`` of pytorchvideo's UniformTemporalSubsample, in integers: an exact
+    position is never rounded down to the one below. For T = 1 the first one.
     """
     if num_frames == 1:
         return np.zeros(1, dtype=np.int64)

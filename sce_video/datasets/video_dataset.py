@@ -266,10 +266,7 @@ class VideoDataset(Dataset):
         """The sample of a request, or of an index, from which the seed is derived then.
 
         It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
-
-        Raises:
-            VideoDecodeError: A bad file, under ``on_error="raise"``.
-            TooManyBadFilesError: ``max_tries`` replacements were bad files too.
+        VideoDecodeError under ``on_error="raise"``; TooManyBadFilesError after ``max_tries``.
         """
         return self._make_samples([request])[0]
 

@@ -23,7 +23,6 @@ IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Largest label: metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
-
 _INTEGER = re.compile(r"-?[0-9]+")
 _MAX_LINE = 8192  # characters of a line; more are no path
 

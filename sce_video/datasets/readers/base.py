@@ -123,10 +123,8 @@ class TimeLimitedCaller:
     """Runs functions one after the other in a helper thread, with a time limit.
 
     A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
-    thread. This works because a hanging decoder has released the GIL. The thread is started at the
-    first call, once per process, so an instance may be copied to worker processes. Changing between
-    threads takes a tenth of the time of loading an image, so the samples of a batch are one call,
-    in which each sample restarts the limit.
+    thread: a hanging decoder has released the GIL. An instance may be copied to worker processes.
+    The samples of a batch are one call, in which each sample restarts the limit.
     """
 
     def __init__(self) -> None:

@@ -241,7 +241,7 @@ def test_decord_is_used_where_it_is_correct(tmp_path, suffix, codec, options, li
     pytest.importorskip("decord")
     path = str(write_video(tmp_path / f"a.{suffix}", numbered_frames(60), 25, codec, options))
     expected = decode_all(path)
-    for index in range(0, 60, 7):
+    for index in (0, 21, 40, 58):
         with open_reader(path, "decord") as reader:
             assert (reader._fallback is None) == library
             np.testing.assert_array_equal(reader.read(np.array([index]))[0], expected[index])
