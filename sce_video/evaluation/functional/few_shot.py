@@ -1,8 +1,7 @@
 """Accuracy from a few labelled samples of each class: nearest class mean and linear classifier.
 
-Of the labelled samples ``shots`` of every class are drawn several times, and classifiers are fitted
-on these alone. Nothing is tuned, since so few labels leave none for validation. Class means as in
-prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al. 2019).
+Class means as in prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al.
+2019); nothing is tuned, since so few labels leave none for validation.
 """
 
 from __future__ import annotations

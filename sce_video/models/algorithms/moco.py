@@ -74,7 +74,4 @@ class MoCo(SelfSupervisedModel):
             loss = torch.stack(losses).sum() / (len(own) if self.sum_queries else num_pairs)
             similarity = mean_cosines(query, [keys[j] for j in own]).sum() / num_pairs
             sums.add(h, query, {"loss": loss, "positive_similarity": similarity})
-        # After the optimiser step they are negatives: all micro-batches of it see one queue.
-        for key in keys.values():
-            self.queue.stage(key)
         return sums.total()
