@@ -13,10 +13,7 @@ from helpers.extraction import check_equal, configure, save_encoder
 
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
-from sce_video.evaluation.extraction import (
-    ExtractionJob,
-    NetworkJob,
-)
+from sce_video.evaluation.extraction import ExtractionJob, NetworkJob
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
 
@@ -135,14 +132,9 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
         cfg = configure(videos, checkpoint, tmp_path / name, ann_file=ann_file, workers=workers)
         cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
         opening, clips, _, resizing, _ = cfg.test_dataloader.dataset.pipeline
-        cfg.test_dataloader.dataset.pipeline = [
-            opening,
-            clips,
-            {"type": "DecodeClips"},
-            resizing,
-            {"type": "CenterCropClips", "size": 36},
-            {"type": "PackClips"},
-        ]
+        cropping = {"type": "CenterCropClips", "size": 36}
+        steps = [opening, clips, {"type": "DecodeClips"}, resizing, cropping, {"type": "PackClips"}]
+        cfg.test_dataloader.dataset.pipeline = steps
         cfg.test_dataloader.batch_size = 2
         launch.test(cfg)
     one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))
