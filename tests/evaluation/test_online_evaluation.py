@@ -114,13 +114,8 @@ def test_without_queries_the_video_or_its_group_is_excluded(tmp_path):
         run.train()
         features = extract_features(run.model, loader(ColourVideos(12, classes=2)))
         groups = torch.arange(12) if pattern is None else torch.arange(12) // 2
-        scores = knn_scores(
-            features.features,
-            features.features,
-            features.labels,
-            k=1,
-            groups=(groups, groups),
-        )
+        x = features.features
+        scores = knn_scores(x, x, features.labels, k=1, groups=(groups, groups))
         expected = top_k_accuracy(scores, features.labels, (1,))[1]
         assert lines(tmp_path / name / "online_evaluation.jsonl")[-1]["knn_top1"] == expected
 

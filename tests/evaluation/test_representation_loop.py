@@ -146,15 +146,16 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
     ]
     dataset = {"type": "VideoDataset", "data_root": str(tmp_path), "pipeline": pipeline}
     dataset["timeout"] = None
-    built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": dataset})
+
+    def built(**changes):
+        given = {**dataset, **changes}
+        return build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": given})
+
     with pytest.raises(RuntimeError, match=r"2\.mp4"):
-        extract_features(TinyEncoder(), built)
+        extract_features(TinyEncoder(), built())
     with pytest.raises(ValueError, match="on_error='replace' would evaluate another"):
-        replaced = {**dataset, "on_error": "replace"}
-        build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": replaced})
-    skipping = {**dataset, "on_error": "skip"}
-    built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": skipping})
-    features = extract_features(TinyEncoder(), built)
+        built(on_error="replace")
+    features = extract_features(TinyEncoder(), built(on_error="skip"))
     assert features.paths == [str(tmp_path / "a" / "1.mp4")]
     assert [path for path, _ in features.failures] == [str(tmp_path / "a" / "2.mp4")]
 

@@ -38,9 +38,7 @@ def nothing(n: int) -> ViewParameters:
 
 
 @pytest.mark.parametrize(
-    ("h", "w"),
-    [(24, 30), (23, 12), (5, 4), (1, 7)],
-    ids=["large", "edge", "tiny", "one row"],
+    ("h", "w"), [(24, 30), (23, 12), (5, 4), (1, 7)], ids=["large", "edge", "tiny", "one row"]
 )
 def test_blur_equals_a_direct_convolution(h: int, w: int) -> None:
     sigma = torch.tensor([0.1, 0.9, 2.0])

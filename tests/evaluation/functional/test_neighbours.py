@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from sce_video.evaluation import Rows, knn_scores, nearest_neighbours, retrieve
-from sce_video.evaluation.functional.neighbours import (
-    ROW_BLOCK,
-    check_features,
-    feature_mean,
-)
+from sce_video.evaluation.functional.neighbours import ROW_BLOCK, check_features, feature_mean
 
 
 def brute_force(queries, gallery, k):

@@ -162,10 +162,7 @@ GOOD = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"rois": torch.tensor([[0.0, 0, 0, 1, 1], [2, 0, 0, 1, 1]])},
-            r"rois\[1\].*index 2.*2 fr",
-        ),
+        ({"rois": torch.tensor([[0.0, 0, 0, 1, 1], [2, 0, 0, 1, 1]])}, r"rois\[1\].*index 2.*2 fr"),
         ({"rois": torch.tensor([[-1.0, 0, 0, 1, 1]])}, "index -1"),
         ({"rois": torch.tensor([[0.5, 0, 0, 1, 1]])}, "index 0.5"),
         ({"rois": torch.tensor([[0.0, 0, math.nan, 1, 1]])}, r"rois\[0\] is not finite"),
