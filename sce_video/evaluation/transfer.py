@@ -181,9 +181,7 @@ def all_points_ap(recall: np.ndarray, best: np.ndarray) -> float:
 
 
 def mean_average_precision(
-    scores: np.ndarray,
-    positives: np.ndarray,
-    definition: Callable[[np.ndarray, np.ndarray], float],
+    scores: np.ndarray, positives: np.ndarray, definition: Callable[[np.ndarray, np.ndarray], float]
 ) -> float:
     """Mean over the classes of the average precision of scores (N, C) and positives (N, C) bool.
 

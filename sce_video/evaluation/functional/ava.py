@@ -132,10 +132,7 @@ class AvaResult:
 
 
 def evaluate_ava(
-    ground_truth: GroundTruth,
-    detections: Detections,
-    actions: Sequence[Action],
-    resamples: int = 0,
+    ground_truth: GroundTruth, detections: Detections, actions: Sequence[Action], resamples: int = 0
 ) -> AvaResult:
     """Average precision of every scored action, and their mean.
 

@@ -26,8 +26,7 @@ class SCE(SelfSupervisedModel):
     symmetrised loss of the paper's video experiments; with ``symmetric=False`` that of its image
     ablations, where the first view (strong augmentation) is the query and the last (weak) the key.
 
-    A schedule can set ``momentum``, ``lambda_``, ``tau`` and ``tau_m``, which are read at every
-    step; with free coefficients ``mu`` and ``eta``, too.
+    A schedule can set ``momentum``, ``lambda_``, ``tau`` and ``tau_m``, and ``mu`` and ``eta``.
 
     Other arguments: see ``SelfSupervisedModel``.
 

@@ -35,12 +35,11 @@ def roi_align(
     to mmcv's ``RoIAlign(pool_mode="avg")`` and to ``torchvision.ops.roi_align``.
 
     Boxes of zero or negative size: with ``aligned=False`` every box is at least one cell wide and
-    high. With ``aligned=True`` a sampling ratio of 0 has no points and gives 0; a fixed ratio
-    samples its points nevertheless, mirrored for inverted corners.
+    high. With ``aligned=True`` a sampling ratio of 0 gives 0, a fixed ratio samples its points
+    nevertheless, mirrored for inverted corners.
 
-    Computed in float32 (float64 for float64 features), also under autocast. The gradient of the
-    pure PyTorch implementation is deterministic; a NaN or infinite feature spreads there to all
-    boxes of its frame.
+    Computed in float32 (float64 for float64 features), also under autocast. In pure PyTorch the
+    gradient is deterministic, and a feature that is not finite spreads to all boxes of its frame.
 
     Args:
         features: (N, C, H, W), floating point.
