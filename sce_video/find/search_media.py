@@ -86,16 +86,8 @@ def embed_file(
 ) -> tuple[np.ndarray, bytes]:
     """The feature (D,) of a video by the network of an index, and its small clip.
 
-    Args:
-        header: Root, checkpoint and settings of the index.
-        folder: Of the index, for messages.
-        network: Checkpoint, config and device, as of
-            :func:`~sce_video.find.search.model_of_index`.
-        file: The video.
-
-    Raises:
-        FileNotFoundError: the checkpoint is missing.
-        ValueError: it is another one, or the video cannot be decoded.
+    ``network`` is as of :func:`~sce_video.find.search.model_of_index`, like its errors; ValueError
+    where the video cannot be decoded.
     """
     index = VideoIndex(folder, header)
     model = _model(index, network)
@@ -196,9 +188,8 @@ class MediaWorkers:
                 value, problem = None, f"reading it took longer than {timeout:g} s"
             except ProcessExpired:
                 value, problem = None, "reading it ended the process that decodes it"
-            except CancelledError:
-                value, problem = None, _CLOSING
-            except (BrokenProcessPool, RuntimeError):  # also of a pool that is not active any more
+            # RuntimeError: a pool that is not active any more.
+            except (BrokenProcessPool, CancelledError, RuntimeError):
                 if not self._closed:
                     continue
                 value, problem = None, _CLOSING

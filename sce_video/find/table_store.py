@@ -95,12 +95,11 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, str]:
 @contextmanager
 def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iterator[None]:
     """Raise errors of Lance as a TableError that names the table."""
-    kinds: tuple[type[Exception], ...] = (OSError, RuntimeError, *further)
     try:
         yield
     except TableError:
         raise
-    except kinds as error:
+    except (OSError, RuntimeError, *further) as error:
         raise TableError(cannot(doing, str(table), error)) from error
 
 

@@ -42,19 +42,13 @@ _CLIPS = 4  # of a video, as in sce-video embed and index
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
     """A config for ``sce-video embed``, ``index`` and ``evaluate``."""
+    pipeline = evaluation_pipeline(settings)
+    videos = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
     loader, gallery = (
-        {
-            "batch_size": 4,
-            "num_workers": 2,
-            "dataset": {
-                "type": "VideoDataset",
-                "data_root": "data/videos",
-                "pipeline": evaluation_pipeline(settings),
-                "on_error": on_error,
-            },
-        }
+        {"batch_size": 4, "num_workers": 2, "dataset": {**videos, "on_error": on_error}}
         for on_error in ("raise", "skip")
     )
+    preprocessor = {"type": "VideoDataPreprocessor", "mean": settings.mean, "std": settings.std}
     return {
         "default_scope": "sce_video",
         "runner_type": "VideoRunner",
@@ -69,11 +63,7 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
         "load_from": None,
         "resume": False,
         "model": {"type": "Encoder", "backbone": backbone},
-        "data_preprocessor": {
-            "type": "VideoDataPreprocessor",
-            "mean": settings.mean,
-            "std": settings.std,
-        },
+        "data_preprocessor": preprocessor,
         "test_dataloader": loader,
         "test_evaluator": [
             {"type": "KNN", "k": 20},
@@ -216,15 +206,16 @@ def import_encoder(
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size
     cfg = Config(encoder_config(backbone, settings))
-    weights = {
-        f"{'text_encoder' if part.startswith('text') else 'backbone'}.{part}.{key}": value
-        for part, module in parts.items()
-        for key, value in module.state_dict().items()
-    }
-    weights = {key: value.contiguous() for key, value in weights.items()}
+    weights = {}
+    for part, module in parts.items():
+        prefix = "text_encoder" if part.startswith("text") else "backbone"
+        for key, value in module.state_dict().items():
+            weights[f"{prefix}.{part}.{key}"] = value.contiguous()
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {SNAPSHOT: json.dumps(plain(cfg))}
-    meta["encoder"] = {"name": name, "pool": pool}
+    meta: dict[str, Any] = {
+        SNAPSHOT: json.dumps(plain(cfg)),
+        "encoder": {"name": name, "pool": pool},
+    }
     if text is not None:
         meta["text"] = text
     out = Path(out)

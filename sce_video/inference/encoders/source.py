@@ -235,11 +235,10 @@ class ProcessorSettings:
             raise ValueError(f"frames must be at least 1, got {frames}")
         if fps is not None and not 0 < fps < float("inf"):
             raise ValueError(f"fps must be positive frames per second, got {fps}")
-        count = self.num_frames if frames is None else frames
-        if fps is not None:
-            return replace(self, num_frames=count, clip_duration=count / fps)
-        rate = None if self.clip_duration is None else self.num_frames / self.clip_duration
-        return replace(self, num_frames=count, clip_duration=None if rate is None else count / rate)
+        count = frames or self.num_frames
+        if fps is None and self.clip_duration is not None:
+            fps = self.num_frames / self.clip_duration
+        return replace(self, num_frames=count, clip_duration=None if fps is None else count / fps)
 
 
 def read_processor(folder: Path, config: Any) -> ProcessorSettings:
