@@ -184,9 +184,7 @@ class LabelList:
         """Size and time of the two files."""
         files = (self.file, self.class_file)
         stats = [file.stat() if file.exists() else None for file in files]
-        return [
-            None if status is None else (status.st_size, status.st_mtime_ns) for status in found
-        ]
+        return [None if s is None else (s.st_size, s.st_mtime_ns) for s in stats]
 
 
 def class_name(text: str) -> str:
