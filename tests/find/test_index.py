@@ -50,17 +50,11 @@ def test_a_new_index(model, root, tmp_path, checkpoint):
     assert described["root"] == str(root)
     assert (described["settings"]["num_clips"], described["settings"]["num_crops"]) == (2, 1)
     status = (root / "a.mp4").stat()
-    assert described["files"][0] == {
-        "path": "a.mp4",
-        "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-    }
+    state = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    assert described["files"][0] == {"path": "a.mp4", **state}
     assert [f["path"] for f in described["failures"]] == ["broken.mp4"]
-    assert {p.name for p in (tmp_path / "index").iterdir()} == {
-        "features.npz",
-        "index.json",
-        "records.sqlite",
-    }
+    files = {"features.npz", "index.json", "records.sqlite"}
+    assert {p.name for p in (tmp_path / "index").iterdir()} == files
 
 
 def test_only_new_and_changed_files_are_opened(model, root, originals, tmp_path, opened):

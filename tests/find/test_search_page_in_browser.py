@@ -96,10 +96,6 @@ def test_back_forward_and_reload_keep_the_query(page, served):
     assert "mean feature" in page.locator("#query-note").text_content()
     page.go_forward()
     wait_for_query(ROWS[3])
-    page.go_back()
-    page.go_back()
-    page.locator("#query").wait_for(state="hidden")
-    assert page.url == f"{served.origin}/" and names(page) == ROWS
 
 
 def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):

@@ -54,9 +54,7 @@ def decoded(path: Path) -> tuple[np.ndarray, np.ndarray, float]:
 def clips_by_hand(times, end, num_clips):
     """Frame numbers of clips that start at equal steps: T of the frames that begin inside."""
     last = max(0.0, end - CLIP_DURATION)
-    starts = (
-        [last / 2] if num_clips == 1 else [last * i / (num_clips - 1) for i in range(num_clips)]
-    )
+    starts = [last / 2] if num_clips == 1 else np.linspace(0, last, num_clips)
     clips = []
     for start in starts:
         inside = [
