@@ -171,15 +171,8 @@ class MediaWorkers:
             return self._pool
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
-        """What ``function(*arguments)`` returns, called in a worker.
-
-        Args:
-            function: Defined at the top level of a module, as it is pickled.
-            timeout: Seconds after which the worker is ended.
-
-        Raises:
-            CallError: An error that a user can mend, a timeout, or the end of the worker.
-        """
+        """What ``function(*arguments)`` returns, called in a worker, which is ended after
+        ``timeout`` seconds; CallError where it fails."""
         for _ in range(_TRIES):
             try:
                 call = self.open().schedule(_attempt, args=(function, arguments), timeout=timeout)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from helpers.small_index import NAMES, OPTIONS
+from helpers.small_index import HEADER, NAMES, OPTIONS
 
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
@@ -23,12 +23,6 @@ from sce_video.find.table_store import TableStore, path_to_text, text_to_path
 pytestmark = pytest.mark.skipif(
     find_spec("lance") is None, reason="needs Lance: pip install 'sce-video[lance]'"
 )
-
-HEADER = {
-    "root": "/videos",
-    "checkpoint": {"path": "c.pth", "sha256": "0"},
-    "settings": {"model": {}, "num_clips": 1, "num_crops": 1},
-}
 
 
 def some_records(count=1500, size=24):

@@ -111,16 +111,8 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class ImportedEncoder:
-    """An encoder that :func:`import_encoder` has written.
-
-    Attributes:
-        backbone: Config of the backbone.
-        settings: Its input.
-        parameters: Number of those of the backbone.
-        unused: Weights in the files of the model that belong to other parts.
-        has_text: Whether texts can be embedded, too.
-        checkpoint: Its file.
-    """
+    """An encoder that :func:`import_encoder` has written: config, input and number of parameters
+    of its backbone, number of weights of other parts, whether texts can be embedded, its file."""
 
     backbone: dict[str, Any]
     settings: ProcessorSettings
@@ -134,10 +126,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     """A run or checkpoint unchanged; of ``hf:MODEL``, the folder of a run made for it.
 
     The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
-    made once for each state of the model's files, with all of its own settings.
-
-    Raises:
-        ValueError: see :func:`import_encoder`.
+    made once for each state of the model's files by :func:`import_encoder`.
     """
     if not is_model(run):
         return os.fspath(run)
