@@ -95,11 +95,12 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, str]:
 @contextmanager
 def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iterator[None]:
     """Raise errors of Lance as a TableError that names the table."""
+    kinds: tuple[type[Exception], ...] = (OSError, RuntimeError, *further)
     try:
         yield
     except TableError:
         raise
-    except (OSError, RuntimeError, *further) as error:
+    except kinds as error:
         raise TableError(cannot(doing, str(table), error)) from error
 
 
