@@ -194,13 +194,6 @@ def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[lis
 def refine_all(
     item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, list[Alignment]]]],
 ) -> list[Alignment]:
-    """The refined alignments of outer and inner videos, with a threshold for all.
-
-    Args:
-        item: The threshold, and outer video, inner video and alignments of :func:`align_all` of
-            each pair. The refinement of a pair may stop early where it cannot reach the threshold.
-    """
+    """:func:`refined` of a threshold and pairs: outer video, inner one, their alignments."""
     threshold, pairs = item
-    return [
-        refined(outer.read(), inner.read(), starts, threshold) for outer, inner, starts in pairs
-    ]
+    return [refined(one.read(), other.read(), starts, threshold) for one, other, starts in pairs]
