@@ -35,16 +35,16 @@ class StoredThumbnails(NamedTuple):
 
     file: str
     offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
-    count: int  # T
+    length: int  # T
     facts: tuple[float, int, int]  # duration, height and width of the video
 
     def read(self) -> Thumbnails:
         """The thumbnails."""
         # Plain numbers: the folder may be one that others write to, too.
         with open(self.file, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), self.count * (8 + SIDE * SIDE), self.offset)
-        times = np.frombuffer(data, np.float64, self.count)
-        frames = np.frombuffer(data, np.uint8, offset=8 * self.count).reshape(-1, SIDE, SIDE)
+            data = os.pread(file.fileno(), self.length * (8 + SIDE * SIDE), self.offset)
+        times = np.frombuffer(data, np.float64, self.length)
+        frames = np.frombuffer(data, np.uint8, offset=8 * self.length).reshape(-1, SIDE, SIDE)
         return Thumbnails(frames, times, *self.facts)
 
 

@@ -256,8 +256,8 @@ def _duplicates(found: Curation) -> ClipSection:
             _clip(found, video.row, f"{video.similarity:.2f}", "removed")
             for video in group.removed[:_OF_GROUP]
         ]
-        more = len(group.removed) - _OF_GROUP
-        left_out = f"and {more} more, in report.json" if more > 0 else ""
+        beyond = len(group.removed) - _OF_GROUP
+        left_out = f"and {beyond} more, in report.json" if beyond > 0 else ""
         rows.append(ClipRow(f"{len(group.removed) + 1} videos", clips, left_out))
     return ClipSection("duplicates", "Near-duplicates", note, rows)
 
