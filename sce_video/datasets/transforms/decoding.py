@@ -273,12 +273,12 @@ class LoadImage:
         return results | {"limits": self.limits, "views": views}
 
 
-@TRANSFORMS.register_module(["PackClips", "PackBoxes"])
+@TRANSFORMS.register_module()
 class PackClips:
     """Turn the views into uint8 tensors; the data preprocessor normalises and permutes them.
 
     The crops and the resizing of a :class:`LazyView` are computed here, directly in the tensors,
-    and so is the flip of :class:`FlipWithBoxes`. Recipes with boxes name it ``PackBoxes``.
+    and so is the flip of :class:`FlipWithBoxes`.
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -313,6 +313,11 @@ class PackClips:
             if name in results:
                 packed[name] = torch.from_numpy(results[name].astype(np.float32))
         return packed
+
+
+@TRANSFORMS.register_module()
+class PackBoxes(PackClips):
+    """:class:`PackClips`, by the name that recipes with boxes and their results have."""
 
 
 def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
