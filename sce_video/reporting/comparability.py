@@ -43,8 +43,6 @@ _ENTRIES = {
 }
 #: Protocols that evaluate the weights of the pretraining itself.
 _OF_PRETRAINING = ("retrieval", *TRANSFER)
-
-
 #: What a check has found: (kind, text), see :class:`Comparability`.
 _Found = Iterator[tuple[str, str]]
 _OBSTACLE, _DEVIATION, _NOTE = "obstacles", "deviations", "notes"

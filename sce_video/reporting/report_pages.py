@@ -58,12 +58,6 @@ _Values = dict[str, Any]
 # -- the model -----------------------------------------------------------------------------
 
 
-def _paper(cell: Cell) -> _Values:
-    """What the paper says of a cell."""
-    paper, texts = cell.papers[0], describe_papers(cell.papers)
-    return {**texts, "note": paper.remark, "table": paper.table, "row": paper.row}
-
-
 def _halves(report: Report) -> Iterator[_Values]:
     """The measured numbers on videos, and those on images: a row for each measurement."""
     for title, legend, cells in (
@@ -81,7 +75,8 @@ def _measured(cell: Cell, m: Measurement) -> _Values:
     # Of the rounded numbers, so that differences agree with what is shown.
     points = [(round(v, p.decimals) - p.value, p.decimals) for v, p in pairs]
     return {
-        **_paper(cell),
+        **describe_papers(cell.papers),
+        **vars(m),
         "kind": _KINDS[m.status],
         "status": m.status,
         "measured": format_values(m.values, cell.papers),
@@ -91,10 +86,6 @@ def _measured(cell: Cell, m: Measurement) -> _Values:
             {"title": name_of(p.metric), "width": f"{v:.1f}", "mark": f"{p.value:.1f}"}
             for v, p in pairs
         ],
-        "deviations": m.deviations,
-        "notes": m.notes,
-        "file": m.name,
-        "how": m.how,
     }
 
 
@@ -105,10 +96,11 @@ def _missing(report: Report) -> tuple[list[_Values], list[_Values]]:
     for cell in (cell for cell in report.cells if not cell.measurements):
         paper = cell.papers[0]
         if paper.table not in _ABLATIONS or paper.pretraining is None:
-            others.append(_paper(cell))
+            others.append(describe_papers(cell.papers))
             continue
         empty = {"pretraining": name_of(paper.pretraining), "values": [""] * len(_ABLATION_SETS)}
-        row = ablations.setdefault((paper.table, paper.row), {**_paper(cell), **empty})
+        texts = describe_papers(cell.papers)
+        row = ablations.setdefault((paper.table, paper.row), {**texts, **empty})
         row["values"][_ABLATION_SETS.index(paper.dataset)] = f"{paper.value:.1f}"
     return others, list(ablations.values())
 
@@ -320,7 +312,7 @@ def _measured_row(row: _Values) -> list[str]:
         status += f": {_escaped('; '.join(row['deviations']))}"
     if row["notes"]:
         status += f" ({_escaped('; '.join(row['notes']))})"
-    file = _code(row["file"]) + (f"<br>{_escaped(row['how'])}" if row["how"] else "")
+    file = _code(row["name"]) + (f"<br>{_escaped(row['how'])}" if row["how"] else "")
     return [*_paper_texts(row), value, row["difference"], status, _source(row), file]
 
 

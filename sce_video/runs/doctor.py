@@ -69,12 +69,6 @@ class Finding:
         return f"{mark}  {self.what}" + (f"\n         -> {self.advice}" if self.advice else "")
 
 
-def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
-    """Python itself."""
-    what, old = f"Python {version[0]}.{version[1]}", version < (3, 11)
-    return Finding(FAILURE, what, "install Python 3.11 or later") if old else Finding(OK, what)
-
-
 def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
     """torch and the OpenMMLab packages, by :func:`~sce_video.dependencies.dependency_problems`."""
     found = dependency_problems() if problems is None else problems
@@ -146,18 +140,10 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
 
 
 def check_amount(name: str, amount: float, of: str = "") -> Finding:
-    """Free shared memory, free disk of a folder (bytes), or the limit of open files.
-
-    Args:
-        name: ``shared memory``, ``disk`` or ``open files``.
-        amount: Bytes, or the number of files.
-        of: Words after the name.
-    """
+    """Free shared memory or disk (bytes, ``of`` a folder), or the limit of open files."""
     least, enough, unit, advice = _AMOUNTS[name]
-    value, shown = amount, f"{amount:.0f}"
-    if unit != "allowed":
-        value = amount / _GIB
-        shown = f"{value:.1f}"
+    value = amount if unit == "allowed" else amount / _GIB
+    shown = f"{value:.0f}" if unit == "allowed" else f"{value:.1f}"
     level = FAILURE if value < least else WARNING if value < enough else OK
     return Finding(level, f"{name}{of}: {shown} {unit}", "" if level == OK else advice)
 
@@ -249,7 +235,8 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
         ValueError: there is no video in the folder, one only, or none that can be read.
         TableError: the table cannot be read.
     """
-    yield check_python()
+    # An older one than 3.11 could not have imported this.
+    yield Finding(OK, f"Python {sys.version_info.major}.{sys.version_info.minor}")
     yield from check_packages()
     yield from check_decoders()
     names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
