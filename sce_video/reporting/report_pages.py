@@ -148,13 +148,16 @@ def render_html(report: Report) -> str:
     shown = report.cells * report.with_videos + report.images * report.with_images
     counts = report.status_counts(shown)
     # The page has everything, folded where a half of the paper has no result.
-    (missing, ablations), missing_on_images = _missing(report), missing_images(report)
+    (missing, ablations), on_images = _missing(report), missing_images(report)
 
-    def sections(rows: Sequence[_Values], key: Callable[[_Values], str]) -> list[_Values]:
-        return [{"title": title, "rows": list(members)} for title, members in groupby(rows, key)]
+    def by_table(row: _Values) -> str:
+        return f"{table_title(row['table'])} · {row['table']}"
 
     def by_row(row: _Values) -> str:
-        return f"{table_title(row['table'])} · {row['table']}, row: {row['row']}"
+        return f"{by_table(row)}, row: {row['row']}"
+
+    def sections(rows: Sequence[_Values], key: Callable[[_Values], str] = by_row) -> list[_Values]:
+        return [{"title": title, "rows": list(members)} for title, members in groupby(rows, key)]
 
     values = {
         "title": TITLE,
@@ -166,17 +169,15 @@ def render_html(report: Report) -> str:
         ),
         "notes": _notes(report),
         "legend": _LEGEND,
-        "halves": [{**h, "sections": sections(h["rows"], by_row)} for h in _halves(report)],
+        "halves": [{**h, "sections": sections(h["rows"])} for h in _halves(report)],
         "groups": [_group(group) for group in group_results(report.others)],
-        "missing": sections(missing, by_row),
-        "ablations": sections(
-            ablations, lambda row: f"{table_title(row['table'])} · {row['table']}"
-        ),
+        "missing": sections(missing),
+        "ablations": sections(ablations, by_table),
         "ablation_count": sum(value != "" for row in ablations for value in row["values"]),
         "ablation_sets": [name_of(name) for name in _ABLATION_SETS],
         "ablation_legend": _ABLATION_LEGEND,
-        "missing_images": missing_on_images,
-        "missing_image_count": sum(row["count"] for row in missing_on_images),
+        "missing_images": on_images,
+        "missing_image_count": sum(row["count"] for row in on_images),
         "report": report,
     }
     return render_template("sce_video.reporting", "report.html", values)

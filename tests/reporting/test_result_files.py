@@ -121,14 +121,6 @@ def test_three_splits_become_the_mean_of_their_own_files(tmp_path, stated):
     assert mean.name.endswith("run/splits.json")
 
 
-def test_a_summary_without_the_files_of_its_splits_is_skipped(tmp_path):
-    split_file(tmp_path, 2, 0.9)
-    path = splits_json(tmp_path, {2: 0.8, 3: 0.9})
-    found = collect_results([tmp_path])
-    assert [result.split for result in found.results] == [2]
-    assert found.skipped == [(str(path), "split 3 has no results at split3/results.json")]
-
-
 def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_path):
     for split in (1, 2, 3):
         changes = {"videos": 3690, "failures": 6} if split == 3 else {}
