@@ -218,10 +218,8 @@ def _check_test(result: Result) -> _Found:
         return
     # A file of features says how they were made; its metrics are those of the tool.
     files = result.at("files")
-    parts = [
-        *map(result.at, ("query", "bank")),
-        *(files.values() if isinstance(files, dict) else ()),
-    ]
+    of_parts = files.values() if isinstance(files, dict) else ()
+    parts = (result.at("query"), result.at("bank"), *of_parts)
     stored = (nested(part, "protocol", "resolved_config") for part in parts)
     configs = [config for config in stored if isinstance(config, dict)]
     keys = [key for key in TEST if not (configs and key in ("test_cfg", "test_evaluator"))]

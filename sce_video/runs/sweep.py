@@ -41,10 +41,9 @@ from sce_video.engine.config.load import load_config
 TRAININGS = ("none", "one", "splits")
 _TOP = ("title", "source", "pretrain", "points", "columns", "seeds", "notes")
 #: Types of the entries of points and columns, in words.
+_TEXTS = ("name", "metric", "config", "training", "checkpoint", "note")
 _TYPES: dict[str, tuple[type, str]] = {
-    **dict.fromkeys(
-        ("name", "metric", "config", "training", "checkpoint", "note"), (str, "a text")
-    ),
+    **dict.fromkeys(_TEXTS, (str, "a text")),
     **dict.fromkeys(("options", "published"), (dict, "a dict")),
     "columns": (list, "a list"),
 }
