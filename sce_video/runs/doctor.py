@@ -69,6 +69,12 @@ class Finding:
         return f"{mark}  {self.what}" + (f"\n         -> {self.advice}" if self.advice else "")
 
 
+def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
+    """Python itself."""
+    what, old = f"Python {version[0]}.{version[1]}", version < (3, 11)
+    return Finding(FAILURE, what, "install Python 3.11 or later") if old else Finding(OK, what)
+
+
 def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
     """torch and the OpenMMLab packages, by :func:`~sce_video.dependencies.dependency_problems`."""
     found = dependency_problems() if problems is None else problems
@@ -235,8 +241,7 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
         ValueError: there is no video in the folder, one only, or none that can be read.
         TableError: the table cannot be read.
     """
-    # An older one than 3.11 could not have imported this.
-    yield Finding(OK, f"Python {sys.version_info.major}.{sys.version_info.minor}")
+    yield check_python()
     yield from check_packages()
     yield from check_decoders()
     names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
