@@ -101,12 +101,13 @@ def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]
     paths = [str(dataset.path(index)) for index in order]
     end, found, failures = time.monotonic() + _SECONDS, {}, []
     progress = Progress(len(paths), "embedding for the page:", unit="videos", quiet=True)
-    for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
-        if result.feature is None:
-            failures.append((paths[result.index], result.reason))
+    embedded = iterate_embeddings(load_model(checkpoint), paths, _OPTIONS)
+    for index, path, (feature, reason) in zip(order, paths, embedded, strict=True):
+        if feature is None:
+            failures.append((path, reason))
         else:
-            found[order[result.index]] = result.feature
-        progress.advance(result.feature is None)
+            found[index] = feature
+        progress.advance(feature is None)
         if time.monotonic() > end:
             break
     progress.finish()
