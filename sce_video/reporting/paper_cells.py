@@ -26,15 +26,25 @@ MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
 
 @dataclass(frozen=True)
 class Measurement:
-    """One result in a cell."""
+    """One result in a cell.
 
-    name: str  # file of the result
-    values: tuple[float, ...]  # percent, one for each number of the cell
-    plain: tuple[float, ...]  # retrieval without centring, percent; empty if not measured
-    deviations: tuple[str, ...]  # where the evaluation differs from the paper's
-    how: str  # the evaluation in words
-    notes: tuple[str, ...] = ()  # what a reader must know of the paper's number beside it
-    weights: str = ""  # SHA-256 of the checkpoint; empty if not stated
+    Attributes:
+        name: File of the result.
+        values: Percent, one for each number of the cell.
+        plain: Retrieval without centring, percent; empty if not measured.
+        deviations: Where the evaluation differs from the paper's.
+        how: The evaluation in words.
+        notes: What a reader must know of the paper's number beside it.
+        weights: SHA-256 of the checkpoint; empty if not stated.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    plain: tuple[float, ...]
+    deviations: tuple[str, ...]
+    how: str
+    notes: tuple[str, ...] = ()
+    weights: str = ""
 
     @property
     def status(self) -> str:

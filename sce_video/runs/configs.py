@@ -152,7 +152,12 @@ def training_config(
 def _resumed(
     resume: str | None, work_dir: str, mirror: str | None
 ) -> tuple[str | Path | None, dict[str, Any]]:
-    """The checkpoint that ``resume`` means, if there is one, and its content."""
+    """The checkpoint that ``resume`` means, if there is one, and its content.
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ValueError: the checkpoint that is named is damaged.
+    """
     if resume not in (None, "auto"):
         named = checkpoint_of(resume)
         return named, load_checkpoint_file(named)

@@ -250,7 +250,12 @@ def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
 def _features(
     record: RunRecord, views: dict[str, Any], options: PageOptions, notes: list[str]
 ) -> Rows | None:
-    """The features to draw; None without any, with the reason among the notes."""
+    """The features to draw; None without any, with the reason among the notes.
+
+    Raises:
+        FileNotFoundError: no such file of ``--features``.
+        ValueError: it is no feature file, or another checkpoint than one of the run has made it.
+    """
     dataset = _training_set(views)
     if options.features is not None:
         rows, provenance = load_features(options.features)

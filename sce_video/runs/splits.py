@@ -137,7 +137,11 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
 
 
 def _claim(folder: Path, cfg: Config) -> None:
-    """Record the settings of a folder's run; on all ranks ValueError if it has others."""
+    """Record the settings of a folder's run.
+
+    Raises:
+        ValueError: the folder has a run with other settings; raised on all ranks.
+    """
     kept = {key: value for key, value in cfg._cfg_dict.to_dict().items() if key not in _FREE}
     text = json.dumps(kept, sort_keys=True, default=str)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
@@ -155,7 +159,12 @@ def _claim(folder: Path, cfg: Config) -> None:
 
 
 def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
-    """Metrics of each split, their mean and standard deviation, of the files ``name`` by split."""
+    """Metrics of each split, their mean and standard deviation.
+
+    Args:
+        results: Content of the file ``name`` by split.
+        name: Name of the file of results in each ``split<N>`` folder.
+    """
     first = next(iter(results.values()))
     values = {n: [r["metrics"][n] for r in results.values()] for n in first["metrics"]}
     protocols = [r["protocol"] for r in results.values()]

@@ -86,7 +86,12 @@ def _result(out: Path, step: Step) -> Result | str:
 def measured_cell(
     evaluations: Sequence[tuple[str, Result | str]], published: float | None
 ) -> Measured:
-    """The numbers of a cell, of every seed's metric and its result, or why there is none."""
+    """The numbers of a cell.
+
+    Args:
+        evaluations: Of every seed the metric, and the result or why there is none.
+        published: The number beside them.
+    """
     values, states, deviations = [], [], []
     for metric, result in evaluations:
         value = result.metric(metric) if isinstance(result, Result) else None
@@ -103,7 +108,10 @@ def measured_cell(
 def deviations_of(result: Result, metric: str, published: float | None) -> list[str]:
     """What differs between a result and the paper's protocol, and from the published number's.
 
-    ``published`` is None for own data, or settings without a number.
+    Args:
+        result: The evaluation.
+        metric: The metric that is shown.
+        published: The number it stands beside; None for own data or settings without one.
     """
     found = compare(result)
     texts = [*found.obstacles, *found.deviations]
