@@ -36,27 +36,17 @@ _SIDE = 224  # pixels of a frame on the page
 
 @dataclass(frozen=True, eq=False)
 class MapStrip:
-    """One clip: its frames and their maps.
+    """One clip: its frames and their maps."""
 
-    Attributes:
-        name: Heading, for example the file.
-        note: What the maps are of.
-        frames: (n, S, S, 3) uint8 RGB.
-        times: (n,) seconds; None for an image.
-        maps: (n, h, w), a number for every cell of each frame; None draws the frames alone.
-        marked: Index of the frame with a border.
-        cell: Row and column of a cell of the marked frame, with a border of its own.
-        grid: (h, w) of the cells, without which no cell can be marked.
-    """
-
-    name: str
-    note: str
-    frames: np.ndarray
-    times: np.ndarray | None
+    name: str  # heading, for example the file
+    note: str  # what the maps are of
+    frames: np.ndarray  # (n, S, S, 3) uint8 RGB
+    times: np.ndarray | None  # (n,) seconds; None for an image
+    # (n, h, w), a number for every cell of each frame; None draws the frames alone.
     maps: np.ndarray | None = None
-    marked: int | None = None
-    cell: tuple[int, int] | None = None
-    grid: tuple[int, int] | None = None
+    marked: int | None = None  # index of the frame with a border
+    cell: tuple[int, int] | None = None  # row and column in the marked frame, with its own border
+    grid: tuple[int, int] | None = None  # (h, w) of the cells, without which none can be marked
 
     def time_of(self, index: int) -> str:
         """Seconds of a frame as text; ``image`` for an image."""

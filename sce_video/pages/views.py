@@ -274,11 +274,7 @@ def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[s
 def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> dict[str, Any]:
     """A clip, whose frames index ``timestamps`` (F,), on the time line of its video.
 
-    Returns:
-        ``start`` and ``end`` in seconds, inside the video; ``left`` and ``width`` in percent of the
-        duration; ``ticks``, the time of each kept frame in seconds, in playing order, with
-        ``tick_positions`` in percent; ``reversed``; ``longer``, whether it is longer than the
-        video.
+    Times are in seconds, inside the video and in playing order; places in percent of its duration.
     """
     start = min(max(clip.start, 0.0), duration)
     end = min(max(clip.start + clip.clip_duration, start), duration)
