@@ -107,14 +107,8 @@ def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
 def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarray:
     """At most ``most`` of ``count`` frames at equal steps, with first, last and the marked one.
 
-    Returns:
-        Their indices, ascending. ``marked`` takes the place of the chosen frame nearest to it.
-
-    Raises:
-        ValueError: ``most`` is below 1.
+    Returns their indices, ascending. ``marked`` takes the place of the chosen frame nearest to it.
     """
-    if most < 1:
-        raise ValueError(f"the number of frames must be at least 1, got {most}")
     chosen = equal_steps(count, most)
     if marked is not None and marked not in chosen:
         chosen[np.abs(chosen - marked).argmin()] = marked
