@@ -216,16 +216,10 @@ def activation_strips(
     if best != label:
         about += f"; most probable: {classifier.classes[best]}, {probabilities[best]:.3f}"
     found = zip(activation.clips, activation.maps, activation.scores, strict=True)
-    strips = [
-        _strip(
-            clip,
-            values,
-            f"{about}; score {score:z.2f} = mean of the cells {values.mean():z.2f} + bias "
-            f"{activation.bias:z.2f}",
-            most,
-        )
-        for clip, values, score in found
-    ]
+    strips = []
+    for clip, values, score in found:
+        parts = f"mean of the cells {values.mean():z.2f} + bias {activation.bias:z.2f}"
+        strips.append(_strip(clip, values, f"{about}; score {score:z.2f} = {parts}", most))
     return _joined(strips, most)
 
 

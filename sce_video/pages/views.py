@@ -102,12 +102,8 @@ def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
     """
     if max_frames < 1:
         raise ValueError(f"max_frames must be at least 1, got {max_frames}")
-    return draw_sheet(
-        [
-            SheetRow(row.frames[equal_steps(len(row.frames), max_frames)], row.heading, row.title)
-            for row in rows
-        ]
-    )
+    shown = [row.frames[equal_steps(len(row.frames), max_frames)] for row in rows]
+    return draw_sheet([SheetRow(f, r.heading, r.title) for f, r in zip(shown, rows, strict=True)])
 
 
 class TrainingViews(NamedTuple):
