@@ -69,7 +69,7 @@ class _PrintableStream:
 
     def write(self, text: str) -> int:
         parts = _KEPT.split(text)
-        # Between every two parts is one that is kept.
+        # Every second part is one of these, and stays.
         parts[::2] = [printable(part, self._stream) for part in parts[::2]]
         self._stream.write("".join(parts))
         return len(text)
