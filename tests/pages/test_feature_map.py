@@ -46,12 +46,12 @@ def test_points_are_the_projections(videos):
 def test_clips_stay_within_their_budget(videos, reader):
     rows = make_rows(videos[:6])
     sizes = {}
-    for budget in (75_000, 10_000):
+    for budget in (100_000, 20_000):
         part = feature_map_part(rows, planes=PLANES, max_bytes=budget, reader=reader)
         clips = [clip for clip in read_data(part)["clip"] if clip]
         sizes[budget] = len(clips), sum(map(len, clips))
         assert sizes[budget][1] <= budget
-    assert sizes[75_000][0] == 6 > sizes[10_000][0] > 0
+    assert sizes[100_000][0] == 6 > sizes[20_000][0] > 0
 
 
 def test_gone_equal_and_diverged(videos, tmp_path):
