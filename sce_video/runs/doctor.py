@@ -146,18 +146,10 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
 
 
 def check_amount(name: str, amount: float, of: str = "") -> Finding:
-    """Free shared memory, free disk of a folder (bytes), or the limit of open files.
-
-    Args:
-        name: ``shared memory``, ``disk`` or ``open files``.
-        amount: Bytes, or the number of files.
-        of: Words after the name.
-    """
+    """Free shared memory or disk (bytes, ``of`` a folder), or the limit of open files."""
     least, enough, unit, advice = _AMOUNTS[name]
-    value, shown = amount, f"{amount:.0f}"
-    if unit != "allowed":
-        value = amount / _GIB
-        shown = f"{value:.1f}"
+    value = amount if unit == "allowed" else amount / _GIB
+    shown = f"{value:.0f}" if unit == "allowed" else f"{value:.1f}"
     level = FAILURE if value < least else WARNING if value < enough else OK
     return Finding(level, f"{name}{of}: {shown} {unit}", "" if level == OK else advice)
 

@@ -79,14 +79,8 @@ def run_splits(
     ``best.json``, and its numbers are the entry ``best`` of ``splits.json``. Called by all ranks of
     a distributed run.
 
-    Args:
-        training: A config of :func:`sce_video.runs.launch.training_config`, for any split.
-        testing: Makes a config of :func:`sce_video.runs.launch.testing_config` from a checkpoint
-            and a folder.
-        splits: For example ``[1, 2, 3]``.
-
-    Returns:
-        The content of ``splits.json``.
+    ``training`` is the config of any split, ``testing`` makes one of a test from a checkpoint and a
+    folder. Returns the content of ``splits.json``.
 
     Raises:
         ValueError: no or repeated splits, missing lists of a split, or a folder with results of
@@ -143,11 +137,7 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
 
 
 def _claim(folder: Path, cfg: Config) -> None:
-    """Record the settings of a folder's run.
-
-    Raises:
-        ValueError: the folder has a run with other settings; raised on all ranks.
-    """
+    """Record the settings of a folder's run; on all ranks ValueError if it has others."""
     kept = {key: value for key, value in cfg._cfg_dict.to_dict().items() if key not in _FREE}
     text = json.dumps(kept, sort_keys=True, default=str)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
@@ -165,12 +155,7 @@ def _claim(folder: Path, cfg: Config) -> None:
 
 
 def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
-    """Metrics of each split, their mean and standard deviation.
-
-    Args:
-        results: Content of the file ``name`` by split.
-        name: Name of the file of results in each ``split<N>`` folder.
-    """
+    """Metrics of each split, their mean and standard deviation, of the files ``name`` by split."""
     first = next(iter(results.values()))
     values = {n: [r["metrics"][n] for r in results.values()] for n in first["metrics"]}
     protocols = [r["protocol"] for r in results.values()]
@@ -206,13 +191,9 @@ def format_splits(summary: dict[str, Any]) -> str:
     classes, known = summary["protocol"].get("num_classes"), summary["mean"]
     columns = [key for key in titles if key in known and not is_trivial(key, classes)]
     text = [f"{'':<10}" + "".join(f"{titles[key]:>14}" for key in columns)]
-    for part in (summary, summary.get("best")):
-        if part is None:
-            continue
-        if part is not summary:
-            text.append(
-                "the epoch that is best on the validation list (the test split, in the recipes):"
-            )
+    best = "the epoch that is best on the validation list (the test split, in the recipes):"
+    for part in filter(None, (summary, summary.get("best"))):
+        text += [] if part is summary else [best]
         rows = [(f"split {split}", entry["metrics"]) for split, entry in part["splits"].items()]
         for name, metrics in (*rows, ("mean", part["mean"])):
             text.append(f"{name:<10}" + "".join(f"{100 * metrics[k]:>14.2f}" for k in columns))

@@ -86,12 +86,7 @@ def _result(out: Path, step: Step) -> Result | str:
 def measured_cell(
     evaluations: Sequence[tuple[str, Result | str]], published: float | None
 ) -> Measured:
-    """The numbers of a cell.
-
-    Args:
-        evaluations: Of every seed the metric, and the result or why there is none.
-        published: The number beside them.
-    """
+    """The numbers of a cell, of every seed's metric and its result, or why there is none."""
     values, states, deviations = [], [], []
     for metric, result in evaluations:
         value = result.metric(metric) if isinstance(result, Result) else None
@@ -108,10 +103,7 @@ def measured_cell(
 def deviations_of(result: Result, metric: str, published: float | None) -> list[str]:
     """What differs between a result and the paper's protocol, and from the published number's.
 
-    Args:
-        result: The evaluation.
-        metric: The metric that is shown.
-        published: The number it stands beside; None for own data or settings without one.
+    ``published`` is None for own data, or settings without a number.
     """
     found = compare(result)
     texts = [*found.obstacles, *found.deviations]
@@ -239,9 +231,8 @@ def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
         handles, labels = axis.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     if len(entries) > 1:
-        handles, labels = list(entries.values()), list(entries)
         style = {"ncols": 4, "fontsize": 8, "frameon": False}
-        figure.legend(handles, labels, loc="outside lower center", **style)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
     save_figure(figure, path, dpi=130)
 
 

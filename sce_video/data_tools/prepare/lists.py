@@ -136,9 +136,8 @@ def image_error(path: str) -> str | None:
 class CheckJob(jobs.BatchJob):
     """Calls a function with the path of every file; what it returns stands until the file changes.
 
-    Args:
-        root: Folder that the keys of the items are relative to.
-        check: Returns what was found, as a JSON value; defined at the top level of a module.
+    Keys of items are relative to ``root``; ``check`` returns a JSON value, and is defined at the
+    top level of a module.
     """
 
     name = "check"
@@ -230,13 +229,7 @@ def prepare(
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
 
-    Args:
-        official: Content of the official lists.
-        located: Locations of the videos, by name.
-        options: PrepareOptions.
-
-    Returns:
-        Whether all counts agree with the published ones.
+    ``located`` are the videos by name. Returns whether all counts agree with the published ones.
 
     Raises:
         ValueError: Two names are the same file, a split has no video, or existing lists differ.
