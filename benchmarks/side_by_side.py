@@ -135,7 +135,7 @@ def _unfit(path: str, everything: bool) -> str:
         with AvReader(path, deadline=time.monotonic() + 60) as reader:
             last = len(reader.timestamps) - 1
             reader.read(np.unique([0, last]))
-            short, codec = min(reader.height, reader.width), reader.facts[1]
+            short, codec = min(reader.size), reader.facts[1]
             if everything:
                 return ""
             rate = len(reader.timestamps) / reader.duration

@@ -143,15 +143,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             write(["path", *itertools.chain(*names), "failure"])
         count = stack.enter_context(progress_bar("predicting"))
         try:
-            for result in iterate_embeddings(classifier, paths, options):
-                path, found = paths[result.index], []
-                if result.feature is None:
-                    failures.append((path, result.reason))
+            rows = iterate_embeddings(classifier, paths, options)
+            for path, (probabilities, reason) in zip(paths, rows, strict=True):
+                found = []
+                if probabilities is None:
+                    failures.append((path, reason))
                 else:
-                    found = top_classes(result.feature, classifier.classes, top)
+                    found = top_classes(probabilities, classifier.classes, top)
                 if write is not None:
                     cells = [cell for name, p in found for cell in (name, f"{p:.6f}")]
-                    write([path, *cells, *[""] * (2 * (top - len(found))), result.reason])
+                    write([path, *cells, *[""] * (2 * (top - len(found))), reason])
                     count(len(paths), not found)
                 elif found:
                     words = ", ".join(f"{name} {p:.3f}" for name, p in found)

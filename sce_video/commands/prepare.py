@@ -102,18 +102,12 @@ def _ava(module: ModuleType, name: str, args: Arguments) -> bool:
 
 
 class DataSet(NamedTuple):
-    """How a data set is prepared.
+    """How a data set is prepared."""
 
-    Attributes:
-        about: Its name, and the lists that are written.
-        module: Below ``data_tools.prepare``.
-        options: Besides those of all sets.
-        write: Whether the counts of the lists that it writes agree; None without counts.
-    """
-
-    about: str
-    module: str
-    options: str = "--videos --annotations"
+    about: str  # its name, and the lists that are written
+    module: str  # below ``data_tools.prepare``
+    options: str = "--videos --annotations"  # besides those of all sets
+    # Writes the lists; whether their counts agree, None without counts.
     write: Callable[[ModuleType, str, Arguments], bool | None] = _clips
 
 

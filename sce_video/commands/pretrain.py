@@ -206,7 +206,6 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
         seeds,
         **{name: getattr(args, name) for name in ("overwrite", "track", "mirror", "videos")},
         resume=args.resume or restarted,
-        say=lambda line: print(line, flush=True),
     )
     for line in runs.chance.lines():
         print(printable(line))

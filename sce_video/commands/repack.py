@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -97,12 +96,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def print_text(text: str) -> None:
-    """Print to stdout; characters that it cannot encode become ``?``."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding))
-
-
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Repack and return the exit status."""
@@ -133,7 +126,7 @@ def _write_rows(args: argparse.Namespace, settings: Settings, options: RepackOpt
         videos, root, _ = listed_videos(args.source, args.data_root)
     progress = file_progress("repack", "repacking")
     result = repack_to_table(videos, root, args.to, settings, options, on_progress=progress)
-    print_text(describe_import(result, args.to, "repacked"))
+    print(describe_import(result, args.to, "repacked"))
     return 0 if result.complete else 1
 
 
@@ -153,7 +146,7 @@ def _write_files(args: argparse.Namespace, settings: Settings, options: RepackOp
         plan = make_plan(args.source, args.destination, data_root=root, read_list=videos)
     progress = file_progress("repack", "repacking")
     report, written = repack(plan, args.destination, settings, options, on_progress=progress)
-    print_text(describe_repack(report))
+    print(describe_repack(report))
     for path in written:
-        print_text(f"written: {path}")
+        print(f"written: {path}")
     return 1 if report["failed"] else 0

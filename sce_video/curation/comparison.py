@@ -35,16 +35,16 @@ class StoredThumbnails(NamedTuple):
 
     file: str
     offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
-    count: int  # T
+    length: int  # T
     facts: tuple[float, int, int]  # duration, height and width of the video
 
     def read(self) -> Thumbnails:
         """The thumbnails."""
         # Plain numbers: the folder may be one that others write to, too.
         with open(self.file, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), self.count * (8 + SIDE * SIDE), self.offset)
-        times = np.frombuffer(data, np.float64, self.count)
-        frames = np.frombuffer(data, np.uint8, offset=8 * self.count).reshape(-1, SIDE, SIDE)
+            data = os.pread(file.fileno(), self.length * (8 + SIDE * SIDE), self.offset)
+        times = np.frombuffer(data, np.float64, self.length)
+        frames = np.frombuffer(data, np.uint8, offset=8 * self.length).reshape(-1, SIDE, SIDE)
         return Thumbnails(frames, times, *self.facts)
 
 
@@ -194,13 +194,6 @@ def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[lis
 def refine_all(
     item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, list[Alignment]]]],
 ) -> list[Alignment]:
-    """The refined alignments of outer and inner videos, with a threshold for all.
-
-    Args:
-        item: The threshold, and outer video, inner video and alignments of :func:`align_all` of
-            each pair. The refinement of a pair may stop early where it cannot reach the threshold.
-    """
+    """:func:`refined` of a threshold and pairs: outer video, inner one, their alignments."""
     threshold, pairs = item
-    return [
-        refined(outer.read(), inner.read(), starts, threshold) for outer, inner, starts in pairs
-    ]
+    return [refined(one.read(), other.read(), starts, threshold) for one, other, starts in pairs]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -31,21 +32,13 @@ READ_SECONDS = 60.0  # for a file
 
 @dataclass(frozen=True, eq=False)
 class Thumbnails:
-    """Frames of a video, small.
+    """Frames of a video, small, from its beginning."""
 
-    Attributes:
-        frames: (T, 32, 32) uint8 luma, from its beginning: all of them, or every n-th where there
-            are more than ``MAX_RATE`` per second.
-        times: (T,) float64, when each begins, seconds.
-        duration: Of the whole video, seconds.
-        height: Of its frames, pixels.
-        width: Likewise.
-    """
-
+    # (T, 32, 32) uint8 luma: all, or every n-th where there are more than ``MAX_RATE`` per second.
     frames: np.ndarray
-    times: np.ndarray
-    duration: float
-    height: int
+    times: np.ndarray  # (T,) float64, when each begins, seconds
+    duration: float  # of the whole video, seconds
+    height: int  # of its frames, pixels
     width: int
 
     @property
@@ -109,6 +102,8 @@ _COMPARED = 2**22
 _INDEXED_RATE = 2.0
 #: Standard deviation of a part, grey levels, below which it counts as flat: flat parts match all.
 FLAT = 3.0
+#: Left, top, width and height of a part, relative to the frame.
+Part = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -118,12 +113,12 @@ class Alignment:
     Attributes:
         similarity: Mean correlation of the compared frames, -1 to 1.
         offset: Seconds by which the copy begins after the other video.
-        part: Left, top, width and height of the part that it shows, relative to the frame.
+        part: That the copy shows.
     """
 
     similarity: float
     offset: float
-    part: tuple[float, float, float, float]
+    part: Part
 
 
 def _averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:
@@ -152,8 +147,8 @@ _SHAPES = (
 
 
 @cache
-def _parts() -> list[tuple[float, float, float, float]]:
-    """Left, top, width and height of every part, in the order of :func:`_cut`."""
+def _parts() -> list[Part]:
+    """Every part, in the order of :func:`_cut`."""
     return [
         (float(left), float(top), wide, high)
         for high, wide in _SHAPES
@@ -288,7 +283,6 @@ class CopyMatcher:
         ]
 
 
-Part = tuple[float, float, float, float]
 #: Similarity from which an alignment is refined, first in time, then in place; and how many of one
 #: pair are, in time and in place.
 REFINED, MOST_STARTS, _MOST_CLIMBED = 0.5, 6, 2
@@ -306,7 +300,7 @@ _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 def refined(
     outer: Thumbnails, inner: Thumbnails, starts: Sequence[Alignment], threshold: float = 0.0
 ) -> Alignment:
-    """The alignment near one of the given ones at which two videos are most similar.
+    """The alignment near one of the given ones at which ``inner`` is most similar to ``outer``.
 
     Args:
         outer: The video in which the other lies.
@@ -412,23 +406,13 @@ def _climbed(
 def _moved(part: Part, step: float) -> list[Part]:
     """The parts beside a part, and those a little larger and smaller."""
     left, top, wide, high = part
-    grown = [
-        (left - d * wide * x, top - d * high * y, wide * (1 + d), high * (1 + d))
-        for d in (-step, step)
-        for x in (0.0, 0.5, 1.0)
-        for y in (0.0, 0.5, 1.0)
-    ]
-    clipped = [
-        (max(0.0, x), max(0.0, y), min(w, 1 - max(0.0, x)), min(h, 1 - max(0.0, y)))
-        for x, y, w, h in grown
-    ]
-    return [
-        (left - step, top, wide, high),
-        (left + step, top, wide, high),
-        (left, top - step, wide, high),
-        (left, top + step, wide, high),
-        *clipped,
-    ]
+    parts = [(left + d, top, wide, high) for d in (-step, step)]
+    parts += [(left, top + d, wide, high) for d in (-step, step)]
+    fixed = (0.0, 0.5, 1.0)  # the point of the part that stays in place
+    for d, across, down in product((-step, step), fixed, fixed):
+        x, y = max(0.0, left - d * wide * across), max(0.0, top - d * high * down)
+        parts.append((x, y, min(wide * (1 + d), 1 - x), min(high * (1 + d), 1 - y)))
+    return parts
 
 
 def _cut_refinement(

@@ -94,21 +94,14 @@ def _votes(
 
 @dataclass(frozen=True)
 class Removed:
-    """A video that duplicates another one.
+    """A video that duplicates another one."""
 
-    Attributes:
-        row: Its number.
-        match: The video of its group that it resembles most.
-        similarity: Of the two: correlation of frames, or cosine of features.
-        alignment: Where the one lies in the other; None if frames were not compared.
-        inner: Whether it is this video that lies in ``match``, and not the other way round.
-    """
-
-    row: int
-    match: int
-    similarity: float
+    row: int  # its number
+    match: int  # the video of its group that it resembles most
+    similarity: float  # of the two: correlation of frames, or cosine of features
+    # Where the one lies in the other; None if frames were not compared.
     alignment: Alignment | None = None
-    inner: bool = True
+    inner: bool = True  # whether it lies in ``match``, and not the other way round
 
 
 @dataclass(frozen=True)
@@ -121,17 +114,11 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Result of the search.
+    """Result of the search."""
 
-    Attributes:
-        groups: Of two or more videos, the largest first.
-        candidates: Pairs that were compared.
-        unread: (number, reason) of videos whose frames could not be read, so that they were not
-            compared.
-    """
-
-    groups: list[DuplicateGroup]
-    candidates: int
+    groups: list[DuplicateGroup]  # of two or more videos, the largest first
+    candidates: int  # pairs that were compared
+    # (number, reason) of videos that were not compared, since their frames cannot be read.
     unread: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -233,11 +220,7 @@ def _groups(
 
 
 def connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The connected groups of the rows of some pairs, in ascending order.
-
-    Returns:
-        Groups by their smallest row, each ascending; rows without a pair are in none.
-    """
+    """The connected groups of the rows of some pairs, by their smallest row, each ascending."""
     parent: dict[int, int] = {row: row for pair in pairs for row in pair}
 
     def root(row: int) -> int:

@@ -144,7 +144,7 @@ def _report(
 ) -> dict[str, Any]:
     paths = found.videos.paths
     total = len(paths) + len(found.videos.failures)
-    sizes = found.cluster.bincount().tolist()
+    sizes = [size for size in found.cluster.bincount().tolist() if size]
     searched = found.options.duplicates
     return {
         "source": found.videos.source,
@@ -192,9 +192,7 @@ def _report(
         ],
         "clusters": [
             {"videos": size, "examples": [paths[row] for row in rows]}
-            for size, rows in zip(
-                [size for size in sizes if size], cluster_examples(found), strict=True
-            )
+            for size, rows in zip(sizes, cluster_examples(found), strict=True)
         ],
     }
 
@@ -243,16 +241,14 @@ def _duplicates(found: Curation) -> ClipSection:
     if found.options.duplicates == NONE:
         note = "They were not searched."
     else:
-        by_frames = found.options.duplicates == FRAMES
+        what, kept = "features have a cosine", "the one most similar to the others"
+        if found.options.duplicates == FRAMES:
+            what = "frames correlate"
+            kept = "the longest, of equally long ones the one with the largest frames"
+        more = _shown(groups, _GROUPS, "groups") if groups else " There are none."
         note = (
-            f"Videos whose {'frames correlate' if by_frames else 'features have a cosine'} by "
-            f"{found.options.threshold:g} or more with those of another one of the group. "
-            + (
-                "Kept: the longest, of equally long ones the one with the largest frames."
-                if by_frames
-                else "Kept: the one most similar to the others."
-            )
-            + (_shown(groups, _GROUPS, "groups") if groups else " There are none.")
+            f"Videos whose {what} by {found.options.threshold:g} or more with those of another one "
+            f"of the group. Kept: {kept}.{more}"
         )
     rows = []
     for group in groups[:_GROUPS]:
@@ -260,19 +256,19 @@ def _duplicates(found: Curation) -> ClipSection:
             _clip(found, video.row, f"{video.similarity:.2f}", "removed")
             for video in group.removed[:_OF_GROUP]
         ]
-        more = len(group.removed) - _OF_GROUP
-        left_out = f"and {more} more, in report.json" if more > 0 else ""
+        beyond = len(group.removed) - _OF_GROUP
+        left_out = f"and {beyond} more, in report.json" if beyond > 0 else ""
         rows.append(ClipRow(f"{len(group.removed) + 1} videos", clips, left_out))
     return ClipSection("duplicates", "Near-duplicates", note, rows)
 
 
 def _outliers(found: Curation) -> ClipSection:
     rows = found.outliers
+    fate = "removed" if found.options.drop_outliers else "kept"
+    more = _shown(rows, _OUTLIERS, "outliers") if rows else " There are none."
     note = (
         "Videos far from all others in features: the mean cosine distance to the 10 nearest is "
-        f"above {found.limit:.3f}. "
-        + ("They were removed." if found.options.drop_outliers else "They were kept.")
-        + (_shown(rows, _OUTLIERS, "outliers") if rows else " There are none.")
+        f"above {found.limit:.3f}. They were {fate}.{more}"
     )
     clips = [_clip(found, row, f"{float(found.distances[row]):.3f}") for row in rows[:_OUTLIERS]]
     return ClipSection("outliers", "Outliers", note, [ClipRow("", clips)] if clips else [])

@@ -88,19 +88,13 @@ def generate_toy_actions(
         least = 0 if name == "seed" else 1
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
-    parameters: dict[str, Any] = {
-        "version": _VERSION,
-        "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},
-        "seed": seed,
-        "size": size,
-        "num_frames": num_frames,
-        "fps": fps,
-        "classes": list(CLASSES),
-    }
+    parts = {part: num_videos[part] for part in PARTS if part in num_videos}
+    parameters: dict[str, Any] = {"version": _VERSION, "num_videos": parts, "seed": seed}
+    parameters |= {"size": size, "num_frames": num_frames, "fps": fps, "classes": list(CLASSES)}
     _claim(root, parameters, overwrite)
     todo = [
         (part, number)
-        for part, count in parameters["num_videos"].items()
+        for part, count in parts.items()
         for number in range(count)
         if not _video_path(root, part, number).exists()
     ]

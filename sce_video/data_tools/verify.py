@@ -340,17 +340,12 @@ def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, l
 
 
 def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
-    """The records of a verification; ``restart`` discards what the file holds.
-
-    Raises:
-        jobs.StoreError: The file holds something else, or another run writes it.
-        StorageError: It cannot be written.
-    """
+    """The records of a verification; ``restart`` discards what the file holds."""
     try:
         return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
+    except jobs.BusyStoreError:
+        raise
     except jobs.StoreError as error:
-        if isinstance(error, jobs.BusyStoreError):
-            raise
         raise jobs.StoreError(f"{error}; choose another name with --out") from error
 
 
@@ -465,21 +460,13 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
     rows = [["problem", "path", "line", "detail", "frames", "seconds", "container", "codec"]]
     for problem in problems:
         facts, seconds = problem.facts, problem.facts.get("seconds")
-        cells = [
-            problem.kind,
-            problem.path,
-            problem.line,
-            problem.detail,
-            facts.get("frames"),
-            None if seconds is None else f"{seconds:.3f}",
-            (facts.get("container") or "").split(",")[0],
-            facts.get("codec"),
-        ]
-        texts = ["" if cell is None else str(cell) for cell in cells]
+        duration = None if seconds is None else f"{seconds:.3f}"
+        container = (facts.get("container") or "").split(",")[0]
+        cells = [problem.kind, problem.path, problem.line, problem.detail]
+        cells += [facts.get("frames"), duration, container, facts.get("codec")]
         # A name may contain what separates cells and rows.
-        rows.append(
-            [t.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") for t in texts]
-        )
+        escapes = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+        rows.append(["" if cell is None else str(cell).translate(escapes) for cell in cells])
     if path.suffix == ".md":
         rows = [rows[0], ["---"] * 8, *([t.replace("|", "\\|") for t in row] for row in rows[1:])]
         text = "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -88,16 +88,15 @@ def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[in
     stop = int(np.searchsorted(timestamps, end - _EPSILON, side="left"))
     if stop > first:
         return first, stop
-    shown = int(np.searchsorted(timestamps, start + _EPSILON, side="right")) - 1
-    shown = min(max(shown, 0), len(timestamps) - 1)
+    shown = int(shown_at(timestamps, np.array(start)))
     return shown, shown + 1
 
 
 def uniform_positions(count: int, num_frames: int) -> np.ndarray:
     """T of ``count`` positions at equal steps, first and last included, rounded down: (T,) int64.
 
-    The truncated ``linspace(0, count - 1, T)`` of pytorchvideo's UniformTemporalSubsample, in
-    integers: an exact position is never rounded down to the one below. For T = 1 the first one.
+    The truncated ``linspace`` of pytorchvideo's UniformTemporalSubsample, in integers: an exact
+    position is never rounded down to the one below. For T = 1 the first one.
     """
     if num_frames == 1:
         return np.zeros(1, dtype=np.int64)

@@ -266,13 +266,9 @@ class VideoDataset(Dataset):
         """The sample of a request, or of an index, from which the seed is derived then.
 
         It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
-
-        Raises:
-            VideoDecodeError: A bad file, under ``on_error="raise"``.
-            TooManyBadFilesError: ``max_tries`` replacements were bad files too.
+        VideoDecodeError under ``on_error="raise"``; TooManyBadFilesError after ``max_tries``.
         """
-        (sample,) = self._make_each([SampleRequest.of(request)], self._make_sample)
-        return sample
+        return self._make_samples([request])[0]
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
         """The samples of one batch; called by ``DataLoader``."""
@@ -280,23 +276,21 @@ class VideoDataset(Dataset):
         # then collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
-            return self._make_each(requests, self.__getitem__)
+            return self._make_samples(requests)
         finally:
             self._batch_buffer = SharedBatchBuffer()
 
-    def _make_each(
-        self, requests: Sequence[Any], make: Callable[[Any], dict[str, Any]]
-    ) -> list[dict[str, Any]]:
+    def _make_samples(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
         """The samples of the requests, made in the helper thread if there is a time limit."""
         self._prepare_process()
-        if self.timeout is None or self._caller.is_running():
-            return [make(request) for request in requests]
+        if self.timeout is None:
+            return [self._make_sample(SampleRequest.of(request)) for request in requests]
         samples: list[dict[str, Any]] = []
 
         def work() -> None:
             for request in requests[len(samples) :]:
                 self._caller.restart(math.inf)  # the limit begins where a file is read
-                samples.append(make(request))
+                samples.append(self._make_sample(SampleRequest.of(request)))
 
         while len(samples) < len(requests):
             try:

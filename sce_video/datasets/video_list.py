@@ -23,7 +23,6 @@ IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Largest label: metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
-
 _INTEGER = re.compile(r"-?[0-9]+")
 _MAX_LINE = 8192  # characters of a line; more are no path
 
@@ -207,14 +206,20 @@ def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]
     return [path for path, line in lines if line is None]
 
 
+def annotation_line(path: str, label: int) -> str:
+    """A line of an annotation list, of the path alone for label -1; a tab if the path has one."""
+    if label < 0:
+        return path
+    return f"{path}\t{label}" if "\t" in path else f"{path} {label}"
+
+
 def list_line(path: str, label: int = -1) -> str | None:
     """The line that :func:`read_annotation_list` reads as this path and label; None if none is.
 
     None: line breaks, spaces at an end, bytes that are no text, a number as last word without a
-    label (below 0), a line that reads as one of a table. Before the label of a path with a tab is
-    a tab.
+    label (below 0), a line that reads as one of a table.
     """
-    line = path if label < 0 else f"{path}{chr(9) if chr(9) in path else ' '}{label}"
+    line = annotation_line(path, label)
     if len(line.splitlines()) != 1 or line != line.strip() or line.startswith("\ufeff"):
         return None
     try:

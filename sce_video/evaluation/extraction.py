@@ -134,11 +134,8 @@ class NetworkJob(BatchJob):
 class ExtractionJob(NetworkJob):
     """Gives the mean representations of consecutive samples.
 
-    A video is an item of its own. Samples whose views are cut by the loader, such as images, share
-    the forward passes of a batch, and an item is a batch. The processes build network and data set
-    from their configs and the file of weights.
-
-    The ``loop`` tells what is extracted, from what; the ``fingerprint`` is that of all of it.
+    An item is a video; or, where the loader cuts the views, as of images, a batch, whose samples
+    share forward passes. The ``fingerprint`` is that of all that the ``loop`` extracts from.
     """
 
     name = "extract"

@@ -316,7 +316,6 @@ def save_features(
 
 
 def _matrices(features: Rows) -> dict[str, Tensor]:
-    """The features of unaltered and altered clips by their names in a file."""
     altered = {f"features_{name}": values for name, values in features.altered.items()}
     return {"features": features.values, **altered}
 
@@ -384,9 +383,8 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
         FileNotFoundError: no such file.
         ValueError: not a feature file, no labels, features of different sizes; the file is named.
     """
-    queries, stored = load_features(query)
-    check_labelled(queries, purpose)
-    described = describe_feature_file(query, queries, stored)
+    queries, described = load_described(query, purpose)
+    stored = described["protocol"]
     # A claim of the transfer protocols is not one of these metrics.
     stated = stored.get("benchmark")
     if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:
@@ -405,33 +403,34 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     features, bank = queries, {**described, "path": str(gallery)}
     # Read once, if it is named twice.
     if not (os.path.exists(gallery) and os.path.samefile(query, gallery)):
-        features, gallery_provenance = load_features(gallery)
-        check_labelled(features, purpose)
+        features, bank = load_described(gallery, purpose)
         check_same_size(queries, features)
-        bank = describe_feature_file(gallery, features, gallery_provenance)
     provenance |= {
         "bank": bank,
         "bank_videos": len(features),
         "bank_failures": len(features.failures),
         "same_file": bank["sha256"] == described["sha256"],
     }
-    notes = checkpoint_notes(stored, bank["protocol"], query, gallery)
-    return FeaturePair(queries, features, provenance, notes)
+    return FeaturePair(queries, features, provenance, checkpoint_notes(described, bank))
 
 
-def describe_feature_file(path: str | Path, features: Rows, provenance: dict) -> dict[str, Any]:
-    """Path, size, hash, number of rows and provenance of a feature file, for results."""
+def load_described(path: str | Path, purpose: str | None) -> tuple[Rows, dict[str, Any]]:
+    """Features of a file; and its path, size, hash, number of rows and provenance, for results.
+
+    With a ``purpose``, which messages name, all rows must have a label.
+    """
+    features, provenance = load_features(path)
+    if purpose is not None:
+        check_labelled(features, purpose)
     found = {"path": str(path), "bytes": os.path.getsize(path), "sha256": file_sha256(path)}
-    return {**found, "videos": len(features), "protocol": provenance}
+    return features, {**found, "videos": len(features), "protocol": provenance}
 
 
-def checkpoint_notes(
-    first: dict[str, Any], second: dict[str, Any], query: str | Path, gallery: str | Path
-) -> list[str]:
-    """A note if the features of two files were made by different checkpoints, else none."""
-    checkpoints = (provenance.get("checkpoint") for provenance in (first, second))
+def checkpoint_notes(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+    """A note if the features of two described files are of different checkpoints, else none."""
+    checkpoints = (described["protocol"].get("checkpoint") for described in (first, second))
     one, other = (c.get("sha256") if isinstance(c, dict) else None for c in checkpoints)
     if one is None or other is None or one == other:
         return []
-    made = f"{query} by {one[:12]}, {gallery} by {other[:12]}"
+    made = f"{first['path']} by {one[:12]}, {second['path']} by {other[:12]}"
     return [f"the features were made by different checkpoints: {made}"]

@@ -345,10 +345,9 @@ class MultiViewValLoop(MultiViewTestLoop):
     """Validate during training by the metrics of ``val_evaluator``.
 
     As :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot be decoded are
-    reported in the log and left out of the metrics. Of a grid of attentive probes the metrics are
-    those of the probe that is best on these samples, beside ``top1_<point>`` of each. Raises
-    ValueError, besides: class folders other than those of the training set; a metric that needs a
-    gallery (``OnlineEvaluationHook`` computes those).
+    left out of the metrics. Of a grid of attentive probes the metrics are those of the probe that
+    is best on these samples, beside ``top1_<point>`` of each. Raises ValueError, besides: class
+    folders other than those of the training set; a metric that needs a gallery.
     """
 
     _stage = "val"

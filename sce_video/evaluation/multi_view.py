@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.datasets.transforms import crop_sides, cut_views
+from sce_video.datasets.transforms import cut_views
 from sce_video.datasets.video_dataset import mix_seed
 from sce_video.evaluation.rows import BatchRows, RowFunction, Rows
 from sce_video.utils.distributed import unwrap_model
@@ -30,7 +30,7 @@ def view_chunks(
     """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
     On a CPU a chunk is at most 24 MiB, or one view. A video has ``frames`` uint8 (F, H, W, 3),
-    ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (S, or height and width),
+    ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (height and width),
     as :class:`~sce_video.datasets.transforms.PackVideo` makes them. Views are uint8
     (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
@@ -38,7 +38,7 @@ def view_chunks(
         raise ValueError(f"max_views must be at least 1, got {max_views}")
     on_cpu = torch.device(device).type == "cpu"
     if on_cpu:
-        bytes_per_view = video["positions"].shape[1] * 3 * math.prod(crop_sides(video))
+        bytes_per_view = video["positions"].shape[1] * 3 * math.prod(video["crop_size"])
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
     # Views are numbered clip by clip; the crops of a clip follow each other.
     total = len(video["positions"]) * len(video["offsets"])
@@ -56,7 +56,7 @@ def _cut_on_device(
     # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
     names = "frames", "positions"
     frames, positions = (video[name].to(device, non_blocking=True) for name in names)
-    offsets, (height, width) = video["offsets"].tolist(), crop_sides(video)
+    offsets, (height, width) = video["offsets"].tolist(), video["crop_size"]
     for start, stop in parts:
         chunk = []
         for number in range(start, stop):

@@ -1,14 +1,13 @@
 """Has a pretraining helped? The trained network beside random weights, on clips of the same videos.
 
-Where videos have classes, the measure is kNN accuracy: each clip is classified by the clips of all
-other videos. Without classes it is retrieval: is the nearest of all other clips one of the same
-video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885).
+The measure is kNN accuracy, each clip classified by the clips of all other videos; without classes
+retrieval: is the nearest of all other clips one of the same video? Beside it stands the effective
+rank of the features (RankMe, arXiv 2210.02885).
 
 A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
 above 0. It is *no better* where it does not and the difference is below 5 points; without classes
 the effective rank must not be a tenth higher, too, since random weights often find the other clip
-of a scene by its colours. Everything else is undecided: few videos, a difference within chance, or
-classes or scenes that random weights tell apart nearly always.
+of a scene by its colours. Everything else is undecided.
 """
 
 from __future__ import annotations
@@ -40,11 +39,9 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     """Scores of networks on the same videos, and intervals of the differences, as numbers of a row.
 
     Features (N, K, C) of K clips of N videos are those of the ``trained`` network and of
-    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none.
-
-    A row has ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
-    with ``_random`` and ``_start``; and ``gain_``, ``low_`` and ``high_`` of each: the difference
-    and the ends of its interval.
+    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none. A row has ``videos``;
+    ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same with ``_random`` and
+    ``_start``; ``gain_``, ``low_`` and ``high_`` of each: the difference and its interval.
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))

@@ -1,9 +1,8 @@
 """The rows that metrics are computed from, one per sample: from a data set, on all ranks.
 
-The way from videos to rows: a loader gives batches (:func:`build_eval_dataloader`), a row function
-(``multi_view.py``) gives the rows of a batch, these are joined in whatever order and number they
-come from ranks, processes and padding samplers (:class:`PartialRows`), and :func:`complete` puts
-them into the order of the data set and checks that none is missing.
+A loader gives batches (:func:`build_eval_dataloader`), a row function (``multi_view.py``) the rows
+of a batch; these are joined as they come from ranks and processes (:class:`PartialRows`), and
+:func:`complete` puts them into the order of the data set and checks that none is missing.
 """
 
 from __future__ import annotations
@@ -72,15 +71,11 @@ class Rows:
         ]
         if wrong:
             raise ValueError(f"{self.name}: {count} rows do not match {', '.join(wrong)}")
-        if self.central is not None and tuple(self.central.shape) != shape:
-            raise ValueError(
-                f"{self.name} of shape {shape} do not match values of the central view of shape "
-                f"{tuple(self.central.shape)}"
-            )
-        for name, values in self.altered.items():
-            if tuple(values.shape) != shape:
+        others = {f"{name} clips": values for name, values in self.altered.items()}
+        for name, values in {"the central view": self.central, **others}.items():
+            if values is not None and tuple(values.shape) != shape:
                 raise ValueError(
-                    f"{self.name}: values of {name} clips of shape {tuple(values.shape)} are not "
+                    f"{self.name}: values of {name} of shape {tuple(values.shape)} are not "
                     f"of the same samples as those of shape {shape}"
                 )
 

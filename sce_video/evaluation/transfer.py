@@ -1,9 +1,8 @@
 """Transfer protocols on feature files: linear classifiers of scikit-learn on frozen features.
 
-Many-shot: logistic regression whose C is chosen on a validation split; SimCLR (arXiv 2002.05709,
-appendix B.8.1) as in linusericsson/ssl-transfer, ``linear.py``, by which tab:many-shot of the paper
-was made. Low-shot: one SVM per class of VOC2007 (tab:low-shot-voc), salesforce/PCL,
-``eval_svm_voc.py``.
+Many-shot: logistic regression whose C is chosen on a validation split (linusericsson/ssl-transfer,
+``linear.py``; tab:many-shot). Low-shot: an SVM per class of VOC2007 (salesforce/PCL,
+``eval_svm_voc.py``; tab:low-shot-voc).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video.datasets.labels import read_label_table
-from sce_video.evaluation.features import checkpoint_notes, describe_feature_file, load_features
-from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+from sce_video.evaluation.features import checkpoint_notes, load_described
+from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.utils.errors import MissingPackageError
 
 #: The sets of tab:many-shot: the metric as in linusericsson/ssl-transfer, ``linear.py``, whether
@@ -78,27 +77,24 @@ def load_transfer_parts(
         ValueError: no labels, features of different sizes, or an image in two parts.
     """
     rows, labels, described, notes = {}, {}, {}, []
+    purpose = "transfer" if tables is None else None
     for part in ("train", "val", "test"):
         path = files.get(part)
         if path is None:
             continue
-        rows[part], provenance = load_features(path)
+        rows[part], described[part] = load_described(path, purpose)
         if tables is None:
-            check_labelled(rows[part], "transfer")
             labels[part] = rows[part].labels.numpy()
         else:
             table = read_label_table(Path(tables) / f"{part}_labels.txt")
             labels[part] = table.rows_of(rows[part].paths)
-        described[part] = describe_feature_file(path, rows[part], provenance)
         if rows[part].failures:
             notes.append(f"{len(rows[part].failures)} images of {part} could not be decoded")
-    test = described["test"]["protocol"]
     part_of: dict[str, str] = {}
     for part, part_rows in rows.items():
         if part != "test":
             check_same_size(rows["test"], part_rows)
-            paths = str(files["test"]), str(files[part])
-            notes += checkpoint_notes(test, described[part]["protocol"], *paths)
+            notes += checkpoint_notes(described["test"], described[part])
         for path in part_rows.paths:
             if part_of.setdefault(path, part) != part:
                 raise ValueError(
@@ -109,7 +105,7 @@ def load_transfer_parts(
     with suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version("scikit-learn")
     provenance = {
-        **test,
+        **described["test"]["protocol"],
         "kind": "representation",
         "failures": len(rows["test"].failures),
         "feature_size": rows["test"].values.shape[1],
@@ -123,8 +119,7 @@ def load_transfer_parts(
 def on_dataset(content: dict[str, Any], dataset: str | None) -> dict[str, Any]:
     """The results with the name of the set they were measured on, in their benchmark, too.
 
-    The recipe of the features names what the network was pretrained on, as far as the checkpoint
-    confirms it; the set is known here only. None is a set of one's own, which is no benchmark.
+    None is a set of one's own, which is no benchmark.
     """
     protocol = content["protocol"]
     stated = protocol.get("benchmark")
@@ -186,9 +181,7 @@ def all_points_ap(recall: np.ndarray, best: np.ndarray) -> float:
 
 
 def mean_average_precision(
-    scores: np.ndarray,
-    positives: np.ndarray,
-    definition: Callable[[np.ndarray, np.ndarray], float],
+    scores: np.ndarray, positives: np.ndarray, definition: Callable[[np.ndarray, np.ndarray], float]
 ) -> float:
     """Mean over the classes of the average precision of scores (N, C) and positives (N, C) bool.
 

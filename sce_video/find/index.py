@@ -126,14 +126,7 @@ class EmbedJob(NetworkJob):
     The processes build the network from its settings and its checkpoint. They compute with one
     thread each on a CPU, so a feature does not depend on their number.
 
-    Args:
-        model: The network; it is not sent to the processes.
-        root: Folder or table that the keys of the items are relative to.
-        options: Views of a video.
-        retry_failed: Files that could not be decoded are due again.
-        ray: Whether the processes are those of a Ray cluster, which gives them their GPUs.
-        processes_per_gpu: Of the cluster.
-        windows: Give the features of the windows of each video; None for one of all of it.
+    Arguments are those of :func:`build_index`; a Ray cluster gives its processes their GPUs.
     """
 
     name = "embed"

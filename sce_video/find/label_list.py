@@ -182,11 +182,9 @@ class LabelList:
 
     def _stamps(self) -> list[tuple[int, int] | None]:
         """Size and time of the two files."""
-        found: list[tuple[int, int] | None] = []
-        for file in (self.file, self.class_file):
-            status = file.stat() if file.exists() else None
-            found.append(None if status is None else (status.st_size, status.st_mtime_ns))
-        return found
+        files = (self.file, self.class_file)
+        stats = [file.stat() if file.exists() else None for file in files]
+        return [None if s is None else (s.st_size, s.st_mtime_ns) for s in stats]
 
 
 def class_name(text: str) -> str:

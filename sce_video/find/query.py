@@ -177,8 +177,8 @@ def _nearest_rows(
             return _ranked(index, query, rows[kept], features[kept], paths)[:k]
     rows = _exact(index, query, k, leave_out, centred)
     features, paths = np.asarray(index.features[rows]), index.paths_of(rows)
-    mean = index.mean if centred else None
-    return _ranked(index, query, rows, features, paths, mean)[:k]
+    mean = index.mean if centred else 0.0
+    return _ranked(index, query - mean, rows, features - mean, paths)[:k]
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
@@ -231,18 +231,16 @@ def _ranked(
     rows: np.ndarray,
     features: np.ndarray,
     paths: list[str],
-    mean: np.ndarray | None = None,
 ) -> list[Match]:
     """Candidates by their similarity, computed in double precision, then by path and start.
 
     So a match is the same whichever way it was found.
     """
-    shift = 0.0 if mean is None else mean
-    own = query.astype(np.float64) - shift
+    own = query.astype(np.float64)
     times = [(None, None)] * len(paths) if index.spans is None else index.spans[rows].tolist()
     found: list[Match] = []
     for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
-        similarity = feature_cosine(own, feature.astype(np.float64) - shift)
+        similarity = feature_cosine(own, feature.astype(np.float64))
         found.append(Match(0, path, similarity, index.file(path), int(row), start, end))
     found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))
     return [replace(match, rank=rank) for rank, match in enumerate(found, start=1)]

@@ -86,16 +86,8 @@ def embed_file(
 ) -> tuple[np.ndarray, bytes]:
     """The feature (D,) of a video by the network of an index, and its small clip.
 
-    Args:
-        header: Root, checkpoint and settings of the index.
-        folder: Of the index, for messages.
-        network: Checkpoint, config and device, as of
-            :func:`~sce_video.find.search.model_of_index`.
-        file: The video.
-
-    Raises:
-        FileNotFoundError: the checkpoint is missing.
-        ValueError: it is another one, or the video cannot be decoded.
+    ``network`` is as of :func:`~sce_video.find.search.model_of_index`, like its errors; ValueError
+    where the video cannot be decoded.
     """
     index = VideoIndex(folder, header)
     model = _model(index, network)
@@ -179,15 +171,8 @@ class MediaWorkers:
             return self._pool
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
-        """What ``function(*arguments)`` returns, called in a worker.
-
-        Args:
-            function: Defined at the top level of a module, as it is pickled.
-            timeout: Seconds after which the worker is ended.
-
-        Raises:
-            CallError: An error that a user can mend, a timeout, or the end of the worker.
-        """
+        """What ``function(*arguments)`` returns, called in a worker, which is ended after
+        ``timeout`` seconds; CallError where it fails."""
         for _ in range(_TRIES):
             try:
                 call = self.open().schedule(_attempt, args=(function, arguments), timeout=timeout)
@@ -196,9 +181,8 @@ class MediaWorkers:
                 value, problem = None, f"reading it took longer than {timeout:g} s"
             except ProcessExpired:
                 value, problem = None, "reading it ended the process that decodes it"
-            except CancelledError:
-                value, problem = None, _CLOSING
-            except (BrokenProcessPool, RuntimeError):  # also of a pool that is not active any more
+            # RuntimeError: a pool that is not active any more.
+            except (BrokenProcessPool, CancelledError, RuntimeError):
                 if not self._closed:
                     continue
                 value, problem = None, _CLOSING

@@ -22,10 +22,9 @@ from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import Body, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, Response
-from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -36,7 +35,13 @@ from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find.index import read_index
 from sce_video.find.label_list import LabelList
 from sce_video.find.search import checkpoint_of_index
-from sce_video.find.search_media import PLAYABLE, CallError, kill_fork_server
+from sce_video.find.search_media import (
+    PLAYABLE,
+    CallError,
+    animation,
+    kill_fork_server,
+    middle_frame,
+)
 from sce_video.find.search_state import (
     MAX_RESULTS,
     GoneError,
@@ -148,19 +153,6 @@ _MODULES = ("search_page.js", "search_cards.js", "search_labels.js")
 _STYLES = ("theme.css", "parts.css", "search_page.css")
 
 
-class LabelRequest(BaseModel):
-    """Videos, and the name of their label; None for no label."""
-
-    rows: list[int] = Field(max_length=_MAX_ROWS)
-    label: str | None = Field(None, max_length=1000)
-
-
-class RowsRequest(BaseModel):
-    """Videos that are about to be shown."""
-
-    rows: list[int] = Field(max_length=MAX_RESULTS)
-
-
 def create_app(
     state: SearchState, token: str, port: int, upload_limit: int = UPLOAD_LIMIT
 ) -> Guard:
@@ -267,11 +259,12 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
 
     @app.get("/thumb/{row}")
     def thumb(row: int) -> Response:
-        return Response(state.thumbnail(row), media_type="image/jpeg", headers=kept)
+        picture = state.picture(row, middle_frame)
+        return Response(picture, media_type="image/jpeg", headers=kept)
 
     @app.get("/clip/{row}")
     def clip(row: int) -> Response:
-        return played(state.animation(row))
+        return played(state.picture(row, animation))
 
     @app.get("/upload/{upload}")
     def uploaded(upload: str) -> Response:
@@ -292,8 +285,8 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
     app.get("/api/map")(state.map)
 
     @app.post("/api/missing")
-    def missing(request: RowsRequest) -> dict[str, Any]:
-        return {"rows": state.missing(request.rows)}
+    def missing(rows: Annotated[list[int], Body(embed=True, max_length=MAX_RESULTS)]) -> Any:
+        return {"rows": state.missing(rows)}
 
     @app.post("/api/search")
     def search(search: Search) -> dict[str, Any]:
@@ -311,8 +304,11 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
         }
 
     @app.post("/api/label")
-    def label(request: LabelRequest) -> dict[str, Any]:
-        return state.set_label(request.rows, request.label)
+    def label(
+        rows: Annotated[list[int], Body(max_length=_MAX_ROWS)],
+        label: Annotated[str | None, Body(max_length=1000)] = None,  # for none
+    ) -> dict[str, Any]:
+        return state.set_label(rows, label)
 
     app.post("/api/undo")(state.undo_label)
     app.post("/api/split")(state.write_split)
@@ -381,9 +377,8 @@ def serve(folder: str, network: Network, labels: str | None, port: int, open_bro
             print(printable(f"note: {problem}"))
         print(f"open {link}\nCtrl-C ends it", flush=True)
         # A text browser would take over the terminal.
-        desktop = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & {
-            *os.environ
-        }
+        displays = {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
+        desktop = sys.platform in ("darwin", "win32") or displays
         if open_browser and desktop and "SSH_CONNECTION" not in os.environ:
             webbrowser.open(link)
         config = uvicorn.Config(
@@ -413,14 +408,10 @@ def _listen(port: int) -> socket.socket:
     """A socket on the loopback address."""
     if not 0 <= port < 2**16:
         raise ValueError(f"a port is a number of 0 to 65535, got {port}")
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen()  # the link is printed before the server runs
+        return socket.create_server((HOST, port))  # the link is printed before the server runs
     except OSError as error:
-        listening.close()
+        reason = os.strerror(error.errno or 0)
         raise ValueError(
-            f"port {port} of {HOST} cannot be used ({error.strerror}): give another --port, or none"
+            f"port {port} of {HOST} cannot be used ({reason}): give another --port, or none"
         ) from error
-    return listening

@@ -184,15 +184,8 @@ class SearchState:
 
     # -- pictures --------------------------------------------------------------------------
 
-    def thumbnail(self, row: int) -> bytes:
-        """JPEG of a frame from the middle of a video."""
-        return self._picture(row, media.middle_frame)
-
-    def animation(self, row: int) -> bytes:
-        """A small mp4 of its middle; empty for frames of less than two pixels."""
-        return self._picture(row, media.animation)
-
-    def _picture(self, row: int, make: Any) -> bytes:
+    def picture(self, row: int, make: Any) -> bytes:
+        """What ``middle_frame`` or ``animation`` of ``search_media`` makes of a video, kept."""
         file = self.file(row)
         key = (row, make.__name__, os.stat(file).st_mtime_ns)
         span = None if self._spans is None else tuple(self._spans[row].tolist())
@@ -294,9 +287,7 @@ class SearchState:
     def map(self) -> dict[str, Any]:
         """Coordinates of the videos in the plane, computed once: rows, and x and y per method.
 
-        Returns:
-            ``rows``: of up to 20,000 videos at equal steps; ``methods``: ``name``, ``x`` and ``y``
-            of each projection; an empty list for fewer than two videos.
+        They are up to 20,000 videos at equal steps; fewer than two have no ``methods``.
         """
         with self._map_lock:
             if self._map is None:
@@ -324,13 +315,8 @@ class SearchState:
         return [known.get(path, -1) for path in self.index.paths]
 
     def describe_labels(self) -> dict[str, Any]:
-        """Classes, the label of every row, and what the page says of the list.
-
-        Returns:
-            ``classes``: names; ``label``: (N,) label of every row, -1 for none; ``undo``: number of
-            changes that can be taken back; ``elsewhere``: labels less labelled rows; ``file`` and
-            ``class_file``: paths.
-        """
+        """Classes, the label of every row (-1 for none), and what the page says of the list:
+        how many changes can be undone, and how many videos ``elsewhere`` have a label."""
         labels = self.labels_of_rows()
         return {
             "classes": [printable_utf8(name) for name in self.labels.classes],

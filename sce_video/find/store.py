@@ -268,11 +268,7 @@ class VideoIndex:
 
 
 class IndexStore(ABC):
-    """The file or table of an index, which need not exist.
-
-    Args:
-        file: Path of it, in the folder of the index.
-    """
+    """The ``file`` or table of an index, in its folder, which need not exist."""
 
     #: Whether ``index.json`` lists the files that have a feature; a table lists them itself.
     listed: ClassVar[bool] = True

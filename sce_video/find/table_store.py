@@ -159,14 +159,10 @@ def _make_vector_index(table: OpenTable | RemoteTable, column: str, rows: int) -
 
 
 class TableIndex(VideoIndex):
-    """One version of the table of an index, opened for search.
+    """One version of the table ``file`` (a path or URI) of an index, opened for search.
 
-    Rows are numbered in the order of the table, those without a feature are left out; ``folder`` is
-    that of the index, ``file`` the table, a path or a URI.
-
-    Raises:
-        ValueError: It is no table of an index, or is damaged.
-        MissingPackageError: Lance is not installed.
+    Rows are numbered in the order of the table, those without a feature are left out. ValueError:
+    it is no table of an index, or is damaged.
     """
 
     def __init__(self, folder: str | Path, file: str | Path, columns: Columns = _OWN) -> None:

@@ -16,6 +16,7 @@ from sce_video.datasets.readers.images import FrameFolderReader
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
+from sce_video.inference.model import select_device
 from sce_video.registry import MODELS, TRANSFORMS
 
 
@@ -55,10 +56,9 @@ def load_action_model(
     check_backbone_weights(detector, stored, str(checkpoint))
     check_classifier_weights(detector, stored, str(checkpoint))
     detector.load_state_dict(stored.get("state_dict", stored))
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    selected = select_device(device)
     pipeline = [dict(step) for step in cfg.test_dataloader.dataset.pipeline]
-    return ActionModel(detector.eval().to(device), pipeline, torch.device(device))
+    return ActionModel(detector.eval().to(selected), pipeline, selected)
 
 
 def score_boxes(

@@ -59,16 +59,12 @@ class SeenClip:
 _SECONDS = 60.0
 
 
-def resized(settings: ModelSettings, size: int | None) -> ModelSettings:
-    """The settings with frames of ``size`` x ``size`` pixels; None changes nothing."""
-    return settings if size is None else replace(settings, short_side=size, crop_size=size)
-
-
 def read_clips(
     settings: ModelSettings,
     path: str | os.PathLike,
     num_clips: int = 1,
     at: float | None = None,
+    size: int | None = None,
 ) -> list[SeenClip]:
     """The clips of a video at equal steps, or the one around a second; of an image, itself.
 
@@ -77,6 +73,7 @@ def read_clips(
         path: A video, or an image, which becomes a clip of T equal frames.
         num_clips: Clips from the first to the last; 1 takes the centre.
         at: Second in the middle of the only clip; it is moved where it would pass an end.
+        size: Pixels of the frames that the network sees; None for those of the test.
 
     Raises:
         FileNotFoundError: no such file.
@@ -85,6 +82,8 @@ def read_clips(
         VideoDecodeError: the file cannot be decoded.
     """
     path = os.fspath(path)
+    if size is not None:
+        settings = replace(settings, short_side=size, crop_size=size)
     if not video_exists(path):
         raise FileNotFoundError(f"no video or image at {path}")
     if num_clips < 1:
@@ -235,9 +234,9 @@ def class_activation(
         classifier: With a linear layer on the mean of its features.
         path: The file.
         class_name: None for the most probable one.
-        num_clips: As of :func:`read_clips`, also ``at``.
+        num_clips: As of :func:`read_clips`, also ``at`` and ``size``.
         at: Likewise.
-        size: Pixels of the frames that the network sees; None for those of the test.
+        size: Likewise.
 
     Raises:
         ValueError: an unknown class, another head, and as :func:`read_clips`.
@@ -245,8 +244,7 @@ def class_activation(
     """
     weight, bias = _linear_layer(classifier)
     label = None if class_name is None else class_number(classifier.classes, class_name)
-    settings = resized(classifier.settings, size)
-    clips = read_clips(settings, path, num_clips, at)
+    clips = read_clips(classifier.settings, path, num_clips, at, size)
     recognizer: Any = classifier.recognizer
     features = [features_of_clip(recognizer, clip, classifier.checkpoint) for clip in clips]
     logits = torch.stack([weight @ f.mean(dim=(1, 2, 3)) + bias for f in features])
@@ -276,11 +274,8 @@ def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
     """Weights (classes, C) and biases (classes,) of the layer on the mean of the features."""
     head: Any = getattr(classifier.recognizer, "cls_head", None)
     layer = getattr(head, "fc_cls", None)
-    if (
-        type(head).__name__ != "I3DHead"
-        or head.spatial_type != "avg"
-        or type(layer) is not nn.Linear
-    ):
+    averages = type(head).__name__ == "I3DHead" and head.spatial_type == "avg"
+    if not averages or type(layer) is not nn.Linear:
         raise ValueError(
             f"the classifier of {classifier.checkpoint} is a {type(head).__name__}: "
             "class-activation maps are those of a linear layer on the mean of features (I3DHead)"
@@ -317,15 +312,14 @@ def cell_similarity(
         ValueError: the frame or the cell does not exist, and as :func:`read_clips`.
         FileNotFoundError, VideoDecodeError: as there.
     """
-    settings = resized(model.settings, size)
-    (query_clip,) = read_clips(settings, query, 1, at)
+    (query_clip,) = read_clips(model.settings, query, 1, at, size)
     frame = len(query_clip.frames) // 2 if frame is None else frame
     if not 0 <= frame < len(query_clip.frames):
         raise ValueError(
             f"frame {frame} is not in the clip, whose {len(query_clip.frames)} frames are 0 to "
             f"{len(query_clip.frames) - 1}"
         )
-    key_clips = read_clips(settings, key, num_clips)
+    key_clips = read_clips(model.settings, key, num_clips, size=size)
     encoder: Any = model.encoder
     found, *others = (
         features_of_clip(encoder, clip, model.checkpoint) for clip in (query_clip, *key_clips)

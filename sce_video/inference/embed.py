@@ -71,21 +71,6 @@ class FileRows:
         return self.values
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Result of embedding one file.
-
-    Attributes:
-        index: Position of the file in the list of paths.
-        feature: (D,) float32, of a classifier the class probabilities; None if not decoded.
-        reason: Why it cannot be decoded; empty if it can.
-    """
-
-    index: int
-    feature: np.ndarray | None
-    reason: str = ""
-
-
 @overload
 def embed(
     model: VideoModel,
@@ -182,12 +167,11 @@ def rows_of_videos(
         packed = pack_array(array, fps or 1.0, steps)
         rows[i] = embed_sample(network, packed, options, f"video {i}")
     # Arrays are embedded here, files by the workers: both keep their positions.
-    positions = list(paths)
-    for result in iterate_embeddings(network, list(paths.values()), options):
-        i = positions[result.index]
-        if result.feature is None:
-            raise VideoDecodeError(paths[i], result.reason)
-        rows[i] = result.feature
+    found = iterate_embeddings(network, list(paths.values()), options)
+    for i, (feature, reason) in zip(paths, found, strict=True):
+        if feature is None:
+            raise VideoDecodeError(paths[i], reason)
+        rows[i] = feature
     return rows
 
 
@@ -199,24 +183,28 @@ def rows_of_files(
     """The row of every file that can be decoded; arguments as of :func:`embed_files`."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     names = [os.fspath(path) for path in given]
-    results = list(iterate_embeddings(network, names, options))
-    rows = {result.index: result.feature for result in results if result.feature is not None}
+    rows, failures = {}, []
+    for i, (feature, reason) in enumerate(iterate_embeddings(network, names, options)):
+        if feature is None:
+            failures.append((names[i], reason))
+        else:
+            rows[i] = feature
     values = list(rows.values())
     return FileRows(
         values=np.stack(values) if values else np.empty((0, network.row_size), dtype=np.float32),
         paths=[names[i] for i in rows],
         indices=np.array(list(rows), dtype=np.int64),
-        failures=[(names[r.index], r.reason) for r in results if r.feature is None],
+        failures=failures,
         num_views=count_clips(network, options) * options.num_crops,
     )
 
 
 def iterate_embeddings(
     model: VideoNetwork, paths: Sequence[str], options: EmbedOptions
-) -> Iterator[Embedded]:
-    """Embed files one by one, in order; a file that cannot be decoded has a reason, no feature.
+) -> Iterator[tuple[np.ndarray | None, str]]:
+    """The feature of every file, in order; or None, and why the file cannot be decoded.
 
-    So has one that crashes the worker that decodes it. Without workers it ends this process.
+    A file may crash the worker that decodes it. Without workers it ends this process.
 
     Raises:
         ValueError: a feature is not finite, so the network has diverged.
@@ -234,9 +222,9 @@ def iterate_embeddings(
         samples = batches_without_crashes(loader)
     for index, sample in enumerate(samples):
         if sample.get("frames") is None:
-            yield Embedded(index, None, "; ".join(reason for _, reason in sample["failures"]))
+            yield None, "; ".join(reason for _, reason in sample["failures"])
         else:
-            yield Embedded(index, embed_sample(model, sample, options, paths[index]))
+            yield embed_sample(model, sample, options, paths[index]), ""
 
 
 def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:

@@ -13,7 +13,7 @@ from torch import nn
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
-from sce_video.engine.weights import bounded_network, check_backbone_weights
+from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.inference.views import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
@@ -158,7 +158,15 @@ def build_model(
             encoder = _built(settings)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
-    _load_backbone(encoder, weights, str(checkpoint))
+    # Files of a backbone alone (tools/convert without --add-prefix) have no such names.
+    if not any(key.startswith(_PREFIX) for key in weights):
+        own = (key.removeprefix(_PREFIX) for key in encoder.state_dict())
+        parts = {key.partition(".")[0] for key in own}
+        weights = {
+            (_PREFIX if key.partition(".")[0] in parts else "") + key: value
+            for key, value in weights.items()
+        }
+    load_backbone(encoder, {"state_dict": weights}, str(checkpoint))
     encoder.to(selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,
@@ -188,22 +196,6 @@ def select_device(device: str | torch.device | None) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
     return selected
-
-
-def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: str) -> None:
-    """Load every weight of the backbone, or raise ValueError."""
-    # Files of a backbone alone (tools/convert without --add-prefix) have no such names.
-    if not any(key.startswith(_PREFIX) for key in weights):
-        own = (key.removeprefix(_PREFIX) for key in encoder.state_dict())
-        parts = {key.partition(".")[0] for key in own}
-        weights = {
-            (_PREFIX if key.partition(".")[0] in parts else "") + key: value
-            for key, value in weights.items()
-        }
-    check_backbone_weights(encoder, {"state_dict": weights}, name)
-    # Not strict: files of other codebases may lack the counters of BN, which evaluation ignores.
-    backbone = {key: value for key, value in weights.items() if key.startswith(_PREFIX)}
-    encoder.load_state_dict(backbone, strict=False)
 
 
 def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:

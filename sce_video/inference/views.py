@@ -257,17 +257,13 @@ def _resize(test: list[tuple[str, dict]]) -> str:
 
 def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
     """Clips per video and crops per clip of the test pipeline; ValueError where it has none."""
-    transforms = list(_transforms(cfg, "test"))
-    clips = [
-        transform.get("num_clips", 10) if name == "UniformClips" else 1
-        for name, transform in transforms
-        if name in (*_CLIPS, *_SEGMENTS)
-    ]
-    crops = [
-        transform.get("num_crops", 3) if name == "PackVideo" else 1
-        for name, transform in transforms
-        if name in TEST_CROPS
-    ]
+    clips: list[Any] = []
+    crops: list[Any] = []
+    for name, transform in _transforms(cfg, "test"):
+        if name in (*_CLIPS, *_SEGMENTS):
+            clips.append(transform.get("num_clips", 10) if name == "UniformClips" else 1)
+        if name in TEST_CROPS:
+            crops.append(transform.get("num_crops", 3) if name == "PackVideo" else 1)
     if not clips or not crops:
         raise ValueError("the config has no test pipeline (test_dataloader) with clips and crops")
     if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:

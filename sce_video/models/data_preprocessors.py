@@ -30,10 +30,9 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
     under autocast too.
 
     Args:
-        views: One distribution per view of the batch, see
-            :func:`~sce_video.models.augmentation.build_view`, for example
-            ``[dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]``.
-            None or an empty list: no augmentation, for any number of views.
+        views: One distribution per view of the batch, for example
+            ``dict(name="strong-alpha", strength=1.0)``, see
+            :func:`~sce_video.models.augmentation.build_view`; None or an empty list for none.
         mean: Subtracted, on the 0..1 scale; one number or one per channel.
         std: Divided by after that; one number or one per channel.
         channels_last: Return views in ``torch.channels_last_3d`` memory.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -132,12 +131,10 @@ class AttentiveProbe(nn.Module):
     """Cross-attention of one learned query to the tokens, an MLP, and a linear classifier.
 
     The same function as the attentive classifier of V-JEPA 2 (facebookresearch/vjepa2,
-    src/models/attentive_pooler.py): self-attention blocks, layer norm, cross-attention without
-    output projection, shortcut, MLP with shortcut, linear layer. Query and keys are multiplied
-    first, and the values are computed of the weighted means of the tokens: so no token is
-    projected, and a probe of depth 1 costs 2 L C H products for a clip with H heads, not 2 L C^2.
-    What the keys add to all tokens alike (bias of the norm and of the keys) cancels in the softmax
-    and is left out. Arguments: see :class:`AttentiveProbeHead`.
+    src/models/attentive_pooler.py). Query and keys are multiplied first, and the values are
+    computed of the weighted means of the tokens: so no token is projected, and a probe of depth 1
+    costs 2 L C H products for a clip with H heads, not 2 L C^2. What the keys add to all tokens
+    alike cancels in the softmax and is left out. Arguments: see :class:`AttentiveProbeHead`.
     """
 
     def __init__(
@@ -211,11 +208,10 @@ class AttentiveProbe(nn.Module):
 class AttentiveProbeHead(nn.Module):
     """Attentive probes of one frozen backbone, one for each learning rate and weight decay.
 
-    The features of a batch are computed once for all probes. The loss is the sum of theirs: with
-    one parameter group for each (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`) the
-    probes, which start from the same weights, are trained as in separate runs. Tokens are the
-    positions of the backbone's features; an encoder with a class token gives its patch tokens alone
-    where ``pool="mean"``.
+    The loss is the sum of theirs: with one parameter group for each
+    (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`) the probes, which start from the
+    same weights, are trained as in separate runs. Tokens are the positions of the backbone's
+    features; an encoder with a class token gives its patch tokens alone where ``pool="mean"``.
 
     Source: facebookresearch/vjepa2, evals/video_classification_frozen/eval.py and configs/eval
     (depth 4, 16 heads, 20 points); facebookresearch/jepa, configs/evals (depth 1, one point).
@@ -334,8 +330,8 @@ def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[
                 "learning rates must be above 0 and weight decays 0 or more, got "
                 f"lr={lr:g}, weight_decay={decay:g}"
             )
-    names = Counter(point.name for point in grid)
-    if twice := sorted(name for name, count in names.items() if count > 1):
+    names = [point.name for point in grid]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"points of the grid are given twice: {', '.join(twice)}")
     return grid
 

@@ -36,27 +36,17 @@ _SIDE = 224  # pixels of a frame on the page
 
 @dataclass(frozen=True, eq=False)
 class MapStrip:
-    """One clip: its frames and their maps.
+    """One clip: its frames and their maps."""
 
-    Attributes:
-        name: Heading, for example the file.
-        note: What the maps are of.
-        frames: (n, S, S, 3) uint8 RGB.
-        times: (n,) seconds; None for an image.
-        maps: (n, h, w), a number for every cell of each frame; None draws the frames alone.
-        marked: Index of the frame with a border.
-        cell: Row and column of a cell of the marked frame, with a border of its own.
-        grid: (h, w) of the cells, without which no cell can be marked.
-    """
-
-    name: str
-    note: str
-    frames: np.ndarray
-    times: np.ndarray | None
+    name: str  # heading, for example the file
+    note: str  # what the maps are of
+    frames: np.ndarray  # (n, S, S, 3) uint8 RGB
+    times: np.ndarray | None  # (n,) seconds; None for an image
+    # (n, h, w), a number for every cell of each frame; None draws the frames alone.
     maps: np.ndarray | None = None
-    marked: int | None = None
-    cell: tuple[int, int] | None = None
-    grid: tuple[int, int] | None = None
+    marked: int | None = None  # index of the frame with a border
+    cell: tuple[int, int] | None = None  # row and column in the marked frame, with its own border
+    grid: tuple[int, int] | None = None  # (h, w) of the cells, without which none can be marked
 
     def time_of(self, index: int) -> str:
         """Seconds of a frame as text; ``image`` for an image."""
@@ -117,14 +107,8 @@ def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
 def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarray:
     """At most ``most`` of ``count`` frames at equal steps, with first, last and the marked one.
 
-    Returns:
-        Their indices, ascending. ``marked`` takes the place of the chosen frame nearest to it.
-
-    Raises:
-        ValueError: ``most`` is below 1.
+    Returns their indices, ascending. ``marked`` takes the place of the chosen frame nearest to it.
     """
-    if most < 1:
-        raise ValueError(f"the number of frames must be at least 1, got {most}")
     chosen = equal_steps(count, most)
     if marked is not None and marked not in chosen:
         chosen[np.abs(chosen - marked).argmin()] = marked
@@ -232,16 +216,10 @@ def activation_strips(
     if best != label:
         about += f"; most probable: {classifier.classes[best]}, {probabilities[best]:.3f}"
     found = zip(activation.clips, activation.maps, activation.scores, strict=True)
-    strips = [
-        _strip(
-            clip,
-            values,
-            f"{about}; score {score:z.2f} = mean of the cells {values.mean():z.2f} + bias "
-            f"{activation.bias:z.2f}",
-            most,
-        )
-        for clip, values, score in found
-    ]
+    strips = []
+    for clip, values, score in found:
+        parts = f"mean of the cells {values.mean():z.2f} + bias {activation.bias:z.2f}"
+        strips.append(_strip(clip, values, f"{about}; score {score:z.2f} = {parts}", most))
     return _joined(strips, most)
 
 

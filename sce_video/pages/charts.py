@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,21 +20,13 @@ MAX_POINTS = 2 * MAX_BINS
 
 @dataclass(frozen=True)
 class Points:
-    """A curve.
+    """A curve of n points."""
 
-    Attributes:
-        x: (n,) iterations; of a reduced curve the middle of each bin.
-        y: (n,) values; of a reduced curve the mean of each bin. NaN where none is finite.
-        low: (n,) smallest value of each bin; None if the curve is not reduced.
-        high: (n,) largest value, likewise.
-        not_finite: Number of logged values that were NaN or infinite.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray | None = None
+    x: np.ndarray  # iterations; of a reduced curve the middle of each bin
+    y: np.ndarray  # values; of a reduced curve the mean of each bin, NaN where none is finite
+    low: np.ndarray | None = None  # smallest value of each bin; None if it is not reduced
     high: np.ndarray | None = None
-    not_finite: int = 0
+    not_finite: int = 0  # logged values that were NaN or infinite
 
 
 def reduced(
@@ -281,7 +273,8 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
             lines = [("chance level", record.chance)]
         elif kind.id == "loss":
             kind = replace(kind, note="What is minimised.")
-        found = _present(source, kind.names)
+        logged = set().union(*source)
+        found = [name for name in kind.names if name in logged]
         if kind.apart:
             for name in found:
                 own = replace(kind, id=f"{kind.id}_{name}", title=kind.title_of(name))
@@ -295,12 +288,6 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     others += _other_charts(record.validations, set(_NOT_DRAWN), "val")
     losses = sum(chart.id.startswith(("loss", "part")) for chart in charts)
     return [*charts[:losses], *schedules, *charts[losses:], *others], constant
-
-
-def _present(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[str]:
-    """The names that a row has."""
-    keys = set().union(*rows) if rows else set()
-    return [name for name in names if name in keys]
 
 
 def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
@@ -345,7 +332,7 @@ _WHERE = {
 
 def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], kind: str) -> list[Chart]:
     """A chart for each value that no kind names, such as those of a method of one's own."""
-    names = sorted((set().union(*rows) if rows else set()) - known)
+    names = sorted(set().union(*rows) - known)
     before, note = _WHERE[kind]
     charts = []
     for i, name in enumerate(names):
@@ -374,7 +361,7 @@ def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
         curves = []
         for slot, record in enumerate(records):
             rows = record.evaluations if kind.online else record.scalars
-            if _present(rows, [name]):
+            if any(name in row for row in rows):
                 curves.append(Curve(name, record.name, reduced(*_of(rows, name)), slot))
         if curves:
             id, title = f"{kind.id}_{name}", kind.title_of(name)

@@ -37,31 +37,18 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A test of two runs, or groups of seeds, on the same videos for one metric.
+    """A test of two runs, or groups of seeds, on the same videos for one metric."""
 
-    Attributes:
-        file: Name of the file with the results.
-        metric: Name of the metric, a fraction.
-        first: Name of a run, or of a group of runs that differ in their seed only.
-        second: The other one.
-        change: Mean of the second minus that of the first, as a fraction.
-        interval: Ends of the 95 % interval of the change; None of one video.
-        p_value: Of this test, not corrected.
-        adjusted: After Holm's correction over the pairs of this metric.
-        videos: Number of videos that the test is over.
-        runs: Number of runs of the first and of the second.
-    """
-
-    file: str
-    metric: str
-    first: str
+    file: str  # with the results
+    metric: str  # a fraction
+    first: str  # name of a run, or of a group of runs that differ in their seed only
     second: str
-    change: float
-    interval: tuple[float, float] | None
-    p_value: float
-    adjusted: float
-    videos: int
-    runs: tuple[int, int] = (1, 1)
+    change: float  # mean of the second minus that of the first, as a fraction
+    interval: tuple[float, float] | None  # of the change, 95 %; None of one video
+    p_value: float  # not corrected
+    adjusted: float  # after Holm's correction over the pairs of this metric
+    videos: int  # that the test is over
+    runs: tuple[int, int] = (1, 1)  # number of runs of the first and of the second
 
     @property
     def verdict(self) -> str:

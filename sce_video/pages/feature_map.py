@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sce_video.evaluation import Rows
+from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.pages.frames import ClipReader, Quality, Strip, clip_frames, fitting, make_strip
-from sce_video.pages.neighbour_rows import label_name, principal_plane, spread_out
+from sce_video.pages.neighbour_rows import label_name, principal_plane
 from sce_video.pages.parts import Part, render_part, sentence_part
 
 #: Features above which only the principal plane is computed: t-SNE and UMAP take minutes.
@@ -93,7 +94,7 @@ def feature_map_part(
         return sentence_part(_ID, _TITLE, f"There is no map to show: {error}")
     reader = reader or ClipReader()
     # Points far from each other in features have clips; of too many bytes the last have none.
-    chosen = spread_out(rows.features, max_clips) if max_clips > 0 else []
+    chosen = k_centre_greedy(unit_rows(rows.features), max_clips) if max_clips > 0 else []
     entries = reader.read_all(rows.paths[row] for row in chosen)
     shown = [row for row in chosen if not entries[rows.paths[row]].problem]
 

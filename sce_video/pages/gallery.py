@@ -37,32 +37,19 @@ _PLAYED_SECONDS, _PLAYED_RATE = 3.0, 8
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """One video of a gallery.
+    """One video of a gallery."""
 
-    Attributes:
-        name: As displayed.
-        file: Path of the file.
-        frames: (h, w, 3) uint8 RGB each, at equal steps.
-        played: Likewise, 8 per second of at most 3 seconds in the middle.
-        duration: Of the whole video in seconds; None of an image, or if it cannot be read.
-        problem: Why it cannot be read; empty if it can.
-        skipped: Whether there was no time to read it, as ``problem`` then says.
-        rank: From 1; None if it is no search result, as the query.
-        similarity: Cosine with the query; None likewise.
-        start: Second at which the moment that is shown begins; None for the whole video.
-        end: Second at which it ends.
-    """
-
-    name: str
+    name: str  # as displayed
     file: str
+    # (h, w, 3) uint8 RGB each: at equal steps; 8 per second of at most 3 seconds in the middle.
     frames: list[np.ndarray] = field(default_factory=list)
     played: list[np.ndarray] = field(default_factory=list)
-    duration: float | None = None
-    problem: str = ""
-    skipped: bool = False
-    rank: int | None = None
-    similarity: float | None = None
-    start: float | None = None
+    duration: float | None = None  # whole video, seconds; None: an image, or it cannot be read
+    problem: str = ""  # why it cannot be read
+    skipped: bool = False  # there was no time to read it, as ``problem`` then says
+    rank: int | None = None  # from 1; None if it is no search result, as the query
+    similarity: float | None = None  # cosine with the query
+    start: float | None = None  # seconds of the moment that is shown; None for the whole video
     end: float | None = None
 
     @property

@@ -47,15 +47,6 @@ _LEVELS = (
 )
 
 
-def spread_out(features: Tensor, count: int) -> list[int]:
-    """At most ``count`` rows of (N, C) far from each other, most typical first, N >= 1.
-
-    Farthest-point sampling: the first is the one nearest to the mean; each further one is the least
-    similar, by cosine, to those before it. Equal features are taken once.
-    """
-    return k_centre_greedy(unit_rows(features), count)
-
-
 def neighbour_rows(
     rows: Rows,
     class_names: Sequence[str] = (),
@@ -83,7 +74,7 @@ def neighbour_rows(
         few = "Only one video has features" if len(rows) else "No video has features"
         return sentence_part(_ID, _TITLE, f"{few}: neighbours need two or more.")
     try:
-        queries = torch.tensor(spread_out(rows.features, num_queries))
+        queries = torch.tensor(k_centre_greedy(unit_rows(rows.features), num_queries))
         everybody = torch.arange(len(rows))
         cosines, nearest = nearest_neighbours(
             rows.features[queries], rows.features, k, groups=(queries, everybody)

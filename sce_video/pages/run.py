@@ -113,8 +113,9 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     starts = sum(row.get("event") == "start" for row in record.history)
 
     def joined(values: Any) -> Any:
-        pairs = values.items() if isinstance(values, dict) else None
-        return values if pairs is None else ", ".join(f"{name} {value}" for name, value in pairs)
+        if not isinstance(values, dict):
+            return values
+        return ", ".join(f"{name} {value}" for name, value in values.items())
 
     rows = [
         ("Folder", record.folder),

@@ -102,12 +102,8 @@ def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
     """
     if max_frames < 1:
         raise ValueError(f"max_frames must be at least 1, got {max_frames}")
-    return draw_sheet(
-        [
-            SheetRow(row.frames[equal_steps(len(row.frames), max_frames)], row.heading, row.title)
-            for row in rows
-        ]
-    )
+    shown = [row.frames[equal_steps(len(row.frames), max_frames)] for row in rows]
+    return draw_sheet([SheetRow(f, r.heading, r.title) for f, r in zip(shown, rows, strict=True)])
 
 
 class TrainingViews(NamedTuple):
@@ -274,11 +270,7 @@ def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[s
 def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> dict[str, Any]:
     """A clip, whose frames index ``timestamps`` (F,), on the time line of its video.
 
-    Returns:
-        ``start`` and ``end`` in seconds, inside the video; ``left`` and ``width`` in percent of the
-        duration; ``ticks``, the time of each kept frame in seconds, in playing order, with
-        ``tick_positions`` in percent; ``reversed``; ``longer``, whether it is longer than the
-        video.
+    Times are in seconds, inside the video and in playing order; places in percent of its duration.
     """
     start = min(max(clip.start, 0.0), duration)
     end = min(max(clip.start + clip.clip_duration, start), duration)

@@ -113,23 +113,6 @@ _ABLATION: tuple[tuple[str, tuple[float | None, ...], str, str], ...] = (
 )
 
 
-def _video(
-    task: tuple[str, str, int | str, str],
-    value: float,
-    clip: tuple[str, int, int],
-    source: str | None,
-    place: tuple[str, str],
-    pretraining: str | None = "sce",
-    note: str = "",
-) -> PaperResult:
-    """A number on videos.
-
-    ``task``: protocol, data set, split, metric; ``clip``: network, frames, pixels; ``place``: table
-    and row.
-    """
-    return PaperResult(*task, value, *clip, source, pretraining, *place, note=note)
-
-
 def _videos() -> Iterator[PaperResult]:
     def row(network: str, frames: int, size: int, source: str) -> str:
         return f"SCE (Ours), {_NETWORKS[network]}, {frames} x {size}², {_SHORT[source]}"
@@ -144,16 +127,17 @@ def _videos() -> Iterator[PaperResult]:
         place = "tab:video-sota-action", row(*clip, source)
         if linear is not None:
             task = "linear", "kinetics400", "val", "top1"
-            yield _video(task, linear, clip, source, place, note=generalized)
+            yield PaperResult(*task, linear, *clip, source, "sce", *place, note=generalized)
         for dataset, value in (("ucf101", ucf101), ("hmdb51", hmdb51)):
             tuned = "finetune", dataset, split, "top1"
-            yield _video(tuned, value, clip, source, place, note=best)
+            yield PaperResult(*tuned, value, *clip, source, "sce", *place, note=best)
+    origin = "kinetics400", "sce"
     for network, frames, size, *found in _RETRIEVAL:
         place = "tab:video-sota-retrieval", row(network, frames, size, "kinetics400")
         for dataset, values in zip(("ucf101", "hmdb51"), found, strict=True):
             for k, value in zip((1, 5, 10), values, strict=True):
                 recall = "retrieval", dataset, 1, f"retrieval_r{k}"
-                yield _video(recall, value, (network, frames, size), "kinetics400", place)
+                yield PaperResult(*recall, value, network, frames, size, *origin, *place)
     tasks: tuple[tuple[str, str, int | str, str], ...] = (
         ("finetune", "ucf101", 1, "top1"),
         ("detection", "ava", "val", "mAP"),
@@ -162,23 +146,23 @@ def _videos() -> Iterator[PaperResult]:
     for frames, values in _GENERALIZATION:
         place = "tab:video-sota-generalization", f"SCE (Ours), 2 views, T = {frames}"
         for general, value in zip(tasks, values, strict=True):
-            yield _video(general, value, ("r3d50", frames, 224), "kinetics400", place)
+            yield PaperResult(*general, value, "r3d50", frames, 224, *origin, *place)
 
 
 def _video_ablations() -> Iterator[PaperResult]:
-    small = ("r3d18", 8, 224)
+    source = "kinetics200"
+    clip = "r3d18", 8, 224
     tasks: tuple[tuple[str, str, int | str, str], ...] = (
-        ("linear", "kinetics200", "val", "top1"),
+        ("linear", source, "val", "top1"),
         ("finetune", "ucf101", 1, "top1"),
         ("finetune", "hmdb51", 1, "top1"),
     )
-    for pretraining, cells, *named in _ABLATION:
-        for ablation, cell in zip(tasks, cells, strict=True):
-            if cell is not None:
-                place = named[0], named[1]
-                yield _video(ablation, cell, small, "kinetics200", place, pretraining)
-    place = "tab:video-baseline", "Supervised"
-    yield _video(("supervised", "kinetics200", "val", "top1"), 72.0, small, None, place, None)
+    for pretraining, cells, table, row in _ABLATION:
+        for task, value in zip(tasks, cells, strict=True):
+            if value is not None:
+                yield PaperResult(*task, value, *clip, source, pretraining, table, row)
+    task = "supervised", source, "val", "top1"
+    yield PaperResult(*task, 72.0, *clip, None, None, "tab:video-baseline", "Supervised")
 
 
 #: All numbers on videos, in the order of the report.

@@ -16,19 +16,9 @@ from typing import Any
 
 from sce_video.engine.config.snapshot import TEST, TRAINING, differences
 from sce_video.engine.recipes import recipe_names
+from sce_video.published import sets
 from sce_video.published.paper_results import PaperResult
 from sce_video.published.recipes import evaluation_recipe, pretraining_recipe
-from sce_video.published.sets import (
-    IMAGE_TEST_SETS,
-    IMAGE_TRAINING_SETS,
-    PRETRAINING_SETS,
-    TEST_SETS,
-    TRAINING_SETS,
-    TRANSFER,
-    WITH_SPLITS,
-    PublishedSize,
-    class_list_problem,
-)
 from sce_video.reporting.result_files import Result, count_of, nested
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
@@ -42,9 +32,7 @@ _ENTRIES = {
     "pretraining_epochs": "pretraining epochs",
 }
 #: Protocols that evaluate the weights of the pretraining itself.
-_OF_PRETRAINING = ("retrieval", *TRANSFER)
-
-
+_OF_PRETRAINING = ("retrieval", *sets.TRANSFER)
 #: What a check has found: (kind, text), see :class:`Comparability`.
 _Found = Iterator[tuple[str, str]]
 _OBSTACLE, _DEVIATION, _NOTE = "obstacles", "deviations", "notes"
@@ -230,10 +218,8 @@ def _check_test(result: Result) -> _Found:
         return
     # A file of features says how they were made; its metrics are those of the tool.
     files = result.at("files")
-    parts = [
-        *map(result.at, ("query", "bank")),
-        *(files.values() if isinstance(files, dict) else ()),
-    ]
+    of_parts = files.values() if isinstance(files, dict) else ()
+    parts = (result.at("query"), result.at("bank"), *of_parts)
     stored = (nested(part, "protocol", "resolved_config") for part in parts)
     configs = [config for config in stored if isinstance(config, dict)]
     keys = [key for key in TEST if not (configs and key in ("test_cfg", "test_evaluator"))]
@@ -265,7 +251,7 @@ def _check_test_set(result: Result) -> _Found:
     classes, wanted = result.count("test", "num_classes"), published and published.classes
     if None not in (classes, wanted) and classes != wanted:
         yield _OBSTACLE, f"tested on {classes:,} classes, {dataset} has {wanted:,}"
-    problem = class_list_problem(str(dataset), result.at("test", "classes"))
+    problem = sets.class_list_problem(str(dataset), result.at("test", "classes"))
     if problem:
         yield _OBSTACLE, f"test set: {problem}"
     if protocol == "detection":  # samples are key frames, the published set is films
@@ -278,7 +264,7 @@ def _check_test_set(result: Result) -> _Found:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
     if protocol == "retrieval":
         size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
-        gallery = TRAINING_SETS.get((dataset, _split_of(result)))
+        gallery = sets.TRAINING_SETS.get((dataset, _split_of(result)))
         yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
@@ -288,9 +274,9 @@ def _split_of(result: Result) -> int | str:
     return 1 if result.split is None else result.split
 
 
-def _published_test_set(result: Result) -> PublishedSize | None:
+def _published_test_set(result: Result) -> sets.PublishedSize | None:
     dataset = result.benchmark["dataset"]
-    return TEST_SETS.get((dataset, _split_of(result))) or IMAGE_TEST_SETS.get(dataset)
+    return sets.TEST_SETS.get((dataset, _split_of(result))) or sets.IMAGE_TEST_SETS.get(dataset)
 
 
 def is_published_set(result: Result) -> bool:
@@ -304,10 +290,10 @@ def is_published_set(result: Result) -> bool:
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Why the training data are not the named set; sets without published size are not checked."""
     data = nested(provenance, "training", "data")
-    key = dataset, (split or 1) if dataset in WITH_SPLITS else "val"
-    size = TRAINING_SETS.get(key) or IMAGE_TRAINING_SETS.get(dataset)
+    key = dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val"
+    size = sets.TRAINING_SETS.get(key) or sets.IMAGE_TRAINING_SETS.get(dataset)
     if what == "pretrained":  # the unlabelled images, where a pretraining has those
-        size = PRETRAINING_SETS.get(dataset, size)
+        size = sets.PRETRAINING_SETS.get(dataset, size)
     if not isinstance(data, dict) or size is None:
         return
     count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
@@ -324,11 +310,11 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
     if not isinstance(count, int) or not size.contains(count) or wrong_classes or wrong_set:
         wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
         yield _OBSTACLE, f"{what} on {shown}; {dataset} has {wanted}"
-    elif (problem := class_list_problem(dataset, data.get("classes"))) is not None:
+    elif (problem := sets.class_list_problem(dataset, data.get("classes"))) is not None:
         yield _OBSTACLE, f"{what} on {shown}: {problem}"
 
 
-def _check_size(count: int | None, published: PublishedSize | None, what: str) -> _Found:
+def _check_size(count: int | None, published: sets.PublishedSize | None, what: str) -> _Found:
     """Whether a set has its published size."""
     if count is None:
         yield _OBSTACLE, f"the number of {what} is not stated"
@@ -374,11 +360,11 @@ def _of_several(files: Iterable[Any]) -> bool:
 def _check_transfer(result: Result) -> _Found:
     """A result on feature files (tools/transfer.py)."""
     benchmark, files = result.benchmark, result.at("files")
-    if benchmark["protocol"] not in TRANSFER:
+    if benchmark["protocol"] not in sets.TRANSFER:
         return
     train, val = (result.count("images", part) for part in ("train", "val"))
     total = None if not train else train + (val or 0)
-    published = IMAGE_TRAINING_SETS.get(benchmark["dataset"])
+    published = sets.IMAGE_TRAINING_SETS.get(benchmark["dataset"])
     yield from _check_size(total, published, "training images")
     if _of_several(files.values() if isinstance(files, dict) else ()):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"

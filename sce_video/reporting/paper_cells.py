@@ -17,12 +17,7 @@ from sce_video.published.paper_results import (
     PAPER_RESULTS,
     PaperResult,
 )
-from sce_video.reporting.comparability import (
-    compare,
-    is_setting_of,
-    setting_of,
-    unit_of,
-)
+from sce_video.reporting.comparability import compare, is_setting_of, setting_of, unit_of
 from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.result_files import Collection, Result
 
@@ -101,13 +96,11 @@ class Report:
         """Number of cells by status, of the tables on videos if none are given; a cell counts with
         its best measurement.
         """
-        found = (
-            {m.status for m in c.measurements} for c in (self.cells if cells is None else cells)
-        )
-        return Counter(
-            next((status for status in (MEASURED, DEVIATING) if status in of_cell), NOT_RUN)
-            for of_cell in found
-        )
+        counts: Counter[str] = Counter()
+        for cell in self.cells if cells is None else cells:
+            found = {measurement.status for measurement in cell.measurements}
+            counts[next((s for s in (MEASURED, DEVIATING) if s in found), NOT_RUN)] += 1
+        return counts
 
 
 def assign_results(collection: Collection) -> Report:
@@ -157,16 +150,11 @@ def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
     for weights in by_weights[0]:
         chosen = [found[weights] for found in by_weights if weights and weights in found]
         if len(chosen) == len(parts):
+            name = f"{chosen[0].name} and {len(chosen) - 1} others"
+            values = (fmean(m.values[0] for m in chosen),)
+            deviations = tuple(dict.fromkeys(d for m in chosen for d in m.deviations))
             how = f"mean of the {len(chosen)} results of this checkpoint ({weights[:12]})"
-            mean = Measurement(
-                name=f"{chosen[0].name} and {len(chosen) - 1} others",
-                values=(fmean(m.values[0] for m in chosen),),
-                plain=(),
-                deviations=tuple(dict.fromkeys(d for m in chosen for d in m.deviations)),
-                how=how,
-                weights=weights,
-            )
-            means.append(mean)
+            means.append(Measurement(name, values, (), deviations, how, weights=weights))
     return Cell(cell.papers, tuple(means))
 
 
@@ -180,10 +168,7 @@ def _measure(
 ) -> Measurement | str | None:
     """The measurement for a cell, why there is none, or None if the setting is another one.
 
-    Args:
-        result: A result, or one split of a mean.
-        papers: The numbers of the cell.
-        standalone: The result is not one split of a mean.
+    A result is ``standalone`` if it is not one split of a mean.
     """
     if not is_setting_of(papers[0], result):
         return None
@@ -195,9 +180,8 @@ def _measure(
         split = "one split" if result.split is None else f"split {result.split}"
         deviations = (f"{split} alone, the paper's is the mean of 3",)
     elif result.split not in (wanted, None):
-        return (
-            f"of {describe_split(result.split)}, the paper's is of {describe_split(wanted)} alone"
-        )
+        ours, theirs = describe_split(result.split), describe_split(wanted)
+        return f"of {ours}, the paper's is of {theirs} alone"
     comparability = compare(result)
     if comparability.obstacles:
         return None

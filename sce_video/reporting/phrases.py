@@ -12,29 +12,21 @@ from sce_video.reporting.comparability import unit_of, views_of
 from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
+#: Names that are written in capitals, with one, or with spaces for underscores; then all others.
+_CAPITALS = "cifar10 cifar100 stl10 sun397 voc2007 dtd coco ucf101 hmdb51 ava sce byol"
+_SPACED = "attentive_probe mean_class_accuracy feature_std effective_rank box_AP mask_AP"
 _NAMES = {
-    "cifar10": "CIFAR10",
-    "cifar100": "CIFAR100",
-    "stl10": "STL10",
+    **{name: name.upper() for name in _CAPITALS.split()},
+    **{name: name.capitalize() for name in ("cars", "aircraft", "pets", "flowers")},
+    **{name: name.replace("_", " ") for name in _SPACED.split()},
     "tiny_imagenet": "Tiny-ImageNet",
     "imagenet100": "ImageNet100",
     "imagenet": "ImageNet",
     "food101": "Food-101",
-    "sun397": "SUN397",
-    "cars": "Cars",
-    "aircraft": "Aircraft",
-    "voc2007": "VOC2007",
-    "dtd": "DTD",
-    "pets": "Pets",
     "caltech101": "Caltech-101",
-    "flowers": "Flowers",
-    "coco": "COCO",
     "kinetics400": "Kinetics-400",
     "kinetics200": "Kinetics-200",
-    "ucf101": "UCF101",
-    "hmdb51": "HMDB51",
     "ssv2": "SSv2",
-    "ava": "AVA",
     "r3d18": "ResNet3D-18",
     "r3d50": "ResNet3D-50",
     "r3d101": "ResNet3D-101",
@@ -45,17 +37,14 @@ _NAMES = {
     "many_shot": "many-shot linear",
     "low_shot_svm": "low-shot SVM",
     "instance_segmentation": "Mask R-CNN",
-    "attentive_probe": "attentive probe",
     "finetune": "finetuned",
     "top1": "top-1",
     "top5": "top-5",
-    "sce": "SCE",
     "sce_baseline": "SCE baseline",
     "sce_images_lars": "SCE, symmetric, LARS",
     "sce_images_multicrop": "SCE, multi-crop",
     "moco_images": "MoCo v2",
     "ressl_images": "ReSSL",
-    "byol": "BYOL",
     "lejepa": "LeJEPA",
     "mocov3": "MoCo v3",
     "simclr": "SimCLR",
@@ -66,7 +55,6 @@ _NAMES = {
     "byol_rho": "rho-BYOL",
     "simclr_rho": "rho-SimCLR",
     "swav_rho": "rho-SwAV",
-    "mean_class_accuracy": "mean class accuracy",
     "linear_top1": "linear probe top-1",
     "linear_top5": "linear probe top-5",
     "linear_mean_class": "linear probe mean class",
@@ -75,15 +63,11 @@ _NAMES = {
     "one_view_top1": "1 view top-1",
     "one_view_top5": "1 view top-5",
     "one_view_mean_class_accuracy": "1 view mean class",
-    "feature_std": "feature std",
-    "effective_rank": "effective rank",
     "many_shot_top1": "top-1",
     "many_shot_mean_class": "mean class",
     "many_shot_map11": "11-point mAP",
     "many_shot_mean": "mean of 11 sets",
     "low_shot_map_full": "mAP, all images",
-    "box_AP": "box AP",
-    "mask_AP": "mask AP",
 }
 #: Titles of the tables by their labels in the paper.
 _TABLES = {
@@ -214,7 +198,8 @@ def describe_split(split: int | str | None) -> str:
 
 
 def describe_papers(papers: Sequence[PaperResult]) -> dict[str, str]:
-    """``benchmark``, ``network``, ``source`` (pretraining) and ``paper`` (value) of a cell.
+    """What the paper says of a cell: ``benchmark``, ``network``, ``source`` (pretraining),
+    ``paper`` (value), ``note``, ``table`` and ``row``.
 
     ``papers`` share their setting: R@1, R@5 and R@10 of a retrieval, else a single number. The
     value is in percent as printed, ``74.4 / 85.6 / 90.0``.
@@ -233,7 +218,8 @@ def describe_papers(papers: Sequence[PaperResult]) -> dict[str, str]:
     if paper.pretraining_epochs is not None:
         source += f", {paper.pretraining_epochs} epochs"
     value = format_values((p.value for p in papers), papers)
-    return {"benchmark": benchmark, "network": network, "source": source, "paper": value}
+    texts = {"benchmark": benchmark, "network": network, "source": source, "paper": value}
+    return {**texts, "note": paper.remark, "table": paper.table, "row": paper.row}
 
 
 def _clip(frames: Any, size: Any) -> str:

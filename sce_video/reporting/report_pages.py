@@ -58,12 +58,6 @@ _Values = dict[str, Any]
 # -- the model -----------------------------------------------------------------------------
 
 
-def _paper(cell: Cell) -> _Values:
-    """What the paper says of a cell."""
-    paper, texts = cell.papers[0], describe_papers(cell.papers)
-    return {**texts, "note": paper.remark, "table": paper.table, "row": paper.row}
-
-
 def _halves(report: Report) -> Iterator[_Values]:
     """The measured numbers on videos, and those on images: a row for each measurement."""
     for title, legend, cells in (
@@ -81,7 +75,8 @@ def _measured(cell: Cell, m: Measurement) -> _Values:
     # Of the rounded numbers, so that differences agree with what is shown.
     points = [(round(v, p.decimals) - p.value, p.decimals) for v, p in pairs]
     return {
-        **_paper(cell),
+        **describe_papers(cell.papers),
+        **vars(m),
         "kind": _KINDS[m.status],
         "status": m.status,
         "measured": format_values(m.values, cell.papers),
@@ -91,10 +86,6 @@ def _measured(cell: Cell, m: Measurement) -> _Values:
             {"title": name_of(p.metric), "width": f"{v:.1f}", "mark": f"{p.value:.1f}"}
             for v, p in pairs
         ],
-        "deviations": m.deviations,
-        "notes": m.notes,
-        "file": m.name,
-        "how": m.how,
     }
 
 
@@ -105,10 +96,11 @@ def _missing(report: Report) -> tuple[list[_Values], list[_Values]]:
     for cell in (cell for cell in report.cells if not cell.measurements):
         paper = cell.papers[0]
         if paper.table not in _ABLATIONS or paper.pretraining is None:
-            others.append(_paper(cell))
+            others.append(describe_papers(cell.papers))
             continue
         empty = {"pretraining": name_of(paper.pretraining), "values": [""] * len(_ABLATION_SETS)}
-        row = ablations.setdefault((paper.table, paper.row), {**_paper(cell), **empty})
+        texts = describe_papers(cell.papers)
+        row = ablations.setdefault((paper.table, paper.row), {**texts, **empty})
         row["values"][_ABLATION_SETS.index(paper.dataset)] = f"{paper.value:.1f}"
     return others, list(ablations.values())
 
@@ -156,13 +148,16 @@ def render_html(report: Report) -> str:
     shown = report.cells * report.with_videos + report.images * report.with_images
     counts = report.status_counts(shown)
     # The page has everything, folded where a half of the paper has no result.
-    (missing, ablations), missing_on_images = _missing(report), missing_images(report)
+    (missing, ablations), on_images = _missing(report), missing_images(report)
 
-    def sections(rows: Sequence[_Values], key: Callable[[_Values], str]) -> list[_Values]:
-        return [{"title": title, "rows": list(members)} for title, members in groupby(rows, key)]
+    def by_table(row: _Values) -> str:
+        return f"{table_title(row['table'])} · {row['table']}"
 
     def by_row(row: _Values) -> str:
-        return f"{table_title(row['table'])} · {row['table']}, row: {row['row']}"
+        return f"{by_table(row)}, row: {row['row']}"
+
+    def sections(rows: Sequence[_Values], key: Callable[[_Values], str] = by_row) -> list[_Values]:
+        return [{"title": title, "rows": list(members)} for title, members in groupby(rows, key)]
 
     values = {
         "title": TITLE,
@@ -174,17 +169,15 @@ def render_html(report: Report) -> str:
         ),
         "notes": _notes(report),
         "legend": _LEGEND,
-        "halves": [{**h, "sections": sections(h["rows"], by_row)} for h in _halves(report)],
+        "halves": [{**h, "sections": sections(h["rows"])} for h in _halves(report)],
         "groups": [_group(group) for group in group_results(report.others)],
-        "missing": sections(missing, by_row),
-        "ablations": sections(
-            ablations, lambda row: f"{table_title(row['table'])} · {row['table']}"
-        ),
+        "missing": sections(missing),
+        "ablations": sections(ablations, by_table),
         "ablation_count": sum(value != "" for row in ablations for value in row["values"]),
         "ablation_sets": [name_of(name) for name in _ABLATION_SETS],
         "ablation_legend": _ABLATION_LEGEND,
-        "missing_images": missing_on_images,
-        "missing_image_count": sum(row["count"] for row in missing_on_images),
+        "missing_images": on_images,
+        "missing_image_count": sum(row["count"] for row in on_images),
         "report": report,
     }
     return render_template("sce_video.reporting", "report.html", values)
@@ -320,7 +313,7 @@ def _measured_row(row: _Values) -> list[str]:
         status += f": {_escaped('; '.join(row['deviations']))}"
     if row["notes"]:
         status += f" ({_escaped('; '.join(row['notes']))})"
-    file = _code(row["file"]) + (f"<br>{_escaped(row['how'])}" if row["how"] else "")
+    file = _code(row["name"]) + (f"<br>{_escaped(row['how'])}" if row["how"] else "")
     return [*_paper_texts(row), value, row["difference"], status, _source(row), file]
 
 

@@ -220,10 +220,7 @@ def _numbers(stated: Any) -> dict[Any, float]:
 def _join_summary(
     name: str, path: str, content: dict[str, Any], single: dict[str, Result]
 ) -> list[Result]:
-    """The mean over the splits that a ``splits.json`` lists; fewer than three stay single results.
-
-    Each is the results file of the split, at the stated path or relative to the ``splits.json``.
-    """
+    """The mean over the splits of a ``splits.json``; fewer than three stay single results."""
     listed = content.get("splits")
     if not isinstance(listed, dict) or not listed:
         raise ValueError("lists no splits")
@@ -231,7 +228,7 @@ def _join_summary(
     for key, entry in sorted(listed.items()):
         if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
             raise ValueError(f"split {key!r:.40} is not a number with results")
-        stated = str(entry.get("results"))
+        stated = str(entry.get("results"))  # as it is, or relative to the ``splits.json``
         candidates = [stated, os.path.join(os.path.dirname(path), stated)]
         files = [file for file in candidates if os.path.isfile(file)]
         if not files:

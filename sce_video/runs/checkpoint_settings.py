@@ -86,15 +86,9 @@ def adopted_config(
     A classifier's ``in_channels`` follows the backbone. A checkpoint without a config (converted
     files), or with one that is not plain data, gives nothing.
 
-    Args:
-        path: The config file, or a config.
-        options: ``KEY=VALUE`` each, or the values by key.
-        checkpoint: A local file, with its ``content`` if that has been read already.
-        use: What the checkpoint is for.
-
-    Returns:
-        The config. Its ``adopted`` has the ``checkpoint`` and the ``settings`` taken from it,
-        ``KEY=VALUE`` each; it is missing if none were.
+    ``adopted`` of the config has the ``checkpoint`` and the ``settings`` taken from it,
+    ``KEY=VALUE`` each; it is missing if none were. The ``content`` of the file is given if it has
+    been read already.
 
     Raises:
         FileNotFoundError: no such config or checkpoint.

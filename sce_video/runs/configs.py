@@ -40,8 +40,6 @@ _TRAINING_ONLY = (
 )
 #: Data set of a table, and its settings beside the data.
 _TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
-#: Parts of a config's data that can be embedded.
-_PARTS = ("test", "bank", "train")
 
 
 def checkpoints_to_test(path: str) -> list[str]:
@@ -200,10 +198,6 @@ def _complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> 
 
     ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the classifier in
     the ``content`` of the checkpoint ``cfg.load_from``, or, without one, that of the training data.
-
-    Raises:
-        ValueError: the training data has no labels, one class only or more classes than videos, or
-            the checkpoint has no classifier.
     """
     head: Any = (cfg.get("model") or {}).get("cls_head") or {}
     if head.get("in_channels", 0) is None:
@@ -359,14 +353,15 @@ def extraction_config(
     cfg = testing_config(
         config, checkpoint, backend=backend, cfg_options=cfg_options, launcher=launcher
     )
-    if part not in _PARTS:
-        raise ValueError(f"part must be one of {', '.join(_PARTS)}, got {part!r}")
-    found = {
+    parts = {
         "test": cfg.test_dataloader,
         "bank": cfg.test_cfg.get("gallery_dataloader"),
         # From the file again: a test config has no training data any more.
         "train": load_config(config, cfg_options).get("train_dataloader"),
-    }[part]
+    }
+    if part not in parts:
+        raise ValueError(f"part must be one of {', '.join(parts)}, got {part!r}")
+    found = parts[part]
     if found is None:
         raise ValueError(f"the config has no {part} data to embed; it has a test part")
     loader = copy.deepcopy(cfg.test_dataloader)

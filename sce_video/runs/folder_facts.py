@@ -102,11 +102,7 @@ def examine_folder(folder: str) -> FolderFacts:
 
 
 def _repeated_share(paths: Sequence[str]) -> float:
-    """Share of adjacent frames that are equal (:func:`~.lazy_view.is_repeat`), of some videos.
-
-    As in footage whose frame rate was raised, and where nothing moves: RGB differences would be
-    uniform.
-    """
+    """Share of adjacent frames that are equal, whose RGB differences would be uniform."""
     chosen = np.unique(np.linspace(0, len(paths) - 1, _COMPARED).round().astype(int))
     equal = compared = 0
     for path in (paths[index] for index in chosen):
@@ -132,7 +128,7 @@ def _examine(path: str) -> _Facts:
         with closing(AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)) as reader:
             _, codec, _, distance = reader.facts
             rate = len(reader.timestamps) / max(reader.duration, 1e-6)
-            return (reader.duration, reader.height, reader.width, rate, distance), codec
+            return (reader.duration, *reader.size, rate, distance), codec
     except VideoDecodeError as error:
         return str(error)
 

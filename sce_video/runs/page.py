@@ -84,12 +84,10 @@ def run_features(
         return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
     rows, notes = _embed(str(checkpoints[0]), dataset, videos)
     if rows.failures:
-        path, reason = rows.failures[0]
-        first = f"{path}: {reason}" if reason else path
+        first = ": ".join(filter(None, rows.failures[0]))
         advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
-        total = len(rows) + len(rows.failures)
-        bad = f"{len(rows.failures)} of {total} videos could not be read; the first: {first}"
-        notes.append(f"{bad}{advice}.")
+        counts = f"{len(rows.failures)} of {len(rows) + len(rows.failures)} videos"
+        notes.append(f"{counts} could not be read; the first: {first}{advice}.")
     if not len(rows):
         return None, notes
     save_features(cache, rows, {"checkpoint": key})
@@ -103,12 +101,13 @@ def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]
     paths = [str(dataset.path(index)) for index in order]
     end, found, failures = time.monotonic() + _SECONDS, {}, []
     progress = Progress(len(paths), "embedding for the page:", unit="videos", quiet=True)
-    for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
-        if result.feature is None:
-            failures.append((paths[result.index], result.reason))
+    embedded = iterate_embeddings(load_model(checkpoint), paths, _OPTIONS)
+    for index, path, (feature, reason) in zip(order, paths, embedded, strict=True):
+        if feature is None:
+            failures.append((path, reason))
         else:
-            found[order[result.index]] = result.feature
-        progress.advance(result.feature is None)
+            found[index] = feature
+        progress.advance(feature is None)
         if time.monotonic() > end:
             break
     progress.finish()
@@ -281,9 +280,7 @@ def _features(
 
 
 def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
-    """Which checkpoint of the run has made the features of a file, where that is no matter of
-    course.
-    """
+    """Which checkpoint of the run has made the features of a file, unless it is the newest."""
     made_by = (provenance.get("checkpoint") or {}).get("sha256")
     if made_by is None:
         return [f"{file} does not tell which checkpoint has made its features."]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,6 @@ def train_seeds(
     track: Sequence[str] = (),
     mirror: str | None = None,
     videos: str | Path | None = None,
-    say: Callable[[str], None] = print,
 ) -> SeedRuns:
     """Train the written config of every seed, one after another, and pool what they have logged.
 
@@ -105,7 +104,6 @@ def train_seeds(
         track: As ``mirror``, see :func:`~sce_video.runs.launch.training_config`; each seed has a
             folder in the mirror.
         videos: Table in a store that the configs may name.
-        say: Takes lines for the user.
 
     Raises:
         ValueError: a folder holds an earlier training.
@@ -113,12 +111,13 @@ def train_seeds(
     folders = [seed_folder(out, seed) for seed in seeds]
     # One after another: each training takes the whole machine, and budgets are for each run.
     for number, folder in enumerate(folders, 1):
+        named = f"{folder.name} ({number} of {len(folders)})"
         continued = resume or is_restart(folder)
         last = read_history(folder, damaged=[])[-1:] if continued else []  # damaged: half a line
         if last and last[0].get("event") == "end" and last[0].get("status") == FINISHED:
-            say(f"{folder.name} ({number} of {len(folders)}) has finished and is kept")
+            print(f"{named} has finished and is kept", flush=True)
             continue
-        say(f"{folder.name} ({number} of {len(folders)})")
+        print(named, flush=True)
         own_mirror = None if mirror is None else join(mirror, folder.name)
         cfg = training_config(
             planned_config(folder / CONFIG, own_mirror, track, videos),

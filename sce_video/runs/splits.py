@@ -79,14 +79,8 @@ def run_splits(
     ``best.json``, and its numbers are the entry ``best`` of ``splits.json``. Called by all ranks of
     a distributed run.
 
-    Args:
-        training: A config of :func:`sce_video.runs.launch.training_config`, for any split.
-        testing: Makes a config of :func:`sce_video.runs.launch.testing_config` from a checkpoint
-            and a folder.
-        splits: For example ``[1, 2, 3]``.
-
-    Returns:
-        The content of ``splits.json``.
+    ``training`` is the config of any split, ``testing`` makes one of a test from a checkpoint and a
+    folder. Returns the content of ``splits.json``.
 
     Raises:
         ValueError: no or repeated splits, missing lists of a split, or a folder with results of
@@ -206,13 +200,9 @@ def format_splits(summary: dict[str, Any]) -> str:
     classes, known = summary["protocol"].get("num_classes"), summary["mean"]
     columns = [key for key in titles if key in known and not is_trivial(key, classes)]
     text = [f"{'':<10}" + "".join(f"{titles[key]:>14}" for key in columns)]
-    for part in (summary, summary.get("best")):
-        if part is None:
-            continue
-        if part is not summary:
-            text.append(
-                "the epoch that is best on the validation list (the test split, in the recipes):"
-            )
+    best = "the epoch that is best on the validation list (the test split, in the recipes):"
+    for part in filter(None, (summary, summary.get("best"))):
+        text += [] if part is summary else [best]
         rows = [(f"split {split}", entry["metrics"]) for split, entry in part["splits"].items()]
         for name, metrics in (*rows, ("mean", part["mean"])):
             text.append(f"{name:<10}" + "".join(f"{100 * metrics[k]:>14.2f}" for k in columns))

@@ -41,10 +41,9 @@ from sce_video.engine.config.load import load_config
 TRAININGS = ("none", "one", "splits")
 _TOP = ("title", "source", "pretrain", "points", "columns", "seeds", "notes")
 #: Types of the entries of points and columns, in words.
+_TEXTS = ("name", "metric", "config", "training", "checkpoint", "note")
 _TYPES: dict[str, tuple[type, str]] = {
-    **dict.fromkeys(
-        ("name", "metric", "config", "training", "checkpoint", "note"), (str, "a text")
-    ),
+    **dict.fromkeys(_TEXTS, (str, "a text")),
     **dict.fromkeys(("options", "published"), (dict, "a dict")),
     "columns": (list, "a list"),
 }
@@ -238,12 +237,8 @@ def plan(
 ) -> list[SweepCell]:
     """All numbers of the sweeps with the steps that measure them; equal steps are one object.
 
-    Args:
-        sweeps: Tables to be made.
-        out: Output folder, which the commands name.
-        pretrain_options: Changes of all pretrainings, ``KEY=VALUE`` each.
-        evaluate_options: Changes of all evaluations.
-        root: Folder of configs that are not found from the current one.
+    The commands name the folder ``out``. The options, ``KEY=VALUE`` each, change all pretrainings
+    or all evaluations; ``root`` has the configs that are not found from the current folder.
 
     Raises:
         FileNotFoundError: a config is missing.
@@ -328,14 +323,11 @@ class _Planner:
         return self._steps.setdefault(folder, Step(folder, commands, "results.json", before))
 
     def _read(self, config: str, options: list[str], *others: str) -> tuple[str, int | None, str]:
-        """File of a config, its epochs with options, and a name: ten digits for the settings.
-
-        The names of the options count, too: an option wins over what a checkpoint or a rule would
-        set.
-        """
+        """File of a config, its epochs with options, and a name: ten digits for the settings."""
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
+        # The names count, too: an option wins over what a checkpoint or a rule would set.
         keys = sorted(option.partition("=")[0] for option in options)
         text = json.dumps(
             [cfg._cfg_dict.to_dict(), [keys, *others]],

@@ -239,9 +239,8 @@ def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
         handles, labels = axis.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     if len(entries) > 1:
-        handles, labels = list(entries.values()), list(entries)
         style = {"ncols": 4, "fontsize": 8, "frameon": False}
-        figure.legend(handles, labels, loc="outside lower center", **style)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
     save_figure(figure, path, dpi=130)
 
 

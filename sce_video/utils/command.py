@@ -21,8 +21,8 @@ from typing import Any, TextIO, cast
 
 from sce_video.utils.errors import UserError, message_from_worker
 
-#: What a log may do to a terminal: set the colour.
-_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+#: What a log may do to a terminal: end a line, go to a tab stop, set the colour.
+_KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
@@ -68,14 +68,10 @@ class _PrintableStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        parts = re.split(r"([\n\t])", text)
-        parts = [part for whole in parts for part in _COLOUR.split(whole)]
-        self._stream.write(
-            "".join(
-                part if part in "\n\t" or _COLOUR.fullmatch(part) else printable(part, self._stream)
-                for part in parts
-            )
-        )
+        parts = _KEPT.split(text)
+        # Every second part is one of these, and stays.
+        parts[::2] = [printable(part, self._stream) for part in parts[::2]]
+        self._stream.write("".join(parts))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

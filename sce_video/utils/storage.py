@@ -46,14 +46,10 @@ class ObjectStoreError(UserError, OSError):
 class StoredFile:
     """An object below a folder."""
 
-    #: The last part of its key.
-    name: str
-    #: Bytes.
-    size: int
-    #: When it was written, seconds since 1970.
-    time: float
-    #: Changes with the content (the ETag, where the store has one).
-    version: str
+    name: str  # the last part of its key
+    size: int  # bytes
+    time: float  # when it was written, seconds since 1970
+    version: str  # changes with the content (the ETag, where the store has one)
 
 
 def is_url(path: Any) -> bool:
@@ -203,11 +199,8 @@ async def _remove_parts(files: Any, url: str) -> None:
 
 def remove(url: str) -> None:
     """Remove an object, if there is one; ObjectStoreError if the store cannot be written."""
-    with _explained("removed", url):
-        try:
-            _filesystem(url).rm_file(url)
-        except FileNotFoundError:
-            return
+    with _explained("removed", url), suppress(FileNotFoundError):
+        _filesystem(url).rm_file(url)
 
 
 def _filesystem(url: str) -> Any:

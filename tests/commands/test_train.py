@@ -45,11 +45,3 @@ def test_resume_with_and_without_a_path(configured, tmp_path):
     assert "adopted" not in chosen
     with pytest.raises(FileNotFoundError, match=r"no checkpoint at .*epoch_4"):
         configured("--resume", str(tmp_path / "epoch_4.pth"))
-
-
-def test_a_mistyped_key_is_an_error_that_suggests_the_near_one(repo, capsys):
-    recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
-    for option, near in (("model.lamda_=0.1", "model.lambda_"), ("modle.tau=0.2", "model")):
-        assert train.main([recipe, "--cfg-options", option]) == 2
-        message = capsys.readouterr().err
-        assert option.split("=")[0] in message and near in message and "Traceback" not in message

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from sce_video.engine.config.load import load_config
-from sce_video.runs.launch import fit_queue
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 METHODS = ("byol", "lejepa", "moco", "moco_v3", "ressl", "simclr", "swav")
@@ -83,19 +82,3 @@ def test_the_network_of_frames_differs_in_its_backbone_only():
     assert backbone["type"] == "ResNet2d"
     assert backbone["base_channels"] == other["base_channels"] and backbone["depth"] == 18
     assert cfg == reference
-
-
-@pytest.mark.parametrize("method", ["sce", "simclr"])
-def test_a_queue_is_fitted_where_there_is_one(method: str, tmp_path: Path):
-    for i in range(20):
-        (tmp_path / f"{i}.mp4").touch()
-    cfg = load_config(CONFIGS / f"quickstart/{method}_toy_actions.py")
-    cfg.fit_queue = True
-    cfg.train_dataloader.update(batch_size=4)
-    cfg.train_dataloader.dataset.data_root = str(tmp_path)
-    message = fit_queue(cfg)
-    if "queue_size" in cfg.model:
-        assert cfg.model.queue_size == 16
-        assert "20 videos" in message
-    else:
-        assert message is None

@@ -21,9 +21,8 @@ def panned(seed: int, count: int = 48, side: int = 128) -> np.ndarray:
 
 
 def small(frames: np.ndarray) -> np.ndarray:
-    return np.stack(
-        [cv2.resize(f, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for f in frames]
-    ).astype(np.uint8)
+    squeezed = [cv2.resize(f, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for f in frames]
+    return np.stack(squeezed).astype(np.uint8)
 
 
 def align(matcher: CopyMatcher, frames: np.ndarray) -> Alignment:

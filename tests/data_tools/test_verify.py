@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import wave
 
 import numpy as np
@@ -125,15 +124,10 @@ def test_usable_frames_are_those_that_the_reader_returns(shared_videos):
     assert kind == "bad" and f"{facts['frames']} of 50 frames are usable" in detail
 
 
-def test_a_slow_file_times_out(videos):
-    facts = examine_file(str(videos / "a.mp4"), 0.0)
+def test_the_time_limit_holds_before_and_while_frames_are_decoded(videos, monkeypatch):
+    facts, calls = examine_file(str(videos / "a.mp4"), 0.0), []
     assert facts["outcome"] == "timeout" and "0 s" in facts["error"]
     assert kinds("a.mp4", facts) == ["bad"]
-
-
-def test_the_time_limit_also_holds_while_frames_are_decoded(videos, monkeypatch):
-    """Most of the time goes into decoding, not into listing the packets."""
-    calls = []
 
     def strike(path, deadline):
         calls.append(deadline)
@@ -145,27 +139,13 @@ def test_the_time_limit_also_holds_while_frames_are_decoded(videos, monkeypatch)
     assert len(calls) == 20
 
 
-def test_a_frame_count_in_the_header_that_is_too_small(tmp_path, videos):
-    data = bytearray((videos / "c.avi").read_bytes())
-    at = data.index(b"strh") + 8 + 32  # dwLength of the stream header
-    assert struct.unpack_from("<I", data, at) == (40,)
-    struct.pack_into("<I", data, at, 25)
-    (tmp_path / "c.avi").write_bytes(data)
-    found = file_problems("c.avi", examine(tmp_path / "c.avi"), Limits())
-    assert [kind for kind, _ in found] == ["header"]
-    assert "25 frames" in found[0][1] and "40 decode" in found[0][1]
-
-
 def test_unusual_real_files(shared_videos):
     """Problems, and frames as in the table of SOURCES.md."""
     for name, frames, expected in (
         ("decord__unordered.mov", 4, ["short"]),
-        ("decord__video_90.mov", 3, ["short"]),
         ("derived__truncated50_test.mp4", None, ["bad"]),
         ("derived__truncated50_test.avi", 77, ["bad"]),
-        ("derived__truncated50_pancake.mkv", 150, ["bad"]),
         ("derived__wmv2.wmv", 100, []),
-        ("torchcodec__h265_10bits.mp4", 30, []),
     ):
         facts = examine(shared_videos / "formats" / name)
         assert (facts.get("frames"), kinds(name, facts)) == (frames, expected), name
@@ -186,12 +166,10 @@ def test_unusual_real_files(shared_videos):
         ({"refused": 1}, ["bad"]),
         # if the frame count is right, a wrong duration is a problem of the header
         ({"header_seconds": 9.0}, ["header"]),
-        ({"header_seconds": 2.0}, ["header"]),
         # without a frame count, a video that ends early is truncated
         ({"header_frames": None, "header_seconds": 9.0}, ["bad"]),
         ({"header_frames": None, "header_seconds": 9.0, "header_of_file": True}, ["header"]),
         ({"header_frames": None, "header_seconds": None}, []),
-        ({"frames": 7, "packets": 7, "header_frames": 7}, ["short"]),
         ({"frames": 7, "container": "avi", "packets": 40}, ["bad", "short", "container"]),
         ({"container": "matroska,webm"}, ["container"]),
     ],
@@ -295,8 +273,6 @@ def test_crashes_are_named_and_tried_again(folder):
     facts = verify(folder, names, workers=1)
     assert calls(folder) == ["a.mp4", "b.mp4", "c.mp4"]
     assert "SIGSEGV" in facts["crash.mp4"]["error"] and "KeyError" in facts["fail.mp4"]["error"]
-    for name in ("crash.mp4", "fail.mp4"):
-        assert kinds(name, facts[name]) == ["bad"]
     with open_records(folder / "records.sqlite") as store:
         items = [Item(name, file_state(folder / name)) for name in names]
         job = fakes.ByName(str(folder), 20.0)

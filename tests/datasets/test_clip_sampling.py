@@ -67,15 +67,6 @@ def test_reverse_plays_the_same_clip_backwards():
     assert clip(TEN_FPS, 1.0, 0.5, 4, reverse=True).frames.tolist() == [14, 13, 12, 10]
 
 
-def test_difference_partners_are_full_rate_neighbours():
-    forwards = clip(TEN_FPS, 1.0, 0.5, 3, difference=True)
-    assert forwards.frames.tolist() == [10, 12, 13]
-    assert forwards.partners.tolist() == [11, 13, 14]
-    backwards = clip(TEN_FPS, 1.0, 0.5, 3, difference=True, reverse=True)
-    assert backwards.frames.tolist() == [14, 12, 11]
-    assert backwards.partners.tolist() == [13, 11, 10]
-
-
 def test_difference_of_one_and_two_frames():
     one = clip([0.0], 0.0, 1.0, 3, difference=True)
     assert one.frames.tolist() == one.partners.tolist() == [0, 0, 0]

@@ -38,26 +38,7 @@ def whole(path):
     return view[0].numpy()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Three classes with images of all formats and several sizes, one in a nested folder."""
-    root = tmp_path_factory.mktemp("images")
-    names = ["bird/a.png", "bird/b.JPG", "cat/deep/c.bmp", "cat/d.webp", "dog/e.jpeg", "dog/f.png"]
-    for seed, name in enumerate(names):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        image = Image.fromarray(smooth(30 + seed, 40 - seed, seed))
-        image.save(root / name, **({"lossless": True} if name.endswith("webp") else {}))
-    (root / "cat/notes.txt").write_text("no image")
-    return root
-
-
 # -- decoding ------------------------------------------------------------------------------
-
-
-def test_lossless_formats_equal_pil(tmp_path):
-    for name in ("a.png", "a.bmp", "a.webp"):
-        Image.fromarray(smooth()).save(tmp_path / name, lossless=True)
-        assert (whole(tmp_path / name) == smooth()).all()
 
 
 def test_jpeg_equals_pil_up_to_rounding(tmp_path):
@@ -116,17 +97,20 @@ def test_truncated_files_are_never_decoded_in_part(tmp_path, suffix):
 # -- the data set --------------------------------------------------------------------------
 
 
-def test_a_folder_per_class(folder):
-    dataset = DATASETS.build({"type": "ImageDataset", "data_root": str(folder), "pipeline": WHOLE})
-    assert len(dataset) == 6 and dataset.metainfo == {"classes": ("bird", "cat", "dog")}
-    assert dataset.labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert dataset.path(3).endswith("cat/deep/c.bmp")
-    for index in range(6):
+def test_a_folder_per_class(tmp_path):
+    names = ["bird/a.png", "cat/deep/c.bmp", "cat/d.webp", "dog/e.JPG"]
+    for seed, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(smooth(30 + seed, 40 - seed, seed)).save(tmp_path / name, lossless=True)
+    (tmp_path / "cat/notes.txt").write_text("no image")
+    dataset = DATASETS.build(dict(type="ImageDataset", data_root=str(tmp_path), pipeline=WHOLE))
+    assert dataset.metainfo == {"classes": ("bird", "cat", "dog")}
+    assert dataset.labels.tolist() == [0, 1, 1, 2]
+    assert dataset.path(2).endswith("cat/deep/c.bmp")
+    for index, seed in ((0, 0), (1, 2), (2, 1)):  # lossless formats are decoded exactly
         sample = dataset[SampleRequest(index, 9)]
-        assert (sample["label"], sample["index"], sample["seed"]) == (index // 2, index, 9)
-        expected = np.asarray(Image.open(dataset.path(index)).convert("RGB")).astype(int)
-        assert sample["inputs"][0].shape == (1, *expected.shape)
-        assert np.abs(sample["inputs"][0][0].numpy() - expected).mean() < 0.5
+        assert (sample["label"], sample["index"], sample["seed"]) == (min(index, 1), index, 9)
+        assert (sample["inputs"][0][0].numpy() == smooth(30 + seed, 40 - seed, seed)).all()
 
 
 NAMES = ("cifar10", "cifar100", "stl10")

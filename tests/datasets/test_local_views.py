@@ -9,7 +9,7 @@ from PIL import Image
 
 from sce_video.datasets import ImageDataset, SampleRequest
 from sce_video.datasets.clip_sampling import make_clip
-from sce_video.datasets.transforms import crop_and_resize, random_box
+from sce_video.datasets.transforms.spatial import crop_and_resize, random_box
 from sce_video.registry import TRANSFORMS
 
 CLIPS = dict(
@@ -25,7 +25,6 @@ CROPS = dict(
     type="RandomResizedCropClips", size=16, area=(0.5, 1.0), local_size=8, local_area=(0.1, 0.3)
 )
 PIPELINE = [dict(type="OpenVideo"), CLIPS, dict(type="DecodeClips"), CROPS, dict(type="PackClips")]
-SHAPES = [(4, 16, 16, 3)] * 2 + [(2, 8, 8, 3)] * 2
 
 
 def run(steps, **results):

@@ -33,10 +33,17 @@ def run_test(root, checkpoint, folder, **changes):
     return metrics, json.loads((folder / "results.json").read_text())
 
 
+@pytest.fixture(scope="module")
+def tested(root, trained, tmp_path_factory):
+    """Folder, metrics and results of a test."""
+    folder = tmp_path_factory.mktemp("tested")
+    return folder, *run_test(root, trained, folder)
+
+
 @pytest.mark.slow
-def test_the_trained_detector_recognises_both_actions(root, trained, tmp_path):
+def test_the_trained_detector_recognises_both_actions(tested):
     """Predicting both actions for every box would give APs of about 1/2."""
-    metrics, results = run_test(root, trained, tmp_path)
+    _, metrics, results = tested
     assert metrics["mAP"] == results["metrics"]["mAP"] > 0.9
     assert {row["name"] for row in results["per_class"].values()} == {"stand", "watch"}
     protocol = results["protocol"]
@@ -47,8 +54,8 @@ def test_the_trained_detector_recognises_both_actions(root, trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_results_equal_a_loop_over_key_frames(root, trained, tmp_path):
-    metrics, _ = run_test(root, trained, tmp_path)
+def test_results_equal_a_loop_over_key_frames(root, trained, tested, tmp_path):
+    folder, metrics, _ = tested
     cfg = launch.testing_config(RECIPE, str(trained), cfg_options=options(root))
     cfg.work_dir, cfg.experiment_name = str(tmp_path / "hand"), "by_hand"
     model = VideoRunner.from_cfg(cfg).model
@@ -68,7 +75,7 @@ def test_results_equal_a_loop_over_key_frames(root, trained, tmp_path):
         found[key] = (np.array(boxes), scores.numpy())
     actions = [Action(12, "stand"), Action(80, "watch")]
     assert evaluate_ava(truth, found, actions).mAP == pytest.approx(metrics["mAP"])
-    lines = [line.split(",") for line in (tmp_path / "ava_results.csv").read_text().splitlines()]
+    lines = [line.split(",") for line in (folder / "ava_results.csv").read_text().splitlines()]
     written = np.array([[float(cell) for cell in line[2:]] for line in lines])
     expected = [
         [*box, action, row[action - 1]]

@@ -13,10 +13,7 @@ from helpers.extraction import check_equal, configure, save_encoder
 
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
-from sce_video.evaluation.extraction import (
-    ExtractionJob,
-    NetworkJob,
-)
+from sce_video.evaluation.extraction import ExtractionJob, NetworkJob
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
 
@@ -31,16 +28,24 @@ def checkpoint(tmp_path_factory):
     return save_encoder(tmp_path_factory.mktemp("weights") / "encoder.pth")
 
 
-def test_features_equal_a_loop_over_views(videos, checkpoint, tmp_path):
-    cfg = configure(videos, checkpoint, tmp_path / "f.npz")
+@pytest.fixture(scope="module")
+def whole(videos, checkpoint, tmp_path_factory):
+    """Config of an uninterrupted run, and its file."""
+    path = tmp_path_factory.mktemp("whole") / "f.npz"
+    cfg = configure(videos, checkpoint, path)
     assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
-    with np.load(tmp_path / "f.npz", allow_pickle=False) as stored:
+    return cfg, path
+
+
+def test_features_equal_a_loop_over_views(whole, checkpoint):
+    cfg, path = whole
+    with np.load(path, allow_pickle=False) as stored:
         assert stored["features"].dtype == np.float32 and stored["features"].shape == (5, 32)
         protocol = json.loads(str(stored["protocol"]))
         labels = stored["labels"].tolist()
     assert (protocol["clips"], protocol["crops"], protocol["videos"]) == (3, 3, 5)
     assert protocol["checkpoint"]["path"] == str(checkpoint) and protocol["benchmark"] is None
-    features, _ = load_features(tmp_path / "f.npz")
+    features, _ = load_features(path)
     dataset = DATASETS.build(cfg.test_dataloader.dataset)
     assert labels == dataset.labels.tolist()
     model = MODELS.build(cfg.model).eval()
@@ -59,35 +64,29 @@ def test_features_equal_a_loop_over_views(videos, checkpoint, tmp_path):
         assert features.paths[i] == dataset.path(i)
 
 
-def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
-    launch.test(configure(videos, checkpoint, tmp_path / "uninterrupted.npz"))
-    embedded = []
+def test_an_interrupted_run_resumes(videos, checkpoint, whole, tmp_path, monkeypatch):
+    embedded, stops = [], [3]
     process = ExtractionJob.process
 
-    def process_three(job, item):
-        if len(embedded) == 3:
+    def noted(job, item):
+        if len(embedded) in stops:
             raise KeyboardInterrupt
         embedded.extend(item.argument)
         return process(job, item)
 
     cfg = configure(videos, checkpoint, tmp_path / "f.npz")
-    monkeypatch.setattr(ExtractionJob, "process", process_three)
+    monkeypatch.setattr(ExtractionJob, "process", noted)
     with pytest.raises(KeyboardInterrupt):
         launch.test(cfg)
     assert not (tmp_path / "f.npz").exists() and len(embedded) == 3
-
-    def keep(job, item):
-        embedded.extend(item.argument)
-        return process(job, item)
-
-    monkeypatch.setattr(ExtractionJob, "process", keep)
+    stops.clear()
     parts = tmp_path / "f.npz.parts"  # a run of several ranks has a file of each
     (parts / "records.sqlite").rename(parts / "rank-1.sqlite")
     cfg.experiment_name = "again"
     launch.test(cfg)
     assert sorted(embedded) == [0, 1, 2, 3, 4], "every video once"
     assert not (tmp_path / "f.npz.parts").exists()
-    check_equal(tmp_path / "uninterrupted.npz", tmp_path / "f.npz")
+    check_equal(whole[1], tmp_path / "f.npz")
 
 
 def test_records_of_another_job_and_finished_files_are_refused(
@@ -135,14 +134,9 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
         cfg = configure(videos, checkpoint, tmp_path / name, ann_file=ann_file, workers=workers)
         cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
         opening, clips, _, resizing, _ = cfg.test_dataloader.dataset.pipeline
-        cfg.test_dataloader.dataset.pipeline = [
-            opening,
-            clips,
-            {"type": "DecodeClips"},
-            resizing,
-            {"type": "CenterCropClips", "size": 36},
-            {"type": "PackClips"},
-        ]
+        cropping = {"type": "CenterCropClips", "size": 36}
+        steps = [opening, clips, {"type": "DecodeClips"}, resizing, cropping, {"type": "PackClips"}]
+        cfg.test_dataloader.dataset.pipeline = steps
         cfg.test_dataloader.batch_size = 2
         launch.test(cfg)
     one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))

@@ -6,45 +6,22 @@ import random
 import numpy as np
 import pytest
 import torch
-from helpers import evaluation_fakes  # noqa: F401  registers the tiny network and data set
-from helpers.evaluation_fakes import ColourVideos, loader
-from mmengine.config import Config
+from helpers.evaluation_fakes import ColourVideos, data, loader, runner_of_fakes
 
-from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import extract_features, knn_scores, top_k_accuracy
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
 
 
-def data(count, **options):
-    return {
-        "batch_size": 4,
-        "num_workers": 0,
-        "dataset": {"type": "ColourVideos", "count": count, **options},
-        "collate_fn": {"type": "sce_video.collate_colours"},
-    }
-
-
 def runner(work_dir, hooks, epochs=3):
-    cfg = Config(
-        {
-            "model": {"type": "TinyEncoder"},
-            "train_dataloader": {
-                **data(12),
-                "sampler": {"type": "DefaultSampler", "shuffle": True},
-            },
-            "train_cfg": {"by_epoch": True, "max_epochs": epochs},
-            "optim_wrapper": {"optimizer": {"type": "SGD", "lr": 0.1}},
-            "custom_hooks": hooks,
-            "default_hooks": {"checkpoint": None},
-            "default_scope": "sce_video",
-            "work_dir": str(work_dir),
-            "randomness": {"seed": 3},
-            "log_level": "WARNING",
-            "experiment_name": f"online_{work_dir.name}",
-            "visualizer": {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}]},
-        }
+    return runner_of_fakes(
+        work_dir,
+        train_dataloader={**data(12), "sampler": {"type": "DefaultSampler", "shuffle": True}},
+        train_cfg={"by_epoch": True, "max_epochs": epochs},
+        optim_wrapper={"optimizer": {"type": "SGD", "lr": 0.1}},
+        custom_hooks=hooks,
+        default_hooks={"checkpoint": None},
+        visualizer={"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}]},
     )
-    return VideoRunner.from_cfg(cfg)
 
 
 def hook(**options):
@@ -114,13 +91,8 @@ def test_without_queries_the_video_or_its_group_is_excluded(tmp_path):
         run.train()
         features = extract_features(run.model, loader(ColourVideos(12, classes=2)))
         groups = torch.arange(12) if pattern is None else torch.arange(12) // 2
-        scores = knn_scores(
-            features.features,
-            features.features,
-            features.labels,
-            k=1,
-            groups=(groups, groups),
-        )
+        x = features.features
+        scores = knn_scores(x, x, features.labels, k=1, groups=(groups, groups))
         expected = top_k_accuracy(scores, features.labels, (1,))[1]
         assert lines(tmp_path / name / "online_evaluation.jsonl")[-1]["knn_top1"] == expected
 

@@ -69,7 +69,7 @@ def test_mean_of_the_softmax_vectors_not_of_the_logits():
         "frames": torch.from_numpy(frames),
         "positions": torch.tensor([[0], [1], [2]]),
         "offsets": torch.tensor([[0, 0]]),
-        "crop_size": 3,
+        "crop_size": (3, 3),
     }
     exponents = np.exp(logits.astype(np.float64))
     softmax = exponents / exponents.sum(1, keepdims=True)

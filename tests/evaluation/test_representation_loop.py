@@ -7,11 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import evaluation_fakes  # noqa: F401  registers the tiny network and data set
-from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
-from mmengine.config import Config
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder, data, loader, runner_of_fakes
 
-from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
     KNN,
     FeatureStatistics,
@@ -26,34 +23,14 @@ from sce_video.evaluation import (
 from sce_video.evaluation.loop import different_steps
 from sce_video.evaluation.rows import build_eval_dataloader
 
-COLLATE = {"type": "sce_video.collate_colours"}
-
-
-def data(count, **options):
-    dataset = {"type": "ColourVideos", "count": count, **options}
-    return {"batch_size": 5, "num_workers": 0, "dataset": dataset, "collate_fn": COLLATE}
-
-
 KNN_3 = {"type": "KNN", "k": 3}
 ALL = [{"type": "KNN"}, {"type": "LinearProbe"}, {"type": "Retrieval"}]
 
 
 def runner(work_dir, queries, load_from=None, evaluator=ALL, **test_cfg):
-    cfg = Config(
-        {
-            "model": {"type": "TinyEncoder"},
-            "test_dataloader": queries,
-            "test_cfg": {"type": "MultiViewTestLoop", **test_cfg},
-            "test_evaluator": evaluator,
-            "default_scope": "sce_video",
-            "work_dir": str(work_dir),
-            "randomness": {"seed": 3},
-            "load_from": load_from,
-            "log_level": "WARNING",
-            "experiment_name": f"loop_{work_dir.name}",
-        }
-    )
-    return VideoRunner.from_cfg(cfg)
+    test_cfg = {"type": "MultiViewTestLoop", **test_cfg}
+    settings = {"test_dataloader": queries, "test_cfg": test_cfg, "test_evaluator": evaluator}
+    return runner_of_fakes(work_dir, load_from=load_from, **settings)
 
 
 def test_against_a_gallery_with_a_checkpoint(tmp_path):
@@ -146,15 +123,16 @@ def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
     ]
     dataset = {"type": "VideoDataset", "data_root": str(tmp_path), "pipeline": pipeline}
     dataset["timeout"] = None
-    built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": dataset})
+
+    def built(**changes):
+        given = {**dataset, **changes}
+        return build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": given})
+
     with pytest.raises(RuntimeError, match=r"2\.mp4"):
-        extract_features(TinyEncoder(), built)
+        extract_features(TinyEncoder(), built())
     with pytest.raises(ValueError, match="on_error='replace' would evaluate another"):
-        replaced = {**dataset, "on_error": "replace"}
-        build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": replaced})
-    skipping = {**dataset, "on_error": "skip"}
-    built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": skipping})
-    features = extract_features(TinyEncoder(), built)
+        built(on_error="replace")
+    features = extract_features(TinyEncoder(), built(on_error="skip"))
     assert features.paths == [str(tmp_path / "a" / "1.mp4")]
     assert [path for path, _ in features.failures] == [str(tmp_path / "a" / "2.mp4")]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.small_index import HEADER
 from helpers.tables import write_folder, write_table
 
 from sce_video.datasets.tables.rows import list_rows
@@ -17,11 +18,6 @@ from sce_video.find.table_store import (
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
-HEADER = {
-    "root": "",
-    "checkpoint": {"path": "c.pth", "sha256": "0" * 64},
-    "settings": {"model": {}, "num_clips": 4, "num_crops": 1},
-}
 PATHS = ["b/1.mp4", "a/0.mp4", "a/2.mp4", "b/0.mp4"]
 
 
@@ -109,7 +105,7 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
     write_feature_column(table, "net", PATHS, features[:4], HEADER)
     for wrong in (
         {"checkpoint": {"path": "d.pth", "sha256": "1" * 64}},
-        {"settings": {**HEADER["settings"], "num_clips": 1}},
+        {"settings": {**HEADER["settings"], "num_clips": 2}},
     ):
         with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* choose another name"):
             write_feature_column(table, "net", PATHS, features[:4], {**HEADER, **wrong})

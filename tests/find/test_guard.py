@@ -19,10 +19,8 @@ def test_without_a_token_nothing_is_answered(stranger):
         assert stranger.get(path, params={"token": "wrong"}).status_code == 403
     assert stranger.get("/api/videos", params={"token": TOKEN}).status_code == 403, "only the page"
     assert stranger.post("/api/undo", headers={"origin": ORIGIN}).status_code == 403
-    assert (
-        stranger.get("/", headers={"cookie": f"sce_video_{PORT}=wr\xf6ng".encode()}).status_code
-        == 403
-    )
+    wrong = {"cookie": f"sce_video_{PORT}=wr\xf6ng".encode()}
+    assert stranger.get("/", headers=wrong).status_code == 403
 
 
 def test_the_link_sets_a_cookie_that_scripts_cannot_read(stranger):

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers.small_index import OPTIONS
+from helpers.small_index import HEADER, OPTIONS
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
 from sce_video.find import query as search
@@ -143,14 +143,9 @@ def large(tmp_path):
     """Writes an index of 4,000 videos with the given features; returns what is read back."""
 
     def write(features):
-        header = {
-            "root": str(tmp_path / "videos"),
-            "checkpoint": {"path": "c.pth", "sha256": "0"},
-            "settings": {"model": {}, "num_clips": 1, "num_crops": 1},
-        }
         records = {f"{i:04}.mp4": FileRecord(i, i, row) for i, row in enumerate(features)}
         (tmp_path / "large").mkdir(exist_ok=True)
-        FileStore(tmp_path / "large" / "features.npz").write(header, records)
+        FileStore(tmp_path / "large" / "features.npz").write(HEADER, records)
         return read_index(tmp_path / "large")
 
     return write

@@ -4,7 +4,6 @@ import io
 import os
 import signal
 import time
-from concurrent.futures import Future
 
 import av
 import pytest
@@ -40,20 +39,6 @@ def test_errors_are_sentences(workers):
 def test_a_worker_that_was_killed_between_two_calls_is_replaced(workers):
     os.kill(workers.call(os.getpid, timeout=60), signal.SIGKILL)
     assert workers.call(abs, -2, timeout=60) == 2
-
-
-def test_the_end_does_not_wait_for_a_process_that_is_starting(workers):
-    class Starting(Future):
-        def result(self, timeout=None):
-            raise SystemExit("waited")
-
-    workers.open()
-    started, workers._started = workers._started, Starting()
-    workers.close()
-    with pytest.raises(CallError, match="closed"):
-        workers.open()
-    workers._started = started
-    started.result(60)
 
 
 def test_after_the_end(workers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.small_index import HEADER
 
 from sce_video.find.index import read_index
 from sce_video.find.store import FileRecord, FileStore
@@ -13,10 +14,8 @@ STORE = "s3://evil/v.lance"
 
 
 def test_an_index_of_a_store(tmp_path, monkeypatch):
-    checkpoint, settings = {"path": "a", "sha256": "b"}, {"model": {}, "num_clips": 2}
-    header = {"root": STORE, "checkpoint": checkpoint, "settings": {**settings, "num_crops": 1}}
     record, out = FileRecord(1, 2, np.ones(4, np.float32)), tmp_path
-    FileStore(out / "features.npz").write(header, {"a.mp4": record})
+    FileStore(out / "features.npz").write({**HEADER, "root": STORE}, {"a.mp4": record})
     for root in (None, "s3://mine/v.lance"):
         with pytest.raises(ValueError, match="SCE_VIDEO_STORES=s3://evil"):
             read_index(out, root=root)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.small_index import HEADER
 
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
@@ -23,9 +24,7 @@ def windows(tmp_path):
     def write(features):
         starts = 10.0 * np.arange(len(features))
         layout = {"seconds": 5.0, "stride": 10.0, "shots": False}
-        settings = {"model": {}, "num_clips": 1, "num_crops": 1, "windows": layout}
-        checkpoint = {"path": "c.pth", "sha256": "0"}
-        header = {"root": "/videos", "checkpoint": checkpoint, "settings": settings}
+        header = {**HEADER, "settings": {**HEADER["settings"], "windows": layout}}
         spans = np.stack([starts, starts + 5], axis=1)
         record = FileRecord(1, 1, features, spans=spans)
         FileStore(tmp_path / "features.npz").write(header, {"long.mp4": record})

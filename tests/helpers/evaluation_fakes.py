@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
+from mmengine.config import Config
 from mmengine.model import BaseDataPreprocessor, BaseModel
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.rows import BatchRows
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 
@@ -142,3 +144,18 @@ def box_rows(model, batch) -> BatchRows:
     counts = [len(boxes) for boxes in batch["boxes"]]
     values = 2 * torch.cat(batch["boxes"]) if sum(counts) else torch.empty(0, 0)
     return BatchRows(values, 1, counts=counts)
+
+
+def data(count, **options) -> dict:
+    """Config of a loader of :class:`ColourVideos`."""
+    dataset = {"type": "ColourVideos", "count": count, **options}
+    collate = {"type": "sce_video.collate_colours"}
+    return {"batch_size": 4, "num_workers": 0, "dataset": dataset, "collate_fn": collate}
+
+
+def runner_of_fakes(work_dir, **settings) -> VideoRunner:
+    """A runner of a :class:`TinyEncoder`; the name, unique in mmengine, is that of the folder."""
+    settings |= {"model": {"type": "TinyEncoder"}, "randomness": {"seed": 3}}
+    settings |= {"default_scope": "sce_video", "log_level": "WARNING", "work_dir": str(work_dir)}
+    name = f"{work_dir.parent.name}_{work_dir.name}"
+    return VideoRunner.from_cfg(Config({**settings, "experiment_name": name}))

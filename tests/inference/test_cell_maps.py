@@ -16,7 +16,6 @@ from sce_video.inference.cell_maps import (
     class_activation,
     class_activation_map,
     class_number,
-    cosine_map,
     features_of_clip,
     read_clips,
 )
@@ -56,15 +55,6 @@ def test_the_map_of_a_class_is_weights_times_features():
     assert found.shape == (2, 2, 4)
     for t, y, x in np.ndindex(2, 2, 4):
         expected = sum(weight[c] * features[c, t, y, x] for c in range(3))
-        assert found[t, y, x] == pytest.approx(expected)
-
-
-def test_the_similarity_of_a_cell_is_the_largest_cosine():
-    rng = np.random.default_rng(1)
-    queries, features = rng.normal(size=(5, 3)), rng.normal(size=(3, 2, 2, 4))
-    found = cosine_map(torch.tensor(queries), torch.tensor(features)).numpy()
-    for t, y, x in np.ndindex(2, 2, 4):
-        expected = max(cosine(query, features[:, t, y, x]) for query in queries)
         assert found[t, y, x] == pytest.approx(expected)
 
 

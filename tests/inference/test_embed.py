@@ -54,9 +54,7 @@ def decoded(path: Path) -> tuple[np.ndarray, np.ndarray, float]:
 def clips_by_hand(times, end, num_clips):
     """Frame numbers of clips that start at equal steps: T of the frames that begin inside."""
     last = max(0.0, end - CLIP_DURATION)
-    starts = (
-        [last / 2] if num_clips == 1 else [last * i / (num_clips - 1) for i in range(num_clips)]
-    )
+    starts = [last / 2] if num_clips == 1 else np.linspace(0, last, num_clips)
     clips = []
     for start in starts:
         inside = [
@@ -132,7 +130,7 @@ def test_an_array_with_fps_is_the_video_of_a_file(model, videos, tmp_path):
 
 def test_an_array_without_fps_is_one_clip(model, videos):
     _, frames = videos
-    for array in frames:
+    for array in (frames[1], frames[4]):
         positions = [i * (len(array) - 1) // (NUM_FRAMES - 1) for i in range(NUM_FRAMES)]
         for num_crops in (1, 3):
             expected = feature_by_hand(array, [positions], num_crops)

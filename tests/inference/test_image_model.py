@@ -9,7 +9,6 @@ from torch import nn
 
 from sce_video.inference.embed import EmbedOptions, embed, embed_files
 from sce_video.inference.model import load_model
-from sce_video.inference.views import settings_from_config
 from sce_video.registry import MODELS
 
 CHANNELS, MEAN, STD = 8, 0.5, 0.25
@@ -78,16 +77,3 @@ def test_a_video_is_embedded_with_one_frame_per_clip(model, tmp_path, num_clips,
         embed(model, frames, EmbedOptions(num_clips=num_clips), fps=25)[0], feature
     )
     assert embed_files(model, [path]).num_views == 4
-
-
-@pytest.mark.parametrize(("trained", "expected"), [(224, (256, 224)), (32, (32, 32))])
-def test_sizes_without_a_test_pipeline(trained, expected):
-    """ImageNet: the short side is 256 and the crop 224; small images are taken as they are."""
-    train = [{"type": "LoadImage"}, {"type": "RandomResizedCropClips", "size": trained}]
-    cfg = {
-        "model": {"backbone": {"type": "TinyNet2d", "channels": 8}},
-        "train_dataloader": {"dataset": {"pipeline": train}},
-    }
-    settings = settings_from_config(cfg)
-    assert (settings.short_side, settings.crop_size) == expected
-    assert (settings.clip_duration, settings.num_frames) == (1.0, 1)

@@ -38,7 +38,11 @@ def config(train=(), test=(), **other):
 
 
 RANDOM_CLIPS = {"type": "RandomClips", "clip_duration": 2.0, "num_frames": 8}
-CROP48 = {"type": "CenterCropClips", "size": 48}
+CROP = {"type": "CenterCropClips", "size": 32}
+
+
+def training(size, kind="RandomResizedCropClips", clip=RANDOM_CLIPS):
+    return [clip, {"type": kind, "size": size}]
 
 
 def test_all_settings_come_from_the_checkpoint(tmp_path):
@@ -82,16 +86,12 @@ def test_a_vision_transformer(tmp_path, position, crop, patch):
 
 def test_a_config_file_instead(tmp_path):
     path = save_tiny(tmp_path / "bare.pth", text=None, prefix="")
+    with pytest.raises(ValueError, match=r"bare\.pth contains no config.*config="):
+        load_model(path)
     (tmp_path / "own.py").write_text(CONFIG)
     model = load_model(path, tmp_path / "own.py")
     assert (model.settings.num_frames, model.settings.crop_size) == (NUM_FRAMES, CROP_SIZE)
     assert torch.equal(model.encoder.backbone.conv1.weight, tiny_backbone().conv1.weight)
-
-
-def test_a_converted_file_needs_a_config(tmp_path):
-    path = save_tiny(tmp_path / "bare.pth", text=None)
-    with pytest.raises(ValueError, match=r"bare\.pth contains no config.*config="):
-        load_model(path)
 
 
 def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
@@ -202,19 +202,9 @@ def test_registered_names_with_and_without_scope(tmp_path):
     for name in ("ResNet3dSlowPath", "sce_video.ResNet3dSlowPath"):
         text = CONFIG.replace("'ResNet3dSlowPath'", repr(name))
         assert load_model(save_tiny(tmp_path / "tiny.pth", text=text)).feature_size == FEATURE_SIZE
-    theirs = {
-        "type": "mmaction.ResNet3dSlowOnly",
-        "pretrained": "http://nowhere/x.pth",
-        "depth": 50,
-        "norm_cfg": {"type": "BN3d", "requires_grad": True},
-        "strides": [1, 2, 2, 2],
-    }
-    assert checked_backbone(theirs) == {
-        "type": "mmaction.ResNet3dSlowOnly",
-        "depth": 50,
-        "norm_cfg": {"type": "BN3d", "requires_grad": True},
-        "strides": (1, 2, 2, 2),
-    }
+    theirs = {"type": "mmaction.ResNet3dSlowOnly", "depth": 50, "norm_cfg": {"type": "BN3d"}}
+    given = {**theirs, "pretrained": "http://nowhere/x.pth", "strides": [1, 2, 2, 2]}
+    assert checked_backbone(given) == {**theirs, "strides": (1, 2, 2, 2)}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +212,7 @@ def test_registered_names_with_and_without_scope(tmp_path):
     [
         # The clip of the training pipeline, the crop of the test pipeline.
         (
-            [RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 224}],
+            training(224),
             [
                 {"type": "UniformClips", "clip_duration": 9.0, "num_frames": 9},
                 {"type": "sce_video.ResizeShortSide", "size": 300},
@@ -231,12 +221,15 @@ def test_registered_names_with_and_without_scope(tmp_path):
             (2.0, 8, 300, 250),
         ),
         # Without a test pipeline: 224 -> 256, 112 -> 128, other sizes unchanged.
-        ([RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 224}], [], (2.0, 8, 256, 256)),
-        ([RANDOM_CLIPS, {"type": "RandomCropClips", "size": 112}], [], (2.0, 8, 128, 128)),
-        ([RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 64}], [], (2.0, 8, 64, 64)),
+        (training(224), [], (2.0, 8, 256, 256)),
+        (training(112, "RandomCropClips"), [], (2.0, 8, 128, 128)),
+        (training(64), [], (2.0, 8, 64, 64)),
+        # Images: 224 is cut from a short side of 256, smaller ones are taken as they are.
+        (training(224, clip={"type": "LoadImage"}), [], (1.0, 1, 256, 224)),
+        (training(32, clip={"type": "LoadImage"}), [], (1.0, 1, 32, 32)),
         # A test crop that was not changed with the training crop.
         (
-            [RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 64}],
+            training(64),
             [{"type": "ResizeShortSide", "size": 256}, {"type": "CenterCropClips", "size": 256}],
             (2.0, 8, 64, 64),
         ),
@@ -249,10 +242,7 @@ def test_registered_names_with_and_without_scope(tmp_path):
         # A config for testing alone.
         (
             [],
-            [
-                {"type": "UniformClips", "clip_duration": 1.5, "num_frames": 4},
-                {"type": "CenterCropClips", "size": 32},
-            ],
+            [{"type": "UniformClips", "clip_duration": 1.5, "num_frames": 4}, CROP],
             (1.5, 4, 32, 32),
         ),
     ],
@@ -260,9 +250,6 @@ def test_registered_names_with_and_without_scope(tmp_path):
 def test_clip_and_crop_of_a_config(train, test, expected):
     s = settings_from_config(config(train, test))
     assert (s.clip_duration, s.num_frames, s.short_side, s.crop_size) == expected
-
-
-CROP = {"type": "CenterCropClips", "size": 32}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ import pytest
 from helpers.recognition import FINETUNE, folder_options
 from helpers.tiny_encoder import save_tiny
 
-from sce_video.datasets import VideoDecodeError
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.evaluation.scores import load_scores
 from sce_video.inference.classifier import load_classifier, predict, predict_files, top_classes
-from sce_video.inference.embed import EmbedOptions
 from sce_video.runs import launch
 
 
@@ -49,11 +47,14 @@ def changed(folder_classifier, tmp_path):
     return write
 
 
-def test_probabilities_equal_those_of_the_test(classifier, scores):
+def test_probabilities_equal_those_of_the_test(classifier, scores, tmp_path):
     probabilities = predict(classifier, scores.paths)
     assert probabilities.dtype == np.float32
     np.testing.assert_allclose(probabilities, scores.scores.numpy(), rtol=0, atol=1e-6)
     assert len(np.unique(probabilities[:, 0])) == len(scores)  # the videos are told apart
+    found = predict_files(classifier, [*scores.paths[:2], str(tmp_path)])
+    np.testing.assert_array_equal(found.probabilities, probabilities[:2])
+    assert [path for path, _ in found.failures] == [str(tmp_path)]
     one = replace(classifier.options, num_clips=1, num_crops=1)
     central = predict(classifier, scores.paths[:2], one)
     assert np.abs(central - probabilities[:2]).max() > 1e-5
@@ -67,22 +68,6 @@ def test_names_may_be_missing_or_given(changed):
     assert (given.classes, given.named) == (("run", "walk"), True)
     with pytest.raises(ValueError, match=r"3 class names are given, .* has 2 classes"):
         load_classifier(bare, classes=["a", "b", "c"])
-
-
-def test_files_that_cannot_be_decoded_are_listed(classifier, scores, tmp_path):
-    (tmp_path / "broken.mp4").write_bytes(b"no video")
-    given = [scores.paths[0], str(tmp_path / "broken.mp4"), scores.paths[1]]
-    options = EmbedOptions(num_clips=2, num_crops=1, num_workers=1)
-    found = predict_files(classifier, given, options)
-    assert found.paths == [given[0], given[2]]
-    assert found.indices.tolist() == [0, 2]
-    assert found.num_views == 2
-    assert [path for path, _ in found.failures] == [given[1]]
-    np.testing.assert_array_equal(
-        found.probabilities, predict(classifier, scores.paths[:2], options)
-    )
-    with pytest.raises(VideoDecodeError, match=r"broken\.mp4"):
-        predict(classifier, given[1])
 
 
 def test_checkpoints_without_a_classifier(changed, tmp_path):

@@ -54,8 +54,7 @@ def test_an_encoder_comes_back_bit_for_bit(checkpoint, encoder, monkeypatch):
     provenance = json.loads((encoder / "config.json").read_text())["provenance"]
     assert provenance["epoch"] == 1 and provenance["checkpoint"] == "tiny.pth"
     # A copy of a copy keeps where the weights come from.
-    meta = load_checkpoint_file(encoder)["meta"]
-    assert meta["epoch"] == 1
+    assert load_checkpoint_file(encoder)["meta"]["epoch"] == 1
 
 
 def test_a_classifier_comes_back_with_classes_and_views(folder_classifier, classifier):
@@ -134,11 +133,7 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
     pushed = network.push_to_hub("user/tiny", private=True, commit_message="first")
     assert pushed == "done"
     stored = server / "user" / "tiny"
-    assert sorted(p.name for p in stored.iterdir()) == [
-        "README.md",
-        "config.json",
-        "model.safetensors",
-    ]
+    assert len(list(stored.iterdir())) == 3
     for name in ("config.json", "model.safetensors"):
         assert (stored / name).read_bytes() == (encoder / name).read_bytes()
     card = (stored / "README.md").read_text()

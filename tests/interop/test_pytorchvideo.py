@@ -155,23 +155,17 @@ def test_heads_and_other_branches_are_dropped_and_listed(tool, tmp_path, capsys)
     assert torch.equal(conversion.state_dict["conv1.weight"], expected)
 
 
-def _without(weights, name):
-    return {k: v for k, v in weights.items() if k != name}
-
-
-def test_keys_that_do_not_match_are_listed():
+def test_other_networks_are_refused():
+    """Names that are missing or too much: test_videos.py."""
     weights = _network(18).state_dict()
     two = {f"{part}.{name}": value for part in ("one", "two") for name, value in weights.items()}
     block = "blocks.2.res_blocks.0.branch2."
     for changed, message in (
-        (_without(weights, f"{block}norm_b.running_var"), rf"missing: {block}norm_b\.running_var$"),
         (
             weights | {f"{block}conv_b.weight": torch.ones(8, 8, 3, 3, 3)},
             r"layer2\.0\.conv2\.weight \(8, 8, 3, 3, 3\) instead of \(8, 8, 1, 3, 3\)$",
         ),
-        (weights | {f"{block}gate.weight": torch.ones(1)}, rf"counterpart: {block}gate\.weight$"),
         (two, r"give the prefix of one: \['one\.', 'two\.'\]"),
-        ({"conv1.weight": torch.ones(1)}, "not the layout of pytorchvideo.*conv1.weight"),
         # other networks with the same names
         (_network(50, stem_temporal=5).state_dict(), r"conv1\.weight \(4, 3, 5, 7, 7\) instead of"),
         (_network(18, swapped=True).state_dict(), r"layer4\.1\.conv2\.weight"),
@@ -202,12 +196,10 @@ def test_an_unsafe_file_is_refused_and_not_run(tool, tmp_path, monkeypatch, caps
 def test_a_failed_conversion_keeps_the_old_file(tool, tmp_path, capsys):
     dst = tmp_path / "dst.pth"
     dst.write_text("old")
-    torch.save(_without(_network(18).state_dict(), "blocks.0.norm.bias"), tmp_path / "src.pth")
+    weights = _network(18).state_dict()
+    del weights["blocks.0.norm.bias"]
+    torch.save(weights, tmp_path / "src.pth")
     assert tool.main([str(tmp_path / "src.pth"), str(dst)]) == 2
     assert "missing: blocks.0.norm.bias" in capsys.readouterr().err
-    assert tool.main([str(tmp_path / "none.pth"), str(dst)]) == 2
-    assert "none.pth" in capsys.readouterr().err
-    assert tool.main([str(tmp_path / "src.pth"), str(tmp_path / "src.pth")]) == 2
-    assert "the source itself" in capsys.readouterr().err
     assert dst.read_text() == "old"
     assert {p.name for p in tmp_path.iterdir()} == {"dst.pth", "src.pth"}

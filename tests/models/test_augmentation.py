@@ -25,13 +25,9 @@ from sce_video.models.augmentation import (
 
 def nothing(n: int) -> ViewParameters:
     """Parameters without effect on n samples."""
-    off = np.zeros(n, dtype=bool)
+    names = "jitter", "grey", "blur", "solarise", "flip"
     return ViewParameters(
-        jitter=off,
-        grey=off,
-        blur=off,
-        solarise=off,
-        flip=off,
+        **dict.fromkeys(names, np.zeros(n, dtype=bool)),
         factors=np.tile(np.array([1, 1, 1, 0], dtype=np.float32), (n, 1)),
         order=np.tile(np.arange(4), (n, 1)),
         sigma=np.ones(n, dtype=np.float32),
@@ -42,9 +38,7 @@ def nothing(n: int) -> ViewParameters:
 
 
 @pytest.mark.parametrize(
-    ("h", "w"),
-    [(24, 30), (23, 12), (5, 4), (1, 7)],
-    ids=["large", "edge", "tiny", "one row"],
+    ("h", "w"), [(24, 30), (23, 12), (5, 4), (1, 7)], ids=["large", "edge", "tiny", "one row"]
 )
 def test_blur_equals_a_direct_convolution(h: int, w: int) -> None:
     sigma = torch.tensor([0.1, 0.9, 2.0])

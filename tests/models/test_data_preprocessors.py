@@ -47,11 +47,7 @@ def oracle_views(batch: dict, names: list[str], strength: float) -> list[Tensor]
 
 
 @pytest.mark.parametrize(
-    ("names", "strength"),
-    [
-        (["strong-alpha", "strong-beta"], 1.0),
-        (["strong", "weak"], 0.5),
-    ],
+    ("names", "strength"), [(["strong-alpha", "strong-beta"], 1.0), (["strong", "weak"], 0.5)]
 )
 def test_training_equals_the_slow_reference(names: list[str], strength: float) -> None:
     batch = make_batch(16)

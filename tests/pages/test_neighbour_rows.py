@@ -10,13 +10,15 @@ import pytest
 import torch
 from helpers.pages import make_rows
 
+from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
-from sce_video.pages.neighbour_rows import (
-    neighbour_rows,
-    spread_out,
-)
+from sce_video.pages.neighbour_rows import neighbour_rows
+
+
+def spread_out(features, count):
+    return k_centre_greedy(unit_rows(features), count)
 
 
 def test_queries_are_far_from_each_other():

@@ -11,11 +11,12 @@ from helpers.results_files import (
     linear_on_images,
     results,
     training_data,
+    transferred,
 )
 
 from sce_video.reporting.comparability import compare, views_of
-from sce_video.reporting.paper_cells import assign_results, percentages
-from sce_video.reporting.result_files import Collection, Result, parse_result
+from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.result_files import Collection, parse_result
 
 CLIPS = "train_dataloader.dataset.pipeline.RandomClips"
 TEST_CLIPS = "test_dataloader.dataset.pipeline.UniformClips"
@@ -89,21 +90,6 @@ def test_another_method_under_the_name_of_the_papers_is_named_key_by_key():
     assert beside(results({"top1": 0.5}, "linear", K400)) == [("tab:video-sota-action", 59.8)]
 
 
-@pytest.mark.parametrize(
-    ("options", "difference"),
-    [
-        ({"pretrained": {"model.symmetric": False}}, "model.symmetric: False -> True"),  # default
-        ({"pretrained": {"model.predictor": None}}, "model.predictor"),
-        ({"pretrained": {"train_dataloader.batch_size": 8}}, "batch_size: 64 -> 512"),
-        ({"pretrained": {"custom_hooks.ScheduleHook.lr.warmup_epochs": 8}}, "warmup_epochs: 8"),
-        ({"trained": {LR: 1.0}}, "training: not the recipe r3d18_8xb64-8x224-60e_k400: optim"),
-    ],
-)
-def test_a_training_that_is_not_the_recipes(options, difference):
-    (obstacle,) = compared(**options).obstacles
-    assert difference in obstacle
-
-
 def chosen(on_test):
     """Changes for a checkpoint that is the best on the test set or on a validation list."""
     weights = results({}, "finetune", "ucf101", split=1)["protocol"]["checkpoint"]
@@ -124,6 +110,7 @@ def with_training(**changes):
     }
 
 
+OTHER, SAME = ({"protocol": {"checkpoint": {"sha256": digest * 32}}} for digest in ("ef", "ab"))
 ENTRIES = ("pretrained_on", "pretraining")
 NO_RECORD = "a.pth has no record of its training"
 
@@ -131,6 +118,11 @@ NO_RECORD = "a.pth has no record of its training"
 @pytest.mark.parametrize(
     ("options", "obstacle"),
     [
+        ({"pretrained": {"model.symmetric": False}}, "model.symmetric: False -> True"),  # default
+        ({"pretrained": {"model.predictor": None}}, "model.predictor"),
+        ({"pretrained": {"train_dataloader.batch_size": 8}}, "batch_size: 64 -> 512"),
+        ({"pretrained": {"custom_hooks.ScheduleHook.lr.warmup_epochs": 8}}, "warmup_epochs: 8"),
+        ({"trained": {LR: 1.0}}, "training: not the recipe r3d18_8xb64-8x224-60e_k400: optim"),
         ({"changes": {"videos": 24}}, "24 videos, published 19,800 to 20,000"),
         ({**UCF, "changes": {"videos": 3743, "failures": 40}}, "40 of 3,783 videos failed"),
         ({**UCF, "changes": {"pretrained": "random"}}, "random weights"),
@@ -202,16 +194,29 @@ def test_classes_of_imagenet100_are_checked():
     assert obstacle == "test set: other classes than those of imagenet100"
 
 
-# -- views, percentages ------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"images": {"train": 1_880, "test": 1_880}}, "1,880 training images, published 3,760"),
+        ({"images": None}, "the number of training images is not stated"),
+        ({"files": {"train": OTHER, "test": SAME}}, "by different checkpoints"),
+        ({"checkpoint": {"path": None, "source": "random initialisation"}}, "weights: random"),
+    ],
+)
+def test_obstacles_of_a_transfer(changes, reason):
+    content = transferred("many_shot", "dtd", {"many_shot_top1": 0.8}, changes)
+    assert any(reason in text for text in found(content).obstacles)
+    assert beside(content) == []
 
 
-def test_percentages():
-    def shown(value):
-        return percentages(Result("x", {"top1": value}, {}), ["top1"])
+def test_deviations_of_a_transfer():
+    few = transferred("many_shot", "dtd", {"many_shot_top1": 0.8}, {"validation": {"1": 0.5}})
+    drawn = transferred("low_shot_svm", "voc2007", {"low_shot_map_16": 0.5}, {"draws": 2})
+    assert found(few).deviations == ("C chosen among 1 values, the paper's chosen among 45",)
+    assert found(drawn).deviations == ("2 draws instead of 5",)
 
-    assert shown(0.5) == (50.0,) and shown(0) == (0,) and "59.8" in shown(59.8)
-    assert "not a fraction" in shown(-0.1) and "nan" in shown(float("nan"))
-    assert percentages(Result("x", {"top5": 0.5}, {}), ["top1"]) == "has no top1"
+
+# -- what a file may state ---------------------------------------------------------------------
 
 
 def test_views_may_be_stated_with_the_data_set():

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean
 
 import pytest
-from helpers.results_files import K400, linear_on_images, recalls, results, write
+from helpers.results_files import (
+    K400,
+    MANY_SHOT,
+    linear_on_images,
+    recalls,
+    results,
+    transferred,
+    write,
+)
 
+from sce_video.evaluation.transfer import on_dataset
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.report_pages import render_html, render_markdown, write_report
-from sce_video.reporting.result_files import Collection, collect_results
+from sce_video.reporting.report_pages import (
+    missing_images,
+    render_html,
+    render_markdown,
+    write_report,
+)
+from sce_video.reporting.result_files import Collection, collect_results, parse_result
 
 VOID = {"meta", "br", "link", "img"}
 
@@ -192,6 +207,82 @@ def test_other_results_are_listed_with_the_reason(report, content, reason):
         assert reason.split("_")[0] in table[1][-1] and reason in render_html(built)
 
 
+# -- images --------------------------------------------------------------------------------
+
+
+def report_of(*contents):
+    found = [parse_result(f"r{i}/results.json", c) for i, c in enumerate(contents)]
+    return assign_results(Collection(found))
+
+
+def test_a_project_on_images_lists_what_is_missing_and_counts_the_videos():
+    built = report_of(linear_on_images("cifar10", top1=0.9021))
+    text = render_markdown(built)
+    missing = {tuple(row[:2]): row[2] for row in md_tables(text)[-1]}
+    numbers = missing["SCE and its baselines (tab:baselines)", "CIFAR10"]
+    assert numbers == "MoCo v2: 87.6; ReSSL: 90.2"
+    numbers = missing["Temperatures on small images (tab:temperature-small)", "CIFAR10"]
+    temperatures = numbers.replace("\\", "").split("; ")
+    assert len(temperatures) == 15 and temperatures[3] == "tau 0.1, tau_m 0.06: 90.20"
+    assert "Of 101 numbers on videos none was measured." in text and "Kinetics" not in text
+    counted = sum(row["count"] for row in missing_images(built))
+    assert counted + 1 == len(built.images) == 138
+    shown, _, folded = render_html(built).partition("Videos: none of 101 numbers was measured")
+    assert "Kinetics" not in shown
+    assert "Kinetics" in folded and "137 numbers not run" in folded
+
+
+@pytest.mark.parametrize("content", [linear(), linear_on_images(changes={"benchmark": None})])
+def test_a_project_on_videos_or_own_images_sees_one_line_on_images(content):
+    built = report_of(content)
+    text = render_markdown(built)
+    assert "Of 138 numbers on images none was measured." in text and "CIFAR10" not in text
+    shown, _, folded = render_html(built).partition("Images: none of 138 numbers was measured")
+    assert "CIFAR10" not in shown and "CIFAR10" in folded
+
+
+def measured(report):
+    """(data set, metric) -> paper's number and measured values on images, where there are any."""
+    found = {}
+    for paper, cell in ((cell.papers[0], cell) for cell in report.images if cell.measurements):
+        values = [round(m.values[0], 6) for m in cell.measurements]
+        found[paper.dataset, paper.metric] = paper.value, values
+    return found
+
+
+def test_the_mean_of_many_shot_is_that_of_all_eleven_sets_of_one_checkpoint():
+    values = {name: 0.5 + 0.01 * i for i, name in enumerate(MANY_SHOT)}
+    contents = [
+        transferred("many_shot", name, {f"many_shot_{MANY_SHOT[name][2]}": value})
+        for name, value in values.items()
+    ]
+    found = measured(report_of(*contents))
+    assert len(found) == 12 and found["dtd", "many_shot_top1"] == (77.1, [57.0])
+    mean = round(100 * fmean(values.values()), 6)
+    assert found["many_shot_mean", "many_shot_mean"] == (80.4, [mean])
+    assert len(measured(report_of(*contents[1:]))) == 10, "ten sets have no mean"
+    contents[0]["protocol"]["checkpoint"] |= {"sha256": "ef" * 32}
+    assert len(measured(report_of(*contents))) == 11, "of two checkpoints"
+
+
+def test_low_shot_fills_a_cell_for_each_number_of_images():
+    metrics = {"low_shot_map_16": 0.79, "low_shot_map_full": 0.88, "low_shot_map_1": 0.5}
+    assert measured(report_of(transferred("low_shot_svm", "voc2007", metrics))) == {
+        ("voc2007", "low_shot_map_16"): (79.5, [79.0]),
+        ("voc2007", "low_shot_map_full"): (88.2, [88.0]),
+    }
+
+
+def test_the_set_completes_the_benchmark_of_the_features():
+    for stated, dataset, expected in (
+        ({"size": 224}, "dtd", {"size": 224, "protocol": "many_shot", "dataset": "dtd"}),
+        ({"size": 224}, None, None),  # a set of one's own
+        (None, "dtd", None),
+    ):
+        content = {"metrics": {}, "protocol": {"protocol_name": "many_shot", "benchmark": stated}}
+        assert on_dataset(content, dataset)["protocol"]["benchmark"] == expected
+
+
 # -- pages ---------------------------------------------------------------------------------
 
 
@@ -225,9 +316,8 @@ def test_the_page_is_self_contained_and_shows_every_cell(report):
     cells = measured[0]
     assert "60.2" in cells[2] and cells[4] == "+0.4" and "0123456789ab" in cells[5]
     headings = {row[0] for row in page.rows if len(row) == 1}
-    row = "SCE (Ours), 2 views, T = 8"
-    assert len(headings) == 18
-    assert f"Generalization · tab:video-sota-generalization, row: {row}" in headings
+    row = "tab:video-sota-generalization, row: SCE (Ours), 2 views, T = 8"
+    assert len(headings) == 18 and f"Generalization · {row}" in headings
 
 
 def test_writing(tmp_path):

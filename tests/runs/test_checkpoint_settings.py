@@ -119,9 +119,6 @@ def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
     )
     assert cfg.model.cls_head.in_channels == 128 and cfg.model.cls_head.num_classes == 1000
     assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 224
-    path = save(tmp_path, load_config(IMAGES, ["model.backbone.depth=50"]))
-    cfg = launch.training_config(SMALL_IMAGES, pretrained=str(path))
-    assert (cfg.model.backbone.depth, cfg.model.backbone.stem) == (50, "imagenet")
 
 
 def test_resuming_takes_network_and_training_views(small, tmp_path):

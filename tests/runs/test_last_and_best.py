@@ -56,6 +56,9 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
     assert load("test").main([str(RECIPE), str(kept_best), *options]) == 0
     results = {p.stem: json.loads(p.read_text()) for p in tmp_path.glob("*.json")}
     assert results.keys() == {"results", "best"}
+    # Tested alone, the best one does not replace the result.
+    alone = launch.testing_config(RECIPE, str(best), cfg_options=small(root))
+    assert alone.test_cfg.out == "best.json"
     last, chosen = results["results"]["protocol"], results["best"]["protocol"]
     assert last["checkpoint"]["path"] == str(kept_best / f"epoch_{EPOCHS}.pth")
     assert "chosen_on_test" not in last and selection_of(last) is None
@@ -72,15 +75,6 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
     lines = [json.loads(text) for text in (kept_best / "metrics.jsonl").read_text().splitlines()]
     curve = [line["top1"] for line in lines if line["kind"] == "val"]
     assert len(curve) == EPOCHS and chosen["epochs"] == 1 + int(np.argmax(curve))
-
-
-def test_a_best_checkpoint_alone_does_not_replace_the_result(root, kept_best, tmp_path):
-    (best,) = kept_best.glob("best_top1_epoch_*.pth")
-    (tmp_path / "results.json").write_text("the result")
-    options = ["--work-dir", str(tmp_path), "--cfg-options", *small(root)]
-    assert load("test").main([str(RECIPE), str(best), *options]) == 0
-    assert (tmp_path / "results.json").read_text() == "the result"
-    assert json.loads((tmp_path / "best.json").read_text())["protocol"]["chosen_on_test"] is True
 
 
 def test_what_is_tested(tmp_path, capsys):

@@ -155,15 +155,15 @@ def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, mon
     assert "seed0 + seed2" in (out / "compare.html").read_text()
 
 
-def test_a_stopped_seed_ends_all(tmp_path, monkeypatch):
+def test_a_stopped_seed_ends_all(tmp_path, monkeypatch, capsys):
     stopped = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=15))
     monkeypatch.setattr(seeds, "planned_config", lambda path, *_: path)
     monkeypatch.setattr(seeds, "training_config", lambda path, **options: options)
     monkeypatch.setattr(seeds, "train_with_page", lambda cfg, overwrite: stopped)
     monkeypatch.setattr(seeds, "end_training", lambda runner: 128 + runner.train_loop.stopped_by)
-    shown = []
-    runs = seeds.train_seeds(tmp_path, [0, 1], say=shown.append)
-    assert runs.status == 143 and shown == ["seed0 (1 of 2)"] and not runs.chance.seeds
+    runs = seeds.train_seeds(tmp_path, [0, 1])
+    assert runs.status == 143 and capsys.readouterr().out == "seed0 (1 of 2)\n"
+    assert not runs.chance.seeds
     with pytest.raises(ValueError, match="give seed or seeds, not both"):
         sce_video.pretrain_seeds(tmp_path, tmp_path, [0, 1], settings={"seed": 3})
     with pytest.raises(ValueError, match="no training of a seed in"):

@@ -127,9 +127,7 @@ def test_a_signal_stops_all_splits(split_videos, tmp_path, monkeypatch):
         return SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal.SIGTERM))
 
     monkeypatch.setattr(launch, "train", stopped)
-    training = launch.training_config(
-        FINETUNE, work_dir=tmp_path, pretrained="random", cfg_options=small_options(split_videos)
-    )
+    training, _ = prepare(split_videos, tmp_path)
     with pytest.raises(splits.StoppedError, match="stopped by SIGTERM") as raised:
         splits.run_splits(training, lambda *_: pytest.fail("tested"), [1, 2])
     assert raised.value.by == signal.SIGTERM and len(trained) == 1

@@ -21,6 +21,30 @@ from sce_video.utils.files import write_json
 
 K200 = "kinetics200"
 CLIPS = "test_dataloader.dataset.pipeline.UniformClips"
+GOLDEN = """# A table
+
+|  | K200 | kNN |
+| --- | ---: | ---: |
+| random (no \\| training) | 20.0 / 21.0 [1, 2] | 52.0 ± 2.8 |
+| 0.125 | **64.8** / 64.8 [3] | **70.0** (1 of 3 seeds; interrupted) |
+| 0.25 | **64.8** / 64.3 | failed |
+| 0.5 | not run / 63.9 | - |
+
+Percent. Mean and standard deviation over seeds. Measured / published (tab:x). Bold: the highest \
+measured of a column. [n]: remark below.
+
+- A note.
+
+What differs from the paper's protocol:
+
+1. second
+2. first
+3. third
+
+Failed:
+
+- 0.25, kNN: train.py: error: no x_y (status 2)
+"""
 
 
 def linear(top1=0.641, pretraining="sce_baseline_lambda_0.125", **options):
@@ -49,57 +73,16 @@ def table(*rows, notes=()):
 
 
 def test_golden_markdown():
-    failed = "failed: train.py: error: no x_y (status 2)"
-    assert (
-        render_sweep(
-            *table(
-                (
-                    *("random", "no | training"),
-                    {
-                        "K200": Measured((20.04,), 1, 21.0, "", ("second", "first")),
-                        "kNN": Measured((50.0, 54.0), 2),
-                    },
-                ),
-                (
-                    *("0.125", ""),
-                    {
-                        "K200": Measured((64.84,), 1, 64.8, "", ("third",)),
-                        "kNN": Measured((70.04,), 3, None, "interrupted"),
-                    },
-                ),
-                (
-                    *("0.25", ""),
-                    {"K200": Measured((64.76,), 1, 64.3), "kNN": Measured((), 2, None, failed)},
-                ),
-                ("0.5", "", {"K200": Measured((), 1, 63.9, "not run"), "kNN": Measured((), 0)}),
-                notes=("A note.",),
-            )
-        )
-        == """# A table
-
-|  | K200 | kNN |
-| --- | ---: | ---: |
-| random (no \\| training) | 20.0 / 21.0 [1, 2] | 52.0 ± 2.8 |
-| 0.125 | **64.8** / 64.8 [3] | **70.0** (1 of 3 seeds; interrupted) |
-| 0.25 | **64.8** / 64.3 | failed |
-| 0.5 | not run / 63.9 | - |
-
-Percent. Mean and standard deviation over seeds. Measured / published (tab:x). Bold: the highest \
-measured of a column. [n]: remark below.
-
-- A note.
-
-What differs from the paper's protocol:
-
-1. second
-2. first
-3. third
-
-Failed:
-
-- 0.25, kNN: train.py: error: no x_y (status 2)
-"""
+    marked = Measured((20.04,), 1, 21.0, "", ("second", "first"))
+    best = Measured((64.84,), 1, 64.8, "", ("third",))
+    failed = Measured((), 2, None, "failed: train.py: error: no x_y (status 2)")
+    rows = (
+        ("random", "no | training", {"K200": marked, "kNN": Measured((50.0, 54.0), 2)}),
+        ("0.125", "", {"K200": best, "kNN": Measured((70.04,), 3, None, "interrupted")}),
+        ("0.25", "", {"K200": Measured((64.76,), 1, 64.3), "kNN": failed}),
+        ("0.5", "", {"K200": Measured((), 1, 63.9, "not run"), "kNN": Measured((), 0)}),
     )
+    assert render_sweep(*table(*rows, notes=("A note.",))) == GOLDEN
 
 
 def test_a_cell_is_the_results_of_all_seeds_with_what_differs():

@@ -1,4 +1,4 @@
-"""Every tool on a full disk: one line, status 2, the old files intact, nothing half-written."""
+"""Tools on a full disk: one line, status 2, the old files intact, nothing half-written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import stat
 
 import pytest
-import torch
 from helpers import official_trees
 from helpers.disk_faults import contents, damage
 from helpers.recognition import FINETUNE, RETRIEVAL, small_options
@@ -16,7 +15,6 @@ from helpers.run_tool import load
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.models.backbones import ResNet3dSlowPath
 
 
@@ -27,16 +25,6 @@ def data(tmp_path_factory, split_videos):
     for i in range(3):
         write_lossless(folder / f"videos/{'ab'[i % 2]}/{i}.mp4", moving_frames(20, seed=i))
     save_tiny(folder / "tiny.pth")
-    generator = torch.Generator().manual_seed(0)
-    for name in ("one", "two"):
-        rows = Rows(
-            values=torch.rand(12, 4, generator=generator).softmax(1),
-            labels=torch.arange(12) % 4,
-            indices=torch.arange(12),
-            paths=[f"{i}.mp4" for i in range(12)],
-        )
-        save_features(folder / f"features_{name}.npz", rows, {})
-        save_scores(folder / f"scores_{name}.npz", rows, {"num_classes": 4})
     write(folder / "runs/results.json", results({"top1": 0.6}, "linear", K400))
     backbone = ResNet3dSlowPath(depth=18, base_channels=4).state_dict()
     backbone = {f"backbone.{name}": value for name, value in backbone.items()}
@@ -89,16 +77,6 @@ def extract(d, o, v):
 #: written.
 TOOLS = [
     ("report", "D/runs --out O", ["report.html"]),
-    (
-        "fuse_scores",
-        "D/scores_one.npz D/scores_two.npz --json O/f.json --out O/f.npz",
-        ["f.npz"],
-    ),
-    (
-        "retrieve",
-        "--query D/features_one.npz --bank D/features_two.npz --ks 1 --json O/r.json",
-        ["r.json"],
-    ),
     (
         "index",
         "D/videos --checkpoint D/tiny.pth --workers 0 --out O",

@@ -55,23 +55,20 @@ def _run(root: Path, script: str, *args: str, **env: str) -> subprocess.Complete
     )
 
 
-def _record(root: Path) -> list[str]:
+def _recorded(root: Path, script: str, *args: str, **env: str) -> list[str]:
+    """What a script that succeeds hands on."""
+    done = _run(root, script, *args, **env)
+    assert done.returncode == 0, done.stderr
     return (root.parent / "record").read_text().splitlines()
 
 
 def test_train_by_default_is_one_machine(root):
     words = ["configs/a b.py", "4", "--resume", "--cfg-options", "a.b=[1, 2]", "c=$HOME *"]
-    done = _run(root, "dist_train.sh", *words)
-    assert done.returncode == 0, done.stderr
-    record = _record(root)
+    record = _recorded(root, "dist_train.sh", *words)
     assert record[0] == str(root.parent / "bin/python3")
-    assert (
-        record[1:8]
-        == (
-            "-m torch.distributed.run --nnodes=1 --node_rank=0 --master_addr=127.0.0.1 "
-            "--master_port=29500 --nproc_per_node=4"
-        ).split()
-    )
+    expected = "-m torch.distributed.run --nnodes=1 --node_rank=0 --master_addr=127.0.0.1 "
+    expected += "--master_port=29500 --nproc_per_node=4"
+    assert record[1:8] == expected.split()
     assert record[8:12] == [str(root / "tools/train.py"), words[0], "--launcher", "pytorch"]
     assert record[12:16] == words[2:]
     assert f"PYTHONPATH={root}" in record
@@ -80,16 +77,10 @@ def test_train_by_default_is_one_machine(root):
 def test_train_on_several_machines_with_the_repositorys_python(root):
     _executable(root / ".venv/bin/python", RECORDER)
     several = dict(NNODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1", PORT="1234")
-    done = _run(root, "dist_train.sh", "c.py", "8", **several, PYTHONPATH="/elsewhere")
-    assert done.returncode == 0, done.stderr
-    record = _record(root)
+    record = _recorded(root, "dist_train.sh", "c.py", "8", **several, PYTHONPATH="/elsewhere")
     assert record[0] == str(root / ".venv/bin/python")
-    assert (
-        record[3:8]
-        == (
-            "--nnodes=2 --node_rank=1 --master_addr=10.0.0.1 --master_port=1234 --nproc_per_node=8"
-        ).split()
-    )
+    expected = "--nnodes=2 --node_rank=1 --master_addr=10.0.0.1 --master_port=1234"
+    assert record[3:8] == [*expected.split(), "--nproc_per_node=8"]
     assert f"PYTHONPATH={root}:/elsewhere" in record
 
 
@@ -112,46 +103,38 @@ def test_wrong_arguments_get_the_usage(root, script, words, env, complaint):
 
 def test_slurm_asks_for_machines(root):
     _executable(root.parent / "bin/srun", RECORDER)
-    done = _run(root, "slurm_train.sh", "a part", "a job", "c.py", GPUS="16", CPUS_PER_TASK="5")
-    assert done.returncode == 0, done.stderr
-    record = _record(root)
+    record = _recorded(
+        root, "slurm_train.sh", "a part", "a job", "c.py", GPUS="16", CPUS_PER_TASK="5"
+    )
     machines = "--nodes=2 --ntasks=2 --ntasks-per-node=1 --gres=gpu:8 --cpus-per-task=40"
     assert record[1 : record.index("bash")] == [
         *("--partition=a part", "--job-name=a job", *machines.split(), "--kill-on-bad-exit=1")
     ]
-    done = _run(root, "slurm_train.sh", "p", "j", "c.py", GPUS="2", SRUN_ARGS="--time=1:00 -x a,b")
-    assert done.returncode == 0, done.stderr
-    record = _record(root)
-    assert (
-        record[3 : record.index("bash")]
-        == (
-            "--nodes=1 --ntasks=1 --ntasks-per-node=1 --gres=gpu:2 --cpus-per-task=16 "
-            "--kill-on-bad-exit=1 --time=1:00 -x a,b"
-        ).split()
+    record = _recorded(
+        root, "slurm_train.sh", "p", "j", "c.py", GPUS="2", SRUN_ARGS="--time=1:00 -x a,b"
     )
+    machines = "--nodes=1 --ntasks=1 --ntasks-per-node=1 --gres=gpu:2 --cpus-per-task=16"
+    rest = "--kill-on-bad-exit=1 --time=1:00 -x a,b"
+    assert record[3 : record.index("bash")] == [*machines.split(), *rest.split()]
 
 
 def test_restarts_use_a_rendezvous_that_can_start_again(root):
-    done = _run(root, "dist_train.sh", "c.py", "8", MAX_RESTARTS="3", PORT="7", STOP_SECONDS="300")
-    assert done.returncode == 0, done.stderr
-    nnodes, backend, endpoint, run, *rest = _record(root)[3:11]
+    env = dict(MAX_RESTARTS="3", PORT="7", STOP_SECONDS="300")
+    record = _recorded(root, "dist_train.sh", "c.py", "8", **env)
+    nnodes, backend, endpoint, run, *rest = record[3:11]
     expected = "--nnodes=1 --rdzv_backend=c10d --rdzv_endpoint=127.0.0.1:7"
     assert [nnodes, backend, endpoint] == expected.split()
     assert re.fullmatch(r"--rdzv_id=\S+\.\d+", run)
-    assert (
-        rest
-        == (
-            "--local_addr=127.0.0.1 --max_restarts=3 --shutdown_timeout=300 "
-            "--signals_to_handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
-        ).split()
-    )
+    options = "--local_addr=127.0.0.1 --max_restarts=3 --shutdown_timeout=300"
+    signals = "--signals_to_handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
+    assert rest == [*options.split(), signals]
     several = dict(NNODES="2", MAX_RESTARTS="3", MASTER_ADDR="a")
     refused = _run(root, "dist_train.sh", "c.py", "8", **several)
     assert refused.returncode == 2 and "needs RUN_ID" in refused.stderr
     for more, run in (({"RUN_ID": "x"}, "x"), ({"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "1"}, "5.1")):
-        assert _run(root, "dist_train.sh", "c.py", "8", **several, **more).returncode == 0
+        record = _recorded(root, "dist_train.sh", "c.py", "8", **several, **more)
         expected = f"--rdzv_endpoint=a:29500 --rdzv_id={run} --max_restarts=3"
-        assert _record(root)[5:8] == expected.split()
+        assert record[5:8] == expected.split()
 
 
 # Like sbatch and srun: the first keeps its arguments and runs the script of its input, as the job
@@ -170,13 +153,13 @@ def test_a_job_that_is_requeued_is_submitted(root):
     _executable(root.parent / "bin/sbatch", SBATCH)
     _executable(root.parent / "bin/srun", SRUN)
     env = dict(GPUS="16", REQUEUE="300", MAX_RESTARTS="2", SBATCH_ARGS="--time=24:00:00 -q x")
-    done = _run(root, "slurm_train.sh", "a part", "a job", "my c.py", "--seed", "1 $2", **env)
-    assert done.returncode == 0, done.stderr
+    record = _recorded(
+        root, "slurm_train.sh", "a part", "a job", "my c.py", "--seed", "1 $2", **env
+    )
     machines = "--nodes=2 --ntasks=2 --ntasks-per-node=1 --gres=gpu:8 --cpus-per-task=64".split()
     rest = "--requeue --open-mode=append --signal=USR1@300 --time=24:00:00 -q x".split()
     submitted = (root.parent / "record.sbatch").read_text().splitlines()
     assert submitted == ["--partition=a part", "--job-name=a job", *machines, *rest]
-    record = _record(root)
     assert record[:8] == [*machines, "--kill-on-bad-exit=1", "bash", "-c"]
     script = [str(root / "tools/dist_train.sh"), "my c.py", "8", "--seed", "1 $2"]
     assert record[-8:] == ["slurm_train", *script, "STOP_SECONDS=300", "MAX_RESTARTS=2"]
@@ -197,10 +180,9 @@ exec "$@"
     _executable(root.parent / "bin/srun", srun)
     _executable(root.parent / "bin/scontrol", scontrol)
     env = {"GPUS": "16"} | ({"PORT": port} if port else {})
-    done = _run(root, "slurm_train.sh", "part", "job", "my config.py", "--seed", "1 2", **env)
-    assert done.returncode == 0, done.stderr
+    words = ["part", "job", "my config.py", "--seed", "1 2"]
     machine = "--nnodes=2 --node_rank=1 --master_addr=node3".split()
-    assert _record(root)[3:14] == [
+    assert _recorded(root, "slurm_train.sh", *words, **env)[3:14] == [
         *(*machine, f"--master_port={expected}", "--nproc_per_node=8"),
         *(str(root / "tools/train.py"), "my config.py"),
         *("--launcher", "pytorch", "--seed", "1 2"),

@@ -136,14 +136,6 @@ def test_a_list_with_failures(data, tmp_path, repacked):
     assert (out / "Two/d.mp4").read_bytes() == theirs
 
 
-@pytest.fixture
-def odd(tmp_path):
-    """Two good files."""
-    for name in ("a", "z"):
-        write_video(tmp_path / f"odd/{name}.mp4", numbered_frames(4), codec="mpeg4")
-    return tmp_path / "odd"
-
-
 def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(data, tmp_path):
     out = tmp_path / "out"
     with (

@@ -83,7 +83,6 @@ def test_wrong_lists(data, tmp_path, capsys):
             listed.write_text(text)
         assert verify.main([str(listed)]) == 2
         assert name in capsys.readouterr().err
-    assert verify.main([str(tmp_path / "nothing")]) == 2
     (data / "no_names.txt").touch()
     arguments = [str(data / "list.txt"), "--classes", str(data / "no_names.txt")]
     assert verify.main(arguments) == 2 and "no_names.txt" in capsys.readouterr().err

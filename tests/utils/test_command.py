@@ -1,8 +1,9 @@
-"""Tools: one prefix and one exit status, and which errors keep their traceback."""
+"""Tools: prefix, exit status, errors that keep their traceback; printable names; progress."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import subprocess
@@ -12,7 +13,17 @@ import pytest
 from mmengine.registry import Registry
 from torch.utils.data import DataLoader, Dataset
 
-from sce_video.utils.command import ERROR, INTERRUPTED, command, explain
+from sce_video.utils.command import (
+    ERROR,
+    INTERRUPTED,
+    Progress,
+    command,
+    explain,
+    printable,
+    printable_lines,
+    printable_stdout,
+    printable_utf8,
+)
 from sce_video.utils.errors import MissingPackageError, UserError
 
 
@@ -108,3 +119,81 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
     tool.stdout.close()
     assert tool.wait(60) == 141
     assert tool.stderr.read() == ""
+
+
+# -- names of others on a terminal
+
+ASCII = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+UTF8 = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a/ü 4.mp4", "a/ü 4.mp4"),
+        ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
+        ("two\nlines\r", r"two\nlines\r"),
+        ("\x9b31m", r"\x9b31m"),  # the one-character form of ESC [
+        ("left\u202eright", r"left\u202eright"),
+        ("latin\udce9.mp4", "latin?.mp4"),
+        ("lone \ud800", r"lone \ud800"),
+    ],
+)
+def test_control_characters_are_written_as_in_python(text, shown):
+    assert printable(text, UTF8) == shown
+    assert printable_utf8(text) == shown.replace("latin?", "latin\ufffd")
+    assert printable(text, ASCII) == shown.replace("ü", "?")
+    assert printable_lines(f"{text}x\ny", UTF8).splitlines()[-1] == "y"
+
+
+def test_the_lines_of_a_text_stay():
+    assert printable_lines("a\n\x1bb\n", UTF8) == "a\n\\x1bb\n"
+
+
+def test_everything_printed_is_printable(capsys):
+    with printable_stdout():
+        print("a\tb\x1b[2J", "\x1b[31mred\x1b[0m", "name\r\udce9\n", sep="|")
+        print("ü", end="")
+        assert sys.stdout.encoding and not sys.stdout.isatty()
+    print("\x1b", end="")
+    assert capsys.readouterr().out == "a\tb\\x1b[2J|\x1b[31mred\x1b[0m|name\\r?\n\nü\x1b"
+
+
+# -- progress, with a clock set by the test
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _run(stream, seconds_each, total, every=30.0):
+    now = [0.0]
+    progress = Progress(total, "checking", stream, clock=lambda: now[0], every=every)
+    for _ in range(total):
+        now[0] += seconds_each
+        progress.advance()
+    progress.finish()
+    return stream.getvalue()
+
+
+def test_a_log_file_gets_a_line_now_and_then():
+    text = _run(io.StringIO(), 0.5, 200)  # 100 s: after 30, 60 and 90 s, and at the end
+    assert text.splitlines() == [
+        "checking 60/200 (30%), 2.0 files/s, 0:01:10 left",
+        "checking 120/200 (60%), 2.0 files/s, 0:00:40 left",
+        "checking 180/200 (90%), 2.0 files/s, 0:00:10 left",
+        "checking 200/200 (100%), 2.0 files/s, took 0:01:40",
+    ]
+
+
+def test_the_bar_of_a_terminal_shows_rate_time_left_and_failures(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream, now = _Terminal(), [0.0]
+    progress = Progress(10, "embedding [a]", stream, clock=lambda: now[0], unit="videos", begin=4)
+    now[0] = 2.0
+    progress.advance(failed=True)
+    progress.finish()
+    shown = "embedding [a] 5/10 (50%), 0.5 videos/s, 1 unreadable, 0:00:10 left"
+    assert shown in stream.getvalue()

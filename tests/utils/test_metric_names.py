@@ -11,12 +11,9 @@ from sce_video.utils.metric_names import is_trivial
     ("name", "num_classes", "expected"),
     [
         ("top5", 2, True),
-        ("one_view_top5", 5, True),
         ("knn_top5", 6, False),
-        ("top1", 2, False),
         ("top1", 1, False),
         ("top5", None, False),
-        ("retrieval_r5", 2, False),
         ("top5_error", 2, False),
     ],
 )

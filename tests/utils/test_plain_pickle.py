@@ -155,11 +155,6 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path):
     assert 0 < read < 300  # numbers in the arrays may change
 
 
-def test_a_missing_pickle(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        load_plain_pickle(tmp_path / "none.pkl")
-
-
 def doubled(depth):
     """A pickle of a tuple of tuples that stands for 2**depth numbers."""
     pairs = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(depth))

@@ -245,13 +245,9 @@ def prepare_ava(options: AvaOptions) -> bool:
         bad = sum(video in images.unreadable for video in listed)
         wanted = PUBLISHED_VIDEOS[split.name]
         agrees = len(listed) == wanted and missing == 0 and bad == 0
-        counts = (
-            len(listed),
-            len(listed) - missing,
-            missing,
-            bad if options.check else "not checked",
-        )
-        rows.append(Row(f"{title}, videos", *counts, wanted, agrees))
+        counts = len(listed), len(listed) - missing, missing
+        unreadable = bad if options.check else "not checked"
+        rows.append(Row(f"{title}, videos", *counts, unreadable, wanted, agrees))
         for name in ("key frames", "boxes", "labels", "detections"):
             total, found = split.counts[name], split.counts[f"{name} found"]
             rows.append(Row(f"{title}, {name}", total, found, total - found))
@@ -370,12 +366,9 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
     video, second = (listed or keys)[0]
     first, end = images.seconds[video]
     where = frames[listed[0]].where if listed else str(split.annotations.path)
-    number = (second - BEGIN) * FRAME_RATE + 1
-    found = (
-        f"frame {number} does not exist"
-        if images.as_frames
-        else f"the file holds seconds {first:g} to {end:g} of the film"
-    )
+    found = f"the file holds seconds {first:g} to {end:g} of the film"
+    if images.as_frames:
+        found = f"frame {(second - BEGIN) * FRAME_RATE + 1} does not exist"
     return (
         f"{where}: second {second} of video {video!r} has no frames in "
         f"{images.folder}: {found}. This concerns {len(keys):,} key frames of "
@@ -423,11 +416,10 @@ def _detection_notes(
         yield f"note: {detections.low:,} detections have a score below {options.min_score:g}"
     known = {key for split in splits for key in (*split.annotations.frames, *split.excluded)}
     unlisted = sum(key not in known for key in detections.boxes)
-    treatment = (
-        ": those of val are in its list, where each detection is a false positive (--unannotated)"
-        if options.unannotated
-        else ", and are left out as in the official evaluation (see --unannotated)"
-    )
+    treatment = ", and are left out as in the official evaluation (see --unannotated)"
+    if options.unannotated:
+        fate = "where each detection is a false positive"
+        treatment = f": those of val are in its list, {fate} (--unannotated)"
     if unlisted:
         yield f"note: {unlisted:,} seconds have detections but no ground truth{treatment}"
     for split in splits:

@@ -121,13 +121,9 @@ def _read_val(
 
 
 def read_devkit_ids(path: Path) -> dict[int, str]:
-    """WordNet id of each ILSVRC2012 id, of the classes: synsets without children.
+    """WordNet id of each ILSVRC2012 id of ``meta.mat``, of the classes: synsets without children.
 
-    Args:
-        path: ``meta.mat``; its ``synsets`` have ``ILSVRC2012_ID``, ``WNID`` and ``num_children``.
-
-    Raises:
-        ValueError: The file is damaged, or two classes have one id.
+    ValueError if the file is damaged, or two classes have one id.
     """
     synsets = read_mat(path, "synsets")
     try:

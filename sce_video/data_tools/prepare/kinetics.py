@@ -135,17 +135,9 @@ def locate_kinetics(
 ) -> dict[str, Located]:
     """Locations of the clips, by name.
 
-    Clips are searched below ``videos/PART`` at any depth. A clip in the folder of replacements
-    takes precedence; it is found by its YouTube id alone, as in arrange_by_classes.py of the CVD
-    Foundation.
-
-    Args:
-        root: Folder of the data set.
-        official: From :func:`read_kinetics400`.
-        videos: Folder of train/ and val/; ``root`` or, if that has no train/, ``root/videos``.
-
-    Raises:
-        FileNotFoundError: The folder does not exist.
+    Clips are searched below ``videos/PART`` at any depth; without ``videos`` below ``root`` or, if
+    that has no train/, ``root/videos``. A clip in the folder of replacements takes precedence; it
+    is found by its YouTube id alone, as in arrange_by_classes.py of the CVD Foundation.
     """
     names = official.names()
     bases = [videos] if videos else [root, root / "videos"]
@@ -195,9 +187,7 @@ def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def add_k200(
-    official: OfficialLists,
-    class_names: Sequence[str],
-    ids: Mapping[str, Path] | None = None,
+    official: OfficialLists, class_names: Sequence[str], ids: Mapping[str, Path] | None = None
 ) -> OfficialLists:
     """The lists of Kinetics-400, followed by those of K200.
 
@@ -232,12 +222,12 @@ def add_k200(
             chosen, count = _select_ids(ids[part], entries, whole), K200_PUBLISHED_CLASSES * each
             split = replace(split, entries=chosen, published=count, per_class=each)
         splits.append(split)
-    note = (
-        "K200 by the given lists of ids"
-        if ids is not None
-        else "K200 has all videos of its classes: Mini-Kinetics-200 as published has 400 + 25 per "
-        "class, which --k200-ids selects"
-    )
+    note = "K200 by the given lists of ids"
+    if ids is None:
+        note = (
+            "K200 has all videos of its classes: Mini-Kinetics-200 as published has 400 + 25 per "
+            "class, which --k200-ids selects"
+        )
     class_map = ClassMap("k200_classes.txt", classes, K200_PUBLISHED_CLASSES)
     return replace(
         official,

@@ -26,6 +26,7 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
 )
 from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.video_list import annotation_line
 from sce_video.utils.command import Progress, printable_lines
 from sce_video.utils.files import write_text
 
@@ -136,9 +137,8 @@ def image_error(path: str) -> str | None:
 class CheckJob(jobs.BatchJob):
     """Calls a function with the path of every file; what it returns stands until the file changes.
 
-    Args:
-        root: Folder that the keys of the items are relative to.
-        check: Returns what was found, as a JSON value; defined at the top level of a module.
+    Keys of items are relative to ``root``; ``check`` returns a JSON value, and is defined at the
+    top level of a module.
     """
 
     name = "check"
@@ -230,13 +230,7 @@ def prepare(
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
 
-    Args:
-        official: Content of the official lists.
-        located: Locations of the videos, by name.
-        options: PrepareOptions.
-
-    Returns:
-        Whether all counts agree with the published ones.
+    ``located`` are the videos by name. Returns whether all counts agree with the published ones.
 
     Raises:
         ValueError: Two names are the same file, a split has no video, or existing lists differ.
@@ -284,18 +278,11 @@ def prepare(
                 "disk and readable; nothing was written"
             )
         lines = (annotation_line(located[entry.name].path, entry.label) for entry in entries)
-        contents[split.list_name] = "".join(lines)
+        contents[split.list_name] = "".join(f"{line}\n" for line in lines)
     for class_map in official.class_maps:
         contents[class_map.file_name] = "".join(f"{name}\n" for name in class_map.names)
     write_outputs(contents | reports, options)
     return all(row.agrees is not False for row in rows)
-
-
-def annotation_line(path: str, label: int) -> str:
-    """A line of an annotation list, of the path alone for label -1; a tab if the path has one."""
-    if label < 0:
-        return f"{path}\n"
-    return f"{path}\t{label}\n" if "\t" in path else f"{path} {label}\n"
 
 
 def failure_notes(

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -220,18 +220,12 @@ def check_disjoint(what: str, first: Split, second: Split) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where a video is, or is expected.
+    """Where a video is, or is expected if it is missing."""
 
-    Attributes:
-        path: Relative to the data set's folder (absolute if it is not below), with ``/``. The
-            expected path if the file is missing.
-        missing: Why it counts as missing; None if it exists.
-        remark: What is unusual about its path; the user is told how often that occurs.
-    """
-
+    # Relative to the data set's folder (absolute if it is not below), with ``/``.
     path: str
-    missing: str | None = None
-    remark: str | None = None
+    missing: str | None = None  # why it counts as missing; None if it exists
+    remark: str | None = None  # what is unusual about its path, for the notes
 
 
 def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
@@ -262,15 +256,8 @@ def _locate(
 ) -> dict[str, Located]:
     """The files of names: the path itself, else the only one that is equal by ``key``.
 
-    Args:
-        root: Folder of the data set.
-        folder: Folder of the files.
-        names: Of the lists.
-        paths: The files below ``folder``; a set of them makes a hundred thousand names quick.
-        key: What a path and a name with its extension are compared by.
-        several: What it means that several paths are equal, for the reason.
-        remark: On a file that is found by its key.
-        extension: That a missing file is expected to have.
+    ``paths`` below ``folder`` are a set, so that a hundred thousand names are quick. ``several``
+    is the reason where several paths are equal, ``remark`` is on a file that is found by its key.
     """
     prefix = relative_to_root(folder, root)
     prefix = "" if prefix == "." else prefix + "/"
@@ -394,10 +381,5 @@ def class_balanced(split: Split, samples: int) -> Split:
         of_class = np.flatnonzero(labels == label)
         count = min(wanted, len(of_class))
         chosen += of_class[random.choice(len(of_class), count, replace=False)].tolist()
-    return replace(
-        split,
-        list_name=f"{split.title}_{samples}.txt",
-        entries=tuple(split.entries[index] for index in chosen),
-        published=None,
-        per_class=None,
-    )
+    entries = tuple(split.entries[index] for index in chosen)
+    return Split(f"{split.title}_{samples}.txt", entries)

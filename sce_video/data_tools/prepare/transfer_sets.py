@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -33,12 +32,7 @@ from sce_video.data_tools.prepare.official import (
     read_matches,
     unique_entries,
 )
-from sce_video.datasets.image_datasets import (
-    ARRAY_SETS,
-    CIFAR10,
-    CIFAR100,
-    PublishedSet,
-)
+from sce_video.datasets.image_datasets import ARRAY_SETS, CIFAR10, CIFAR100, PublishedSet
 from sce_video.datasets.labels import LabelTable
 from sce_video.utils.files import read_json, write_bytes
 
@@ -55,14 +49,6 @@ class _Files(NamedTuple):
     def path(self, name: str) -> Path:
         """The path of a file; FileNotFoundError with the layout if there is none."""
         return first_existing([self.root / name], self.root, self.layout, name)
-
-    def lines(self, name: str, unique: bool = False) -> list[tuple[str, str]]:
-        """Where it is, and the text of each line."""
-        return read_lines(self.path(name), unique)
-
-    def matches(self, name: str, pattern: str, form: str) -> Iterator[tuple[str, re.Match[str]]]:
-        """The lines of a pattern; ValueError for one of another form."""
-        return read_matches(self.path(name), pattern, repr(form))
 
 
 class _Content(NamedTuple):
@@ -148,7 +134,7 @@ def _ranked(parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> _Content:
 def _read_food(files: _Files) -> _Content:
     """Food-101 (Bossard et al. 2014): 101 classes, in the order of classes.txt."""
     files.path("food-101/meta")
-    classes = [name for _, name in files.lines("food-101/meta/classes.txt", unique=True)]
+    classes = [name for _, name in read_lines(files.path("food-101/meta/classes.txt"), True)]
     parts = {}
     for part in ("train", "test"):
         path = files.path(f"food-101/meta/{part}.json")
@@ -174,7 +160,7 @@ def _read_sun397(files: _Files) -> _Content:
 
     The class of an image is its folder, ``/a/abbey`` or ``/a/apartment_building/outdoor``.
     """
-    listed = files.lines("ClassName.txt", unique=True)
+    listed = read_lines(files.path("ClassName.txt"), unique=True)
     for where, line in listed:
         if not line.startswith("/") or line.count("/") < 2:
             raise ValueError(f"{where}: {line!r} must be '/LETTER/CLASS'")
@@ -183,7 +169,7 @@ def _read_sun397(files: _Files) -> _Content:
     label_of = {folder: label for label, folder in enumerate(folders)}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
     for rows, name in zip(parts.values(), ("Training_01.txt", "Testing_01.txt"), strict=True):
-        for where, line in files.lines(name):
+        for where, line in read_lines(files.path(name)):
             folder = line.rpartition("/")[0]
             if folder not in label_of:
                 raise ValueError(f"{where}: unknown class {folder!r}; {nearest(folder, label_of)}")
@@ -196,9 +182,8 @@ def _read_aircraft(files: _Files) -> _Content:
     parts = {}
     for part in ("train", "val", "test"):
         # Variants may contain spaces.
-        found = files.matches(
-            f"data/images_variant_{part}.txt", r"(\d{1,18}) \s*(\S.*)", "NUMBER VARIANT"
-        )
+        path = files.path(f"data/images_variant_{part}.txt")
+        found = read_matches(path, r"(\d{1,18}) \s*(\S.*)", "'NUMBER VARIANT'")
         parts[part] = [(where, f"data/images/{m[1]}.jpg", m[2]) for where, m in found]
     return _ranked(parts)
 
@@ -207,7 +192,8 @@ def _read_dtd(files: _Files) -> _Content:
     """DTD (Cimpoi et al. 2014), partition 1: 47 sorted classes; official validation split."""
     parts = {}
     for part in ("train", "val", "test"):
-        found = files.matches(f"labels/{part}1.txt", r"([^/]*)/[^/]*", "CLASS/FILE.jpg")
+        path = files.path(f"labels/{part}1.txt")
+        found = read_matches(path, r"([^/]*)/[^/]*", "'CLASS/FILE.jpg'")
         parts[part] = [(where, f"images/{m[0]}", m[1]) for where, m in found]
     return _ranked(parts)
 
@@ -216,9 +202,10 @@ def _read_pets(files: _Files) -> _Content:
     """Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds, the label is CLASS-ID minus one."""
     breeds: dict[int, str] = {}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
+    pattern, form = r"(\S+)\s+(?!0\s)(\d{1,18})\s+\S+\s+\S+", "IMAGE CLASS-ID SPECIES BREED-ID"
     for part, stem in (("train", "trainval"), ("test", "test")):
-        pattern, form = r"(\S+)\s+(?!0\s)(\d{1,18})\s+\S+\s+\S+", "IMAGE CLASS-ID SPECIES BREED-ID"
-        for where, match in files.matches(f"annotations/{stem}.txt", pattern, form):
+        path = files.path(f"annotations/{stem}.txt")
+        for where, match in read_matches(path, pattern, repr(form)):
             number = int(match[2])
             _name_class(breeds, number, match[1].rpartition("_")[0], where)
             parts[part].append((where, f"images/{match[1]}.jpg", number - 1))
@@ -237,8 +224,8 @@ def _read_caltech101(files: _Files) -> _Content:
     classes: dict[int, str] = {}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
     for part, rows in parts.items():
-        pattern, form = r"(([^/]*)/[^/]*) (\d{1,18})", "CLASS/image_NUMBER.jpg LABEL"
-        for where, match in files.matches(f"{part}.txt", pattern, form):
+        pattern, form = r"(([^/]*)/[^/]*) (\d{1,18})", "'CLASS/image_NUMBER.jpg LABEL'"
+        for where, match in read_matches(files.path(f"{part}.txt"), pattern, form):
             label = int(match[3])
             _name_class(classes, label, match[2], where)
             rows.append((where, f"caltech101/101_ObjectCategories/{match[1]}", label))
@@ -328,13 +315,11 @@ def _read_voc2007(files: _Files) -> _Content:
         for name in _VOC_CLASSES:
             file_name = f"VOCdevkit/VOC2007/ImageSets/Main/{name}_{part}.txt"
             column: dict[str, int] = {}
-            for where, line in files.lines(file_name):
-                words = line.split()
-                if len(words) != 2 or words[1] not in ("-1", "0", "1"):
-                    raise ValueError(f"{where}: {line!r} must be 'NUMBER -1', 0 or 1")
-                if words[0] in column:
-                    raise ValueError(f"{where}: {words[0]!r} is listed twice")
-                column[words[0]] = int(words[1])
+            form = "'NUMBER -1', 0 or 1"
+            for where, match in read_matches(files.path(file_name), r"(\S+)\s+(-1|0|1)", form):
+                if match[1] in column:
+                    raise ValueError(f"{where}: {match[1]!r} is listed twice")
+                column[match[1]] = int(match[2])
             columns.append(column)
             if column.keys() != columns[0].keys():
                 odd = min(column.keys() ^ columns[0].keys())

@@ -265,7 +265,7 @@ def _repack(job: Job) -> dict[str, Any]:
         "constant": source.schedule.constant,
         "rate": f"{source.schedule.rate}",
         "bytes": os.path.getsize(job.temporary),
-        "frames_not_shown": source.schedule.never_shown(source.facts["source_frames"]),
+        "frames_not_shown": source.facts["source_frames"] - len(np.unique(source.schedule.shown)),
         **source.facts,
     }
 
@@ -291,11 +291,8 @@ def _write(job: Job, source: Source, crf: float) -> None:
             threads=job.options.threads,
         )
         # The rename may reach the disk before the data does, and a power failure come in between.
-        descriptor = os.open(job.temporary, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with open(job.temporary, "rb") as file:
+            os.fsync(file.fileno())
     except (OSError, av.FFmpegError) as error:
         if error.errno in _STORAGE:
             raise StorageError(f"cannot write {job.temporary}: {error.strerror}") from error
@@ -353,10 +350,5 @@ def verify_output(
     # The schedule has the source's duration within a frame; the file must have the schedule's.
     require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
     require(compared > 0, "the number of frames to compare")
-    facts = {
-        "frames": number,
-        "seconds": round(seconds, 6),
-        "video_bytes": video_bytes,
-        "psnr_frames": compared,
-    }
-    return facts, psnr.decibels()
+    facts = {"frames": number, "seconds": round(seconds, 6)}
+    return facts | {"video_bytes": video_bytes, "psnr_frames": compared}, psnr.decibels()

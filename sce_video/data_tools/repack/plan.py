@@ -127,15 +127,13 @@ def name_outputs(paths: Sequence[str]) -> dict[str, str]:
     """
     # Counted over all paths first: whether a.avi keeps its name depends on a later a.mp4.
     stems = Counter(os.path.splitext(path)[0] for path in paths)
-    names = {}
+    names, first = {}, dict[str, str]()
     for path in paths:
         stem, extension = os.path.splitext(path)
-        alone = stems[stem] == 1 or extension == ".mp4"
-        names[path] = f"{stem if alone else path}.mp4"
-    first: dict[str, str] = {}
-    for path, name in names.items():
+        name = f"{stem if stems[stem] == 1 or extension == '.mp4' else path}.mp4"
         if first.setdefault(name, path) != path:
             raise ValueError(f"{first[name]!r} and {path!r} would both become {name!r}: rename one")
+        names[path] = name
     return names
 
 

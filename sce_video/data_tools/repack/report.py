@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.prepare.lists import annotation_line
 from sce_video.data_tools.repack.plan import RepackPlan
 from sce_video.data_tools.verify import first_lines
+from sce_video.datasets.video_list import annotation_line
 from sce_video.jobs import Item, Record
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import write_text
@@ -30,22 +30,13 @@ KINDS = {
 
 #: Facts of a finished file that are added up.
 _SUMMED = (
-    "size",
-    "bytes",
-    "source_video_bytes",
-    "video_bytes",
-    "seconds",
-    "cpu_seconds",
-    "psnr",
-    "psnr_luma",
-    "frames_not_shown",
-)
+    "size", "bytes", "source_video_bytes", "video_bytes", "seconds", "cpu_seconds", "psnr",
+    "psnr_luma", "frames_not_shown",
+)  # fmt: skip
 
 
 def repack_report(
-    items: list[Item],
-    record_of: Callable[[str], Record | None],
-    facts: dict[str, Any],
+    items: list[Item], record_of: Callable[[str], Record | None], facts: dict[str, Any]
 ) -> dict[str, Any]:
     """Totals over some files.
 
@@ -132,11 +123,7 @@ def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
 def write_results(
     folder: Path, plan: RepackPlan, items: list[Item], report: dict[str, Any]
 ) -> list[Path]:
-    """Write the report, the failures (``path<TAB>reason``) and, for a list, the new list.
-
-    Returns:
-        The paths of the files written.
-    """
+    """Write report, failures (``path<TAB>reason``) and new list of a list; returns their paths."""
     written = result_paths(folder, plan)
     write_text(written[0], json.dumps(report, indent=2) + "\n")
     failures = written[1]
@@ -153,7 +140,7 @@ def write_results(
         failed = {failure["path"] for failure in report["failures"]}
         outputs = {item.key: item.output or "" for item in items if item.key not in failed}
         lines = [
-            annotation_line(outputs[path], label)
+            f"{annotation_line(outputs[path], label)}\n"
             for path, label in zip(plan.listed, plan.labels, strict=True)
             if path in outputs
         ]

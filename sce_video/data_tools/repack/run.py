@@ -349,11 +349,6 @@ def repack_to_table(
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
     maker = EncodedRow(settings, options)
-    how = ImportOptions(
-        workers=options.workers,
-        timeout=options.timeout,
-        retry_failed=True,
-        force=options.force,
-        ray=options.ray,
-    )
+    run = {name: getattr(options, name) for name in ("workers", "timeout", "force", "ray")}
+    how = ImportOptions(retry_failed=True, **run)
     return fill_table(table, sources, maker, how, on_progress)

@@ -169,10 +169,6 @@ class Schedule:
     shown: np.ndarray  # (N,) int64, ascending: source frame of output frame 0, 1,
     constant: bool  # whether the source has this rate, so that ``shown`` is 0, 1, ..., N - 1
 
-    def never_shown(self, count: int) -> int:
-        """Number of the source's ``count`` frames that no output frame shows."""
-        return count - len(np.unique(self.shown))
-
 
 def make_schedule(
     timestamps: np.ndarray, duration: float, stated: Sequence[Fraction], tick: float

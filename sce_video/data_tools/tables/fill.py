@@ -393,35 +393,20 @@ def import_videos(
 
 
 def row_sources(
-    videos: VideoList,
-    root: str,
-    *,
-    timeout: float | None = None,
-    name: Callable[[str], str] = str,
+    videos: VideoList, root: str, *, timeout: float | None = None, name: Callable[[str], str] = str
 ) -> list[RowSource]:
-    """One source for each path, in the order of the list.
+    """One source for each path relative to ``root``, in the order of the list.
 
-    Args:
-        videos: Paths and labels.
-        root: Folder the paths are relative to.
-        timeout: Seconds that reading a file may take.
-        name: Path in the table of a path of the list.
-
-    Raises:
-        ValueError: A path is listed with two labels.
+    ``timeout`` is that of reading a file, ``name`` gives the path in the table of a path of the
+    list. ValueError for a path that is listed with two labels.
     """
     folder = os.path.abspath(root)  # other machines have other current folders
     found: dict[str, RowSource] = {}
     for index in range(len(videos)):
         path, label = videos.path(index), int(videos.labels[index])
         class_name = videos.classes[label] if videos.classes and label >= 0 else None
-        source = RowSource(
-            os.path.join(folder, path),
-            name(path),
-            -1 if class_name else label,
-            class_name,
-            timeout=timeout,
-        )
+        label = -1 if class_name else label
+        source = RowSource(os.path.join(folder, path), name(path), label, class_name, timeout)
         if found.setdefault(table_path(source.path), source) != source:
             raise ValueError(f"{path!r} is listed twice, with different labels")
     return list(found.values())

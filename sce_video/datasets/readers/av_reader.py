@@ -253,14 +253,25 @@ class AvReader(VideoReader):
         """Number and frame of those of ``indices`` that exist; each packet is read once."""
         left = indices
         if not self.by_count:
+            stamps = self._pts[indices]
+            number_of = dict(zip(stamps.tolist(), indices.tolist(), strict=True))
+            packets = self._order[np.searchsorted(self._shown, stamps)]
+            first, last = self._stretches(stamps[:1])[0][0], int(packets.max())
+            frames = self._stream.frames_from(first, last, number_of)
+            previous = None
             try:
-                for number, frame in self._in_order_by_pts(indices, patience):
-                    left = indices[np.searchsorted(indices, number, side="right") :]
-                    yield number, frame
+                for frame in self._patiently(frames, patience):
+                    if frame.pts is None or (previous is not None and frame.pts <= previous):
+                        raise WrongIndexError
+                    previous = frame.pts
+                    if previous in number_of:
+                        number = number_of[previous]
+                        left = indices[np.searchsorted(indices, number, side="right") :]
+                        yield number, frame
                 return
             except (WrongIndexError, NoRestartPointError):
                 # The packets are not those of the table: read it from them, count the frames.
-                self._stream.reopen(quick=False)
+                self._stream.reopen()
                 self._take_table(use_index=False)
         wanted = set(left.tolist())
         for number, frame in enumerate(self._patiently(self._stream.frames_from(0), patience)):
@@ -268,22 +279,6 @@ class AvReader(VideoReader):
                 yield number, frame
             if number == indices[-1]:
                 return
-
-    def _in_order_by_pts(
-        self, indices: np.ndarray, patience: float | None
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
-        stamps = self._pts[indices]
-        number_of = dict(zip(stamps.tolist(), indices.tolist(), strict=True))
-        packets = self._order[np.searchsorted(self._shown, stamps)]
-        first, last = self._stretches(stamps[:1])[0][0], int(packets.max())
-        previous = None
-        frames = self._stream.frames_from(first, last, number_of)
-        for frame in self._patiently(frames, patience):
-            if frame.pts is None or (previous is not None and frame.pts <= previous):
-                raise WrongIndexError
-            previous = frame.pts
-            if previous in number_of:
-                yield number_of[previous], frame
 
     def _patiently(
         self, frames: Iterator[av.VideoFrame], patience: float | None
@@ -306,7 +301,7 @@ class AvReader(VideoReader):
                 self._stream.drop_false_keys()
                 return self._frames_of(self._pts[indices])
         except WrongIndexError:
-            self._stream.reopen(quick=False)
+            self._stream.reopen()
             self._take_table(use_index=False)
             if indices[-1] >= len(self._pts):
                 raise VideoDecodeError(self.path, "its index does not match its packets") from None

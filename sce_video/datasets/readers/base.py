@@ -123,10 +123,8 @@ class TimeLimitedCaller:
     """Runs functions one after the other in a helper thread, with a time limit.
 
     A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
-    thread. This works because a hanging decoder has released the GIL. The thread is started at the
-    first call, once per process, so an instance may be copied to worker processes. Changing between
-    threads takes a tenth of the time of loading an image, so the samples of a batch are one call,
-    in which each sample restarts the limit.
+    thread: a hanging decoder has released the GIL. An instance may be copied to worker processes.
+    The samples of a batch are one call, in which each sample restarts the limit.
     """
 
     def __init__(self) -> None:
@@ -160,24 +158,16 @@ class TimeLimitedCaller:
             raise error
         return value
 
-    def is_running(self) -> bool:
-        """Whether this is called by a function that :meth:`call` runs."""
-        return self._current_helper() is not None
-
     def restart(self, seconds: float) -> None:
         """For the function that :meth:`call` runs: its limit is ``seconds`` from now.
 
         A limit that follows on ``math.inf`` may be noticed later, by the ``seconds`` of the call.
         AbandonedError if the limit was exceeded before.
         """
-        helper = self._current_helper()
-        if helper is None or helper.abandoned:
+        helper = threading.current_thread()
+        if not isinstance(helper, _Helper) or helper.caller() is not self or helper.abandoned:
             raise AbandonedError("the time limit was exceeded")
         self._end = time.monotonic() + seconds
-
-    def _current_helper(self) -> _Helper | None:
-        thread = threading.current_thread()
-        return thread if isinstance(thread, _Helper) and thread.caller() is self else None
 
     def close(self) -> None:
         """End the helper thread once it is idle."""
@@ -313,26 +303,17 @@ class VideoReader(ABC):
             return False
 
     @property
-    def height(self) -> int:
-        """Height in pixels as displayed, that is after the rotation in the file's metadata."""
-        return self._frame_size()[0]
-
-    @property
-    def width(self) -> int:
-        """Width in pixels, likewise."""
-        return self._frame_size()[1]
+    def size(self) -> tuple[int, int]:
+        """Height and width of the frames as displayed, rotated as the file's metadata says."""
+        if self._size is None:
+            frames = self.read(np.zeros(1, dtype=np.int64))
+            self._size = (int(frames.shape[1]), int(frames.shape[2]))
+        return self._size
 
     @property
     def stated_duration(self) -> float | None:
         """Seconds that the container states; None for none. A file that was cut off is shorter."""
         return None
-
-    def _frame_size(self) -> tuple[int, int]:
-        """(H, W), of the first frame where no other was read."""
-        if self._size is None:
-            frames = self.read(np.zeros(1, dtype=np.int64))
-            self._size = (int(frames.shape[1]), int(frames.shape[2]))
-        return self._size
 
     @abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:

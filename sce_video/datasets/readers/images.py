@@ -23,8 +23,6 @@ from sce_video.datasets.readers.base import (
 from sce_video.registry import READERS
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
-
-
 #: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
 _REDUCED = {1: 0, **{n: getattr(cv2, f"IMREAD_REDUCED_GRAYSCALE_{n}") for n in (2, 4, 8)}}
 #: Where OpenCV has this flag, libjpeg writes RGB itself; else the image is converted afterwards.

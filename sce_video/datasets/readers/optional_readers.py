@@ -163,12 +163,8 @@ class TorchcodecReader(FallbackReader):
     def _open(self, path: str, num_threads: int) -> int:
         from torchcodec.decoders import VideoDecoder
 
-        self._video = VideoDecoder(
-            file_url(path),
-            dimension_order="NHWC",
-            num_ffmpeg_threads=num_threads,
-            seek_mode="exact",
-        )
+        options: Any = {"dimension_order": "NHWC", "seek_mode": "exact"}
+        self._video = VideoDecoder(file_url(path), num_ffmpeg_threads=num_threads, **options)
         return len(self._video)
 
     def _read(self, indices: list[int]) -> np.ndarray:

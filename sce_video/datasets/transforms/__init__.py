@@ -6,10 +6,8 @@ from sce_video.datasets.transforms.decoding import (
     LoadImage,
     OpenFrameFolder,
     OpenVideo,
-    PackBoxes,
     PackClips,
     PackVideo,
-    crop_sides,
     cut_views,
 )
 from sce_video.datasets.transforms.lazy_view import LazyView
@@ -29,9 +27,6 @@ from sce_video.datasets.transforms.spatial import (
     RandomResizedCropClips,
     ResizeAsProcessor,
     ResizeShortSide,
-    crop_and_resize,
-    crop_offsets,
-    random_box,
 )
 
 __all__ = [
@@ -45,7 +40,6 @@ __all__ = [
     "LoadImage",
     "OpenFrameFolder",
     "OpenVideo",
-    "PackBoxes",
     "PackClips",
     "PackVideo",
     "PillowResizeCenterCrop",
@@ -57,9 +51,5 @@ __all__ = [
     "ResizeAsProcessor",
     "ResizeShortSide",
     "UniformClips",
-    "crop_and_resize",
-    "crop_offsets",
-    "crop_sides",
     "cut_views",
-    "random_box",
 ]

@@ -277,7 +277,8 @@ class LoadImage:
 class PackClips:
     """Turn the views into uint8 tensors; the data preprocessor normalises and permutes them.
 
-    The crops and the resizing of a :class:`LazyView` are computed here, directly in the tensors.
+    The crops and the resizing of a :class:`LazyView` are computed here, directly in the tensors,
+    and so is the flip of :class:`FlipWithBoxes`.
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -285,7 +286,8 @@ class PackClips:
 
         Returns:
             ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``; and
-            ``differences`` of :class:`~.decoding.DecodeClips`, if present.
+            if present ``differences`` of :class:`DecodeClips`, ``boxes`` (n, 4) in pixels and their
+            ``actions`` (n, 80) of 0 and 1, both float32.
 
         Raises:
             ValueError: A local view has as many pixels as the first view: methods tell local from
@@ -300,10 +302,22 @@ class PackClips:
                     f"of {h0}x{w0}: lower local_num_frames of RandomClips or local_size of "
                     "RandomResizedCropClips"
                 )
-        inputs = pack_views(views, results.get("targets"))
-        kept = {name: int(results[name]) for name in ("label", "index", "seed")}
-        counted = {"differences": results["differences"]} if "differences" in results else {}
-        return {"inputs": inputs, **kept, **counted}
+        packed: dict[str, Any] = {"inputs": pack_views(views, results.get("targets"))}
+        packed |= {name: int(results[name]) for name in ("label", "index", "seed")}
+        if "differences" in results:
+            packed["differences"] = results["differences"]
+        if results.get("flipped"):
+            for clip in packed["inputs"]:
+                clip.copy_(clip.flip(2))
+        for name in ("boxes", "actions"):
+            if name in results:
+                packed[name] = torch.from_numpy(results[name].astype(np.float32))
+        return packed
+
+
+@TRANSFORMS.register_module()
+class PackBoxes(PackClips):
+    """:class:`PackClips`, by the name that recipes with boxes and their results have."""
 
 
 def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
@@ -319,27 +333,6 @@ def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[
             target.numpy()[...] = view
     render_views([view for view, _ in pending], [out for _, out in pending])
     return list(targets)
-
-
-@TRANSFORMS.register_module()
-class PackBoxes:
-    """Pack the clip and its boxes into the sample of a data loader."""
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return ``inputs`` (one uint8 (T, H, W, 3)), ``boxes`` (n, 4) in pixels, ``actions``.
-
-        ``actions`` is (n, 80) float32 of 0 and 1; ``label``, ``index`` and ``seed`` are kept. The
-        clip is written to ``targets`` as in :class:`PackClips`.
-        """
-        (clip,) = pack_views(results["views"], results.get("targets"))
-        if results.get("flipped"):
-            clip.copy_(clip.flip(2))
-        return {
-            "inputs": [clip],
-            "boxes": torch.from_numpy(results["boxes"].astype(np.float32)),
-            "actions": torch.from_numpy(results["actions"].astype(np.float32)),
-            **{name: int(results[name]) for name in ("label", "index", "seed")},
-        }
 
 
 @TRANSFORMS.register_module()
@@ -371,8 +364,8 @@ class PackVideo:
 
         Returns:
             ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) (top
-            and left of every crop), ``crop_size`` (side of a square, or height and width of whole
-            frames), ``label``, ``index``, ``seed``.
+            and left of every crop), ``crop_size`` (its height and width), ``label``, ``index``,
+            ``seed``.
 
         Raises:
             VideoDecodeError: The frames take more memory than the reader's limit.
@@ -380,11 +373,11 @@ class PackVideo:
         (view,) = results["views"]
         limits = results.get("limits") or DecodeLimits()
         limits.check_held(results.get("path", "frames"), len(view), math.prod(view.shape))
-        size: int | tuple[int, int] = self.crop_size
-        if self.whole:
-            size, offsets = tuple(view.shape[1:3]), [(0, 0)]
-        else:
-            offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
+        frame_size: tuple[int, int] = view.shape[1:3]
+        size, offsets = frame_size, [(0, 0)]
+        if not self.whole:
+            size = (self.crop_size, self.crop_size)
+            offsets = crop_offsets(frame_size, self.crop_size, self.num_crops)
         (frames,) = pack_views([view], [empty_batch(view.shape)])  # in shared memory
         return {
             "frames": frames,
@@ -402,7 +395,7 @@ def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) ->
         uint8 (last - first, T, S, S, 3), of whole frames (last - first, T, H, W, 3); clip 0 crop 0,
         clip 0 crop 1, ..., clip 1 crop 0, ...
     """
-    frames, (height, width) = video["frames"].numpy(), crop_sides(video)
+    frames, (height, width) = video["frames"].numpy(), video["crop_size"]
     positions, offsets = video["positions"].tolist(), video["offsets"].tolist()
     last = len(positions) * len(offsets) if last is None else last
     views = torch.empty((last - first, len(positions[0]), height, width, 3), dtype=torch.uint8)
@@ -412,9 +405,3 @@ def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) ->
         for target, index in zip(view, positions[clip], strict=True):
             target[...] = frames[index, top : top + height, left : left + width]
     return views
-
-
-def crop_sides(video: dict[str, Any]) -> tuple[int, int]:
-    """Height and width of the views of a packed video."""
-    size = video["crop_size"]
-    return (size, size) if isinstance(size, int) else tuple(size)

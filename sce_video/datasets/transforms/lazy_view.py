@@ -80,7 +80,7 @@ class LazyView:
 
     ``DecodeClips`` returns decoded frames that are not yet converted to RGB, crops and resizing are
     only recorded, and ``PackClips`` computes each frame once, in its final memory. The pixels equal
-    those of eager transforms. ``np.asarray(view)`` and ``view[...]`` compute an array.
+    those of eager transforms. ``np.asarray(view)`` computes an array.
 
     Args:
         frames: The decoded frames of the video.
@@ -90,10 +90,6 @@ class LazyView:
         steps: (box, size) in order: cut the box, resize it to the size.
         resize: How a frame is resized.
     """
-
-    dtype = np.dtype(np.uint8)
-    ndim = 4
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -144,9 +140,9 @@ class LazyView:
             size = resized
         return min(share, 1.0)
 
-    def render(self, out: np.ndarray | None = None) -> np.ndarray:
-        """Compute the view: in ``out``, uint8 (T, H, W, 3), if given."""
-        out = np.empty(self.shape, dtype=np.uint8) if out is None else out
+    def render(self) -> np.ndarray:
+        """Compute the view, uint8 (T, H, W, 3)."""
+        out = np.empty(self.shape, dtype=np.uint8)
         render_views([self], [out])
         return out
 
@@ -154,12 +150,6 @@ class LazyView:
         if copy is False:
             raise ValueError("a LazyView holds no array: np.array(view, copy=False) is impossible")
         return self.render().astype(dtype or np.uint8, copy=False)
-
-    def __getitem__(self, key: Any) -> np.ndarray:
-        return self.render()[key]
-
-    def __eq__(self, other: object) -> Any:
-        return self.render() == np.asarray(other)
 
 
 def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:

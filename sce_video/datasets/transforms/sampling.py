@@ -126,10 +126,8 @@ class RandomClips:
 class RandomFrame:
     """One uniformly random frame of the video, as V views of it: a video as a set of images.
 
-    For image networks on videos: all views are of the same frame, as those that
-    :class:`~sce_video.datasets.transforms.LoadImage` makes of an image, where
-    :class:`RandomClips` with ``num_frames=1`` takes another frame for every view. V,
-    ``num_views``, counts the last L, ``num_local_views``, see :class:`RandomClips`.
+    For image networks on videos: :class:`RandomClips` with ``num_frames=1`` takes another frame for
+    every view. V, ``num_views``, counts the last L, ``num_local_views``, as there.
     """
 
     def __init__(self, num_views: int = 2, num_local_views: int = 0) -> None:
@@ -156,8 +154,7 @@ class UniformClips:
         _check_clip(clip_duration, num_frames)
         if num_clips < 1:
             raise ValueError(f"num_clips must be at least 1, got {num_clips}")
-        self.clip_duration, self.num_frames = clip_duration, num_frames
-        self.num_clips = num_clips
+        self.clip_duration, self.num_frames, self.num_clips = clip_duration, num_frames, num_clips
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, write ``clips``: list of K ``ClipIndices``."""

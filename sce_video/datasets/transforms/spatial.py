@@ -67,15 +67,12 @@ def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list
 
     The three are SlowFast's ``uniform_crop`` (datasets/transform.py) and pytorchvideo's.
 
-    Raises:
-        ValueError: The frame is smaller than the crop, or ``num_crops`` is not 1 or 3.
+    ValueError: The frame is smaller than the crop.
     """
     _check_fits(frame_size, size)
     height, width = frame_size
     if num_crops == 1:
         return [(round((height - size) / 2), round((width - size) / 2))]
-    if num_crops != 3:
-        raise ValueError(f"num_crops must be 1 or 3, got {num_crops}")
     top, left = math.ceil((height - size) / 2), math.ceil((width - size) / 2)
     if width >= height:
         return [(top, 0), (top, left), (top, width - size)]

@@ -33,12 +33,9 @@ from sce_video.datasets.ava import Action
 from sce_video.evaluation.functional.statistics import percentile_ends, times_drawn
 from sce_video.utils.files import atomic_file
 
-Key = tuple[str, int]
-"""Video id and second of the key frame."""
-Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]
-"""Boxes (n, 4) and scores (n, 80) of a key frame."""
-GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]
-"""Boxes (n, 4) of a key frame, and n lists of action ids."""
+Key = tuple[str, int]  # video id and second of the key frame
+Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]  # boxes (n, 4) and scores (n, 80)
+GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]  # and lists of action ids
 
 #: Fewer than for other metrics, as each draw adds up all detections of 60 actions: half a minute on
 #: one core for 100,000 detections.
@@ -135,10 +132,7 @@ class AvaResult:
 
 
 def evaluate_ava(
-    ground_truth: GroundTruth,
-    detections: Detections,
-    actions: Sequence[Action],
-    resamples: int = 0,
+    ground_truth: GroundTruth, detections: Detections, actions: Sequence[Action], resamples: int = 0
 ) -> AvaResult:
     """Average precision of every scored action, and their mean.
 
@@ -241,18 +235,16 @@ def _overlapping(found: np.ndarray, true: np.ndarray) -> np.ndarray:
 def _hits(
     found: np.ndarray, true: np.ndarray, of_action: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
-    """Which detections of an action are hits, (M,) bool.
+    """Which detections of an action are hits, (M,) bool: the best one of each box.
 
-    A detection that overlaps no box of the action by enough has its best box below the threshold
-    as well, so the pairs above it are all that matters; and as a detection has one box only that it
-    can hit, the best detection of each box is the hit, in whatever order they are looked at.
     Pairs (P,) of detections, ascending, the highest overlap first, and ground-truth boxes; those of
     the action are ``of_action`` (G,) bool. A score (M,) of -inf is no detection.
     """
     hits = np.zeros(len(scores), dtype=bool)
     chosen = of_action[true] & (scores[found] > -np.inf)
     found, true = found[chosen], true[chosen]
-    found, best = np.unique(found, return_index=True)  # the first pair is the most overlapping
+    # A detection can hit one box only, that of its first pair, so any order of them will do.
+    found, best = np.unique(found, return_index=True)
     true = true[best]
     order = np.lexsort((found, -scores[found], true))
     # Sorted by box, then score: the first of each box is its hit.

@@ -46,10 +46,9 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     """Centres (k, D) of spherical k-means, largest cluster first.
 
     Lloyd's steps with cosine similarity (Dhillon and Modha 2001), on a random sample of at most
-    256 rows per centre, until no row changes its cluster. The first centres are those of k-means++
-    (Arthur and Vassilvitskii 2007), above 256 clusters random rows. A centre without rows moves to
-    the row that is farthest from its own. The rows (N, D) are unit vectors, float32, float16 or
-    :func:`as_bytes`. Raises ValueError: ``k`` is not 1 to N.
+    256 rows per centre, from centres of k-means++ (Arthur and Vassilvitskii 2007), above 256
+    clusters from random rows. A centre without rows moves to the row farthest from its own. Rows
+    (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. ValueError: k is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")

@@ -1,8 +1,7 @@
 """Accuracy from a few labelled samples of each class: nearest class mean and linear classifier.
 
-Of the labelled samples ``shots`` of every class are drawn several times, and classifiers are fitted
-on these alone. Nothing is tuned, since so few labels leave none for validation. Class means as in
-prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al. 2019).
+Class means as in prototypical networks (Snell et al. 2017), draws as in low-shot SVMs (Goyal et al.
+2019); nothing is tuned, since so few labels leave none for validation.
 """
 
 from __future__ import annotations
@@ -59,9 +58,8 @@ def few_shot_hits(
 ) -> Tensor:
     """Which queries are classified rightly from a few samples of each class of the gallery.
 
-    Features are divided by their norm. ``class_mean`` takes the class whose mean has the largest
-    cosine with the query. ``linear`` is multinomial logistic regression on features standardised
-    by the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
+    Of l2-normalised features ``class_mean`` takes the class mean of the largest cosine; ``linear``
+    is logistic regression, features standardised by the drawn samples, weight decay ``l2``.
 
     Queries are (N, C) with labels (N,), the gallery (M, C) with labels (M,). ``shots`` samples of
     each class are drawn ``draws`` times, draw i by the seed ``seed + i``; ``on_fit`` is called

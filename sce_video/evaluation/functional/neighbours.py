@@ -167,11 +167,8 @@ def knn_scores(
 ) -> Tensor:
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
 
-    The weights of a query are normalised by a softmax, which does not overflow. Features, groups
-    and ``block`` are those of :func:`nearest_neighbours`: its own group does not vote.
-
-    ``gallery_labels`` are (M,) integers from 0, below ``num_classes``: by default the largest label
-    plus one. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
+    Features, groups and ``block`` are those of :func:`nearest_neighbours`; ``gallery_labels`` are
+    (M,) integers from 0, below ``num_classes``: by default the largest label plus one.
 
     Returns:
         (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class

@@ -11,12 +11,7 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.few_shot import CLASSIFIERS, few_shot_hits, interval_of_mean
 from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe, num_fits
-from sce_video.evaluation.functional.neighbours import (
-    ROW_BLOCK,
-    Ranking,
-    knn_scores,
-    rank,
-)
+from sce_video.evaluation.functional.neighbours import ROW_BLOCK, Ranking, knn_scores, rank
 from sce_video.evaluation.functional.statistics import check_ranks, mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import (
     RowMetric,

@@ -27,10 +27,7 @@ from sce_video.registry import METRICS
 
 #: Pairs of classes of Something-Something V2 that differ by the direction of time.
 OPPOSITES: tuple[tuple[str, str], ...] = (
-    (
-        "Approaching something with your camera",
-        "Moving away from something with your camera",
-    ),
+    ("Approaching something with your camera", "Moving away from something with your camera"),
     ("Burying something in something", "Digging something out of something"),
     ("Closing something", "Opening something"),
     ("Covering something with something", "Uncovering something"),

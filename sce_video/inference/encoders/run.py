@@ -42,19 +42,13 @@ _CLIPS = 4  # of a video, as in sce-video embed and index
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
     """A config for ``sce-video embed``, ``index`` and ``evaluate``."""
+    pipeline = evaluation_pipeline(settings)
+    videos = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
     loader, gallery = (
-        {
-            "batch_size": 4,
-            "num_workers": 2,
-            "dataset": {
-                "type": "VideoDataset",
-                "data_root": "data/videos",
-                "pipeline": evaluation_pipeline(settings),
-                "on_error": on_error,
-            },
-        }
+        {"batch_size": 4, "num_workers": 2, "dataset": {**videos, "on_error": on_error}}
         for on_error in ("raise", "skip")
     )
+    preprocessor = {"type": "VideoDataPreprocessor", "mean": settings.mean, "std": settings.std}
     return {
         "default_scope": "sce_video",
         "runner_type": "VideoRunner",
@@ -69,11 +63,7 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
         "load_from": None,
         "resume": False,
         "model": {"type": "Encoder", "backbone": backbone},
-        "data_preprocessor": {
-            "type": "VideoDataPreprocessor",
-            "mean": settings.mean,
-            "std": settings.std,
-        },
+        "data_preprocessor": preprocessor,
         "test_dataloader": loader,
         "test_evaluator": [
             {"type": "KNN", "k": 20},
@@ -121,16 +111,8 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class ImportedEncoder:
-    """An encoder that :func:`import_encoder` has written.
-
-    Attributes:
-        backbone: Config of the backbone.
-        settings: Its input.
-        parameters: Number of those of the backbone.
-        unused: Weights in the files of the model that belong to other parts.
-        has_text: Whether texts can be embedded, too.
-        checkpoint: Its file.
-    """
+    """An encoder that :func:`import_encoder` has written: config, input and number of parameters
+    of its backbone, number of weights of other parts, whether texts can be embedded, its file."""
 
     backbone: dict[str, Any]
     settings: ProcessorSettings
@@ -144,10 +126,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     """A run or checkpoint unchanged; of ``hf:MODEL``, the folder of a run made for it.
 
     The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
-    made once for each state of the model's files, with all of its own settings.
-
-    Raises:
-        ValueError: see :func:`import_encoder`.
+    made once for each state of the model's files by :func:`import_encoder`.
     """
     if not is_model(run):
         return os.fspath(run)
@@ -216,15 +195,16 @@ def import_encoder(
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size
     cfg = Config(encoder_config(backbone, settings))
-    weights = {
-        f"{'text_encoder' if part.startswith('text') else 'backbone'}.{part}.{key}": value
-        for part, module in parts.items()
-        for key, value in module.state_dict().items()
-    }
-    weights = {key: value.contiguous() for key, value in weights.items()}
+    weights = {}
+    for part, module in parts.items():
+        prefix = "text_encoder" if part.startswith("text") else "backbone"
+        for key, value in module.state_dict().items():
+            weights[f"{prefix}.{part}.{key}"] = value.contiguous()
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {SNAPSHOT: json.dumps(plain(cfg))}
-    meta["encoder"] = {"name": name, "pool": pool}
+    meta: dict[str, Any] = {
+        SNAPSHOT: json.dumps(plain(cfg)),
+        "encoder": {"name": name, "pool": pool},
+    }
     if text is not None:
         meta["text"] = text
     out = Path(out)

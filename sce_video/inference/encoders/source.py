@@ -34,14 +34,8 @@ class EncoderError(UserError, ValueError):
 
 
 def find_model(name: str) -> Path:
-    """The local folder of a model: the given one, or a copy of that name on the hub.
-
-    Only settings and weights are fetched, no code.
-
-    Raises:
-        EncoderError: it is neither a folder with a ``config.json`` nor the name of a model in the
-            local cache or on a hub that can be reached.
-    """
+    """The local folder of a model: the given one, or a copy of that name on the hub, of which only
+    settings and weights are fetched, no code; EncoderError where there is none."""
     if os.path.isdir(name):
         if not os.path.isfile(os.path.join(name, _CONFIG)):
             raise EncoderError(f"{name} is no folder of a model: it has no {_CONFIG}")
@@ -97,10 +91,7 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
 
     The parts are ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a
     classifier), ``text_model`` and ``text_projection``; others are a decoder or a classifier.
-
-    Raises:
-        EncoderError: the files lack weights of the encoder, have some that it has no place for, or
-            cannot be read.
+    EncoderError: weights of the encoder are missing, have no place, or cannot be read.
     """
     package = transformers()
     family = family_of(config.model_type)
@@ -235,11 +226,10 @@ class ProcessorSettings:
             raise ValueError(f"frames must be at least 1, got {frames}")
         if fps is not None and not 0 < fps < float("inf"):
             raise ValueError(f"fps must be positive frames per second, got {fps}")
-        count = self.num_frames if frames is None else frames
-        if fps is not None:
-            return replace(self, num_frames=count, clip_duration=count / fps)
-        rate = None if self.clip_duration is None else self.num_frames / self.clip_duration
-        return replace(self, num_frames=count, clip_duration=None if rate is None else count / rate)
+        count = frames or self.num_frames
+        if fps is None and self.clip_duration is not None:
+            fps = self.num_frames / self.clip_duration
+        return replace(self, num_frames=count, clip_duration=None if fps is None else count / fps)
 
 
 def read_processor(folder: Path, config: Any) -> ProcessorSettings:

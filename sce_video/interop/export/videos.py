@@ -86,33 +86,20 @@ def decode_jpeg(jpeg: bytes) -> np.ndarray:
 
 @dataclass(eq=False)
 class Bundle:
-    """Videos, where they lie, and how their thumbnails are read.
+    """Videos, where they lie, and how their thumbnails are read."""
 
-    Attributes:
-        videos: N videos.
-        map_name: "PCA", "UMAP" or "t-SNE".
-        points: (N, 2) float32, coordinates in the map.
-        neighbour_rows: (N, k) int64, the nearest other videos.
-        distances: (N, k) float32, 1 - cosine.
-        thumbnail_side: Longest side, pixels; 0 for none.
-        workers: Processes that read thumbnails.
-        with_embedding: Whether the features are written where that is a choice.
-        on_video: Called after every video that has been read, with whether that failed.
-        failures: (path, reason) of the videos without a thumbnail, filled while they are read.
-        notes: Remarks for the user, filled by the writers.
-    """
-
-    videos: ExportedVideos
-    map_name: str
-    points: np.ndarray
-    neighbour_rows: np.ndarray
-    distances: np.ndarray
-    thumbnail_side: int
-    workers: int
-    with_embedding: bool
-    on_video: Callable[[bool], None]
+    videos: ExportedVideos  # N
+    map_name: str  # "PCA", "UMAP" or "t-SNE"
+    points: np.ndarray  # (N, 2) float32, coordinates in the map
+    neighbour_rows: np.ndarray  # (N, k) int64, the nearest other videos
+    distances: np.ndarray  # (N, k) float32, 1 - cosine
+    thumbnail_side: int  # longest side, pixels; 0 for none
+    workers: int  # processes that read thumbnails
+    with_embedding: bool  # whether the features are written where that is a choice
+    on_video: Callable[[bool], None]  # called after every video, with whether reading it failed
+    # (path, reason) of the videos without a thumbnail, filled while they are read.
     failures: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # for the user, filled by the writers
 
     def thumbnails(self) -> Iterator[bytes | None]:
         """Yield the JPEG file of every video, in order; None without one."""

@@ -204,11 +204,11 @@ def write_projector(path: Path, bundle: Bundle) -> None:
 def _sprite(folder: Path, bundle: Bundle) -> int:
     """Write the sprite image, row by row from the upper left; returns the side of a thumbnail."""
     count = len(bundle.videos)
-    side = min(bundle.thumbnail_side, SPRITE_SIDE // math.ceil(math.sqrt(count)))
+    columns = math.ceil(math.sqrt(count))
+    side = min(bundle.thumbnail_side, SPRITE_SIDE // columns)
     if side < _LEAST_SIDE:
         bundle.notes.append(f"{count:,} videos are too many for thumbnails in one image")
         return 0
-    columns = math.ceil(math.sqrt(count))
     sprite = np.zeros((columns * side, columns * side, 3), dtype=np.uint8)
     for i, jpeg in enumerate(bundle.thumbnails()):
         if jpeg is not None:

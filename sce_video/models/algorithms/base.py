@@ -26,11 +26,9 @@ from sce_video.utils.tensors import HostValue
 class SelfSupervisedModel(BaseModel):
     """A method that learns a backbone from the views of unlabelled samples.
 
-    A method is one subclass in one file of this folder: its constructor builds what it needs beside
-    the backbone, :meth:`loss` computes a step. State that is not trained by gradient (a target
-    network, a queue, prototypes) changes in :meth:`after_optimizer_step`, and not in ``loss``,
-    which also runs for the micro-batches of an accumulated step and for fp16 steps that are
-    skipped.
+    A method is one subclass in one file of this folder. State that is not trained by gradient (a
+    target network, a queue, prototypes) changes in :meth:`after_optimizer_step`, and not in
+    :meth:`loss`, which also runs for micro-batches and for fp16 steps that are skipped.
 
     Arguments that methods share, of which each has those that it needs:
 
@@ -116,10 +114,15 @@ class SelfSupervisedModel(BaseModel):
         """Unit embeddings (N, D) of the target views, and the keys of each query view, by index.
 
         Keys have no gradient. All of them come before the first query: Shuffle-BN gathers over
-        ranks, which must call it in the same order.
+        ranks, which must call it in the same order. A queue takes the keys after the step.
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
-        return {j: unit_vectors(self.target(views[j])) for j in targets}, keys_of
+        keys = {j: unit_vectors(self.target(views[j])) for j in targets}
+        if hasattr(self, "queue"):
+            # Staged, not enqueued: all micro-batches of a step see one queue.
+            for key in keys.values():
+                self.queue.stage(key)
+        return keys, keys_of
 
     def encode_query(self, view: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """h (N, C), the projector's z (N, D) and the unit query (N, D) of a view, with gradient."""
@@ -163,8 +166,8 @@ class SelfSupervisedModel(BaseModel):
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warnings about data that do not suit the method; ValueError if it cannot be trained.
 
-        Called once before training with the samples of the training set and of an optimiser step
-        (all ranks and micro-batches), and V, None if not known before the first sample.
+        ``batch_size`` are the samples of an optimiser step (all ranks and micro-batches);
+        ``num_views`` is None if it is not known before the first sample.
         """
         if not hasattr(self, "target"):
             return []
@@ -233,9 +236,8 @@ class SelfSupervisedModel(BaseModel):
     def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Any]:
         """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
 
-        They fall towards 0 when the representation collapses. A collapse of the projector's
-        embeddings z (N, D), spread ``z_std``, comes first, and behind a head of several layers it
-        can stay alone: equal embeddings pass no gradient on to the backbone.
+        They fall towards 0 when the representation collapses. The spread ``z_std`` of the
+        projector's embeddings z (N, D) falls first.
         """
         h = h.float()
         found = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
@@ -245,11 +247,10 @@ class SelfSupervisedModel(BaseModel):
 class QuerySum:
     """The scalars of a step, summed over its queries: one backward pass for all, or one for each.
 
-    With the method's ``backward_per_query`` :meth:`add` takes the gradients of a query at once,
-    which frees its activations, and adds them up, in fp32 at least. The graph of the summed loss is
-    then one node, which hands these gradients, times its own, to the parameters: hooks of
-    DistributedDataParallel, accumulated steps and clipping see the gradients of the whole step.
-    The queries must not share a graph beyond the parameters.
+    With ``backward_per_query`` :meth:`add` takes the gradients of a query at once, which frees its
+    activations. The graph of the summed loss is then one node, which hands their sum to the
+    parameters: hooks of DistributedDataParallel, accumulated steps and clipping see the gradients
+    of the whole step. The queries must not share a graph beyond the parameters.
     """
 
     def __init__(self, model: SelfSupervisedModel) -> None:
@@ -261,11 +262,9 @@ class QuerySum:
         self._sums: dict[str, Tensor] = {}
 
     def add(self, h: Tensor, z: Tensor, terms: dict[str, Tensor]) -> None:
-        """Add the scalars of a query, its ``loss`` among them.
+        """Add the scalars of a query, its ``loss`` among them; ValueError under fp16 autocast.
 
-        The collapse metrics of the step are those of the first query, of its representations h
-        (N, C) and embeddings z (N, D). A backward pass for each query under fp16 autocast is a
-        ValueError.
+        The collapse metrics of the step are those of the first query's h (N, C) and z (N, D).
         """
         if not self._sums:
             terms = {**terms, **self._model.collapse_metrics(h, z)}

@@ -18,19 +18,15 @@ from sce_video.registry import MODELS
 class Encoder(BaseModel):
     """A backbone that computes representations and cannot be trained.
 
-    Its weights come from the ``backbone.`` part of any checkpoint: of a pretraining, a linear
-    evaluation or a finetuning.
-
-    The data preprocessor is by default a
-    :class:`~sce_video.models.data_preprocessors.VideoDataPreprocessor` that normalises.
+    Its weights come from the ``backbone.`` part of any checkpoint. The data preprocessor is by
+    default a ``VideoDataPreprocessor`` that normalises.
     """
 
     def __init__(
         self, backbone: dict[str, Any], data_preprocessor: dict[str, Any] | None = None
     ) -> None:
-        if data_preprocessor is None:
-            data_preprocessor = {"type": "VideoDataPreprocessor"}
-        super().__init__(data_preprocessor=MODELS.build(data_preprocessor))
+        prepared = data_preprocessor or {"type": "VideoDataPreprocessor"}
+        super().__init__(data_preprocessor=MODELS.build(prepared))
         self.backbone = MODELS.build(backbone)
 
     def forward(
@@ -54,8 +50,7 @@ class ActionDetector(BaseModel):
         backbone: Config of the encoder; for AVA with ``last_stage_stride=1,
             last_stage_dilation=2``.
         roi_head: Config of the :class:`~sce_video.models.heads.RoIActionHead`.
-        data_preprocessor: Config of a
-            :class:`~sce_video.models.data_preprocessors.BoxDataPreprocessor`.
+        data_preprocessor: Config of a ``BoxDataPreprocessor``, the default.
     """
 
     def __init__(
@@ -64,9 +59,8 @@ class ActionDetector(BaseModel):
         roi_head: dict[str, Any],
         data_preprocessor: dict[str, Any] | None = None,
     ) -> None:
-        if data_preprocessor is None:
-            data_preprocessor = {"type": "BoxDataPreprocessor"}
-        super().__init__(data_preprocessor=MODELS.build(data_preprocessor))
+        prepared = data_preprocessor or {"type": "BoxDataPreprocessor"}
+        super().__init__(data_preprocessor=MODELS.build(prepared))
         self.backbone = MODELS.build(backbone)
         self.roi_head = MODELS.build({"in_channels": self.backbone.out_channels, **roi_head})
 

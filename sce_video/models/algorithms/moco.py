@@ -20,9 +20,8 @@ class MoCo(SelfSupervisedModel):
 
     The first view is the query and the last the key; with ``symmetric=True`` every view is both.
     The loss is the mean over the pairs of a query and a key of different views. rho-MoCo is rho
-    views with ``symmetric=True`` and ``sum_queries=True``: SlowFast (facebookresearch/SlowFast,
-    ``slowfast/models/contrastive.py``) adds up the gradients of the rho queries, each the mean over
-    the other keys, and its learning rates are for that sum.
+    views with ``symmetric=True`` and ``sum_queries=True`` (facebookresearch/SlowFast,
+    ``slowfast/models/contrastive.py``, whose learning rates are for that sum).
 
     Other arguments: see ``SelfSupervisedModel``.
 
@@ -74,7 +73,4 @@ class MoCo(SelfSupervisedModel):
             loss = torch.stack(losses).sum() / (len(own) if self.sum_queries else num_pairs)
             similarity = mean_cosines(query, [keys[j] for j in own]).sum() / num_pairs
             sums.add(h, query, {"loss": loss, "positive_similarity": similarity})
-        # After the optimiser step they are negatives: all micro-batches of it see one queue.
-        for key in keys.values():
-            self.queue.stage(key)
         return sums.total()

@@ -71,7 +71,4 @@ class ReSSL(SelfSupervisedModel):
             loss = torch.stack(losses).sum() / num_pairs
             similarity = mean_cosines(query, [keys[j] for j in own]).sum() / num_pairs
             sums.add(h, query, {"loss": loss, "positive_similarity": similarity})
-        # After the optimiser step they are negatives: all micro-batches of it see one queue.
-        for key in keys.values():
-            self.queue.stage(key)
         return sums.total()

@@ -10,13 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
-from sce_video.models.losses.sce import (
-    SCETerms,
-    check_sce,
-    sce_terms,
-    sce_warnings,
-    split_coefficients,
-)
+from sce_video.models.losses.sce import SCETerms, check_sce, sce_terms, sce_warnings
 from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
 
@@ -32,8 +26,7 @@ class SCE(SelfSupervisedModel):
     symmetrised loss of the paper's video experiments; with ``symmetric=False`` that of its image
     ablations, where the first view (strong augmentation) is the query and the last (weak) the key.
 
-    A schedule can set ``momentum``, ``lambda_``, ``tau`` and ``tau_m``, which are read at every
-    step; with free coefficients ``mu`` and ``eta``, too.
+    A schedule can set ``momentum``, ``lambda_``, ``tau`` and ``tau_m``, and ``mu`` and ``eta``.
 
     Other arguments: see ``SelfSupervisedModel``.
 
@@ -67,7 +60,11 @@ class SCE(SelfSupervisedModel):
         super().__init__(backbone, data_preprocessor, backward_per_query)
         self.build_heads(projector, predictor)
         self.build_target(momentum, symmetric, target_views, shuffle_bn_splits, queue_size)
-        self.lambda_, self.mu, self.eta = split_coefficients(lambda_)
+        given: Any = lambda_ if isinstance(lambda_, Sequence) else (lambda_, None, None)
+        if len(given) != 3:
+            wanted = "one number or the three (lambda, mu, eta) of eq. 10"
+            raise ValueError(f"lambda_ must be {wanted}, got {lambda_}")
+        self.lambda_, self.mu, self.eta = given
         self.tau, self.tau_m = tau, tau_m
         self.mask_positive = mask_positive
         self.check_settings()
@@ -102,9 +99,6 @@ class SCE(SelfSupervisedModel):
             pairs = [sce_terms(query, keys[j], queue, **objective) for j in own]
             terms = SCETerms(*(torch.stack(x).sum() / num_pairs for x in zip(*pairs, strict=True)))
             sums.add(h, z, terms._asdict())
-        # After the optimiser step they are negatives: all micro-batches of it see one queue.
-        for key in keys.values():
-            self.queue.stage(key)
         return sums.total()
 
     def _objective(self) -> dict[str, Any]:

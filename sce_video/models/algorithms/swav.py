@@ -20,11 +20,7 @@ from sce_video.registry import MODELS
 
 
 class Prototypes(nn.Module):
-    """K trained vectors (K, D), l2-normalised.
-
-    :meth:`normalise` belongs after each optimiser step: then they are unit vectors in every forward
-    pass, and their gradient is that of facebookresearch/swav, not projected on the sphere.
-    """
+    """K trained vectors (K, D), l2-normalised after each optimiser step (facebookresearch/swav)."""
 
     def __init__(self, dim: int, count: int) -> None:
         super().__init__()

@@ -13,13 +13,6 @@ from sce_video.models.backbones.s3d import S3D
 from sce_video.models.backbones.vision_transformer3d import VisionTransformer3d
 from sce_video.utils.imports import import_submodules
 
-__all__ = [
-    "S3D",
-    "HFEncoder",
-    "R2Plus1d",
-    "ResNet2d",
-    "ResNet3dSlowPath",
-    "VisionTransformer3d",
-]
+__all__ = ["S3D", "HFEncoder", "R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "VisionTransformer3d"]
 
 import_submodules(__name__, __path__)

@@ -219,10 +219,7 @@ class ResNetBase(StagedBackbone):
     """A subclass builds ``conv1, bn1, relu, maxpool``, and blocks of two or three convolutions."""
 
     def build_stages(
-        self,
-        depth: int,
-        base_channels: int,
-        block: Callable[[int, int, int, bool], nn.Module],
+        self, depth: int, base_channels: int, block: Callable[[int, int, int, bool], nn.Module]
     ) -> None:
         """Set ``layer1 .. layer4`` and ``out_channels``.
 

@@ -294,9 +294,8 @@ class HFEncoder(FreezableBackbone):
         N, _, T = view.shape[:3]
         frames = view.transpose(1, 2)  # (N, T, 3, H, W)
         if self.resize_to is not None and tuple(view.shape[3:]) != (self.resize_to,) * 2:
-            images = frames.flatten(0, 1)
-            side = (self.resize_to, self.resize_to)
-            images = F.interpolate(images, side, mode="bilinear", antialias=True)
+            size, images = (self.resize_to,) * 2, frames.flatten(0, 1)
+            images = F.interpolate(images, size, mode="bilinear", antialias=True)
             frames = images.unflatten(0, (N, T))
         self.check_clip(T, *frames.shape[3:])
         clip = frames.flatten(0, 1) if self.family.per_frame else frames

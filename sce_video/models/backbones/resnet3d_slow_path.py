@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import (
-    ResidualBlock,
-    ResNetBase,
-    check_arguments,
-    check_view,
-)
+from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments, check_view
 from sce_video.registry import MODELS
 
 

@@ -40,11 +40,9 @@ def effective_rank(h: Tensor) -> Tensor:
 
 
 def logged_rank(h: Tensor) -> Tensor | HostValue:
-    """:func:`effective_rank`, without waiting for a device that is no CPU.
-
-    Eigenvalues make the host wait, since it reads whether the solver has converged. So only the
-    Gram matrix is computed on the device.
-    """
+    """:func:`effective_rank`, without waiting for a device that is no CPU."""
+    # Eigenvalues make the host wait, since it reads whether the solver has converged: so only the
+    # Gram matrix is computed on the device.
     if _is_on_host(h):
         return effective_rank(h)
     return HostValue(_gram_and_norm(h), _rank_of)

@@ -18,15 +18,13 @@ Proposition 1: SCE is ``lambda InfoNCE + (1-lambda) (ReSSL + Ceil)``. So ``lambd
 ReSSL, it is ReSSL plus Ceil. Eq. 10 gives the three parts free coefficients, ``lambda_, mu, eta``;
 ``mu`` and ``eta`` are None where there is one lambda.
 
-Positive and negative logits are never concatenated: with ``log p1 = logit - logsumexp`` every
-term needs only one (N, K) matrix of logits per branch. Losses are means over the samples, scalar
-tensors in fp32 at least, also under autocast; key and queue get no gradient.
+Losses are means over the samples, scalar tensors in fp32 at least, also under autocast; key and
+queue get no gradient.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -102,7 +100,7 @@ def sce_terms(
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
-        positive = (query * key).sum(dim=1) / tau  # (N,)
+        positive = (query * key).sum(dim=1) / tau  # (N,), never concatenated with the negatives
         # Not the product is divided, but a factor: (N, K) is large, and a quotient another copy.
         negatives = (query / tau) @ queue.T  # (N, K)
         with torch.no_grad():
@@ -203,19 +201,6 @@ def _parts(
         # Not logsumexp of a concatenation: that would copy the (N, K) logits.
         joint = torch.logaddexp(positive, negatives)
     return joint - positive, negatives - expected, joint - negatives
-
-
-def split_coefficients(
-    lambda_: float | Sequence[float],
-) -> tuple[float, float | None, float | None]:
-    """Lambda, mu and eta of ``lambda_``, one number (mu and eta are None) or three."""
-    if not isinstance(lambda_, Sequence):
-        return lambda_, None, None
-    if len(lambda_) != 3:
-        raise ValueError(
-            f"lambda_ must be one number or the three (lambda, mu, eta) of eq. 10, got {lambda_}"
-        )
-    return lambda_[0], lambda_[1], lambda_[2]
 
 
 def check_sce(

@@ -26,12 +26,8 @@ def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
 
 
 def check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
-    """Raise ValueError unless these are (N, D), (N, D) and (K, D) with K of at least 1."""
-    if query.ndim != 2 or query.shape != key.shape:
-        raise ValueError(
-            "query and key must be (N, D) of the same shape, "
-            f"got {tuple(query.shape)} and {tuple(key.shape)}"
-        )
+    """Raise ValueError unless these are (N, D), (N, D) and (K, D), none of them empty."""
+    check_same_shape("query and key", query, key)
     if queue.ndim != 2 or queue.shape[1] != query.shape[1] or queue.shape[0] == 0:
         raise ValueError(
             f"queue must be (K, {query.shape[1]}) with K >= 1, got {tuple(queue.shape)}"

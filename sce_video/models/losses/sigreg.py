@@ -7,9 +7,8 @@ Pulley)::
     phi(t)    = mean_n exp(i t x_n)                  empirical; that of N(0, 1) is exp(-t^2 / 2)
     statistic = N * integral over t of |phi(t) - exp(-t^2 / 2)|^2 * exp(-t^2 / 2)
 
-As ``|phi| <= 1`` the gradient is bounded for outliers too. For samples of N(0, 1) the statistic has
-an expectation independent of N, ``integral of (1 - exp(-t^2)) * exp(-t^2 / 2)`` = 1.06; for samples
-that are all equal it grows as N.
+As ``|phi| <= 1`` the gradient is bounded for outliers too. For samples of N(0, 1) the expectation
+of the statistic is 1.06 whatever N is; for samples that are all equal it grows as N.
 """
 
 from __future__ import annotations

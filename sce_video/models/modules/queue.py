@@ -13,12 +13,11 @@ from sce_video.utils.errors import NamedWarning
 
 
 class KeyQueue(nn.Module):
-    """The last ``size`` keys of the target branch, first in, first out.
+    """The last ``size`` keys of the target branch, first in, first out; random unit vectors first.
 
-    It starts filled with random unit vectors. Keys are *staged* when a loss has been computed with
-    them and *committed* after the optimiser step, so that all micro-batches of a step with gradient
-    accumulation see the same queue. ``keys_per_step`` is the number of keys of the last step, None
-    before the first.
+    Keys are *staged* as they are computed and *committed* after the optimiser step, so that all
+    micro-batches of a step see the same queue. ``keys_per_step`` is the number of keys of the last
+    step, None before the first.
 
     Buffers (in the checkpoint): ``keys`` (K, D) float32; ``pointer`` () int64, the index of the
     oldest key.

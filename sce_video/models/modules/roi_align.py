@@ -1,8 +1,4 @@
-"""RoIAlign: features of a box, sampled to a grid of fixed size.
-
-torchvision has a compiled implementation, but may be missing or not match the installed torch. This
-file has an equal one in pure PyTorch.
-"""
+"""RoIAlign, features of a box sampled to a grid: torchvision's, or an equal one in PyTorch."""
 
 from __future__ import annotations
 
@@ -39,12 +35,11 @@ def roi_align(
     to mmcv's ``RoIAlign(pool_mode="avg")`` and to ``torchvision.ops.roi_align``.
 
     Boxes of zero or negative size: with ``aligned=False`` every box is at least one cell wide and
-    high. With ``aligned=True`` a sampling ratio of 0 has no points and gives 0; a fixed ratio
-    samples its points nevertheless, mirrored for inverted corners.
+    high. With ``aligned=True`` a sampling ratio of 0 gives 0, a fixed ratio samples its points
+    nevertheless, mirrored for inverted corners.
 
-    Computed in float32 (float64 for float64 features), also under autocast. The gradient of the
-    pure PyTorch implementation is deterministic; a NaN or infinite feature spreads there to all
-    boxes of its frame.
+    Computed in float32 (float64 for float64 features), also under autocast. In pure PyTorch the
+    gradient is deterministic, and a feature that is not finite spreads to all boxes of its frame.
 
     Args:
         features: (N, C, H, W), floating point.
@@ -101,11 +96,9 @@ def _roi_align_torch(
     aligned: bool,
 ) -> Tensor:
     """RoIAlign as two matrix products per box: ``rows (h, H) @ map (H, W) @ columns (W, w)``."""
-    # A bilinear weight is the product of a weight of the row and a weight of the column, the points
-    # of a bin are a grid, and a point outside counts 0 because its row or its column does. So the
-    # average over the points separates into a matrix for the rows and one for the columns. These
-    # have a few hundred elements per box and are computed on the CPU; the products run on the
-    # device of the features.
+    # A bilinear weight is that of the row times that of the column, and the points of a bin are a
+    # grid: so the average over the points separates into a matrix for the rows and one for the
+    # columns. These are small and computed on the CPU, the products on the features' device.
     corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
     x1, y1, x2, y2 = corners.unbind(1)
     rows = _axis_weights(y1, y2, size[0], features.shape[2], sampling_ratio, aligned)
@@ -138,8 +131,7 @@ def _axis_weights(
 ) -> Tensor:
     """Weights (R, bins, cells) of the cells of one axis in each bin of each box."""
     # ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order
-    # of operations is that of mmcv's kernel (open-mmlab/mmcv,
-    # mmcv/ops/csrc/common/cuda/roi_align_cuda_kernel.cuh), to round in the same way: rounding
+    # of operations is that of mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh): rounding
     # decides whether a bin of just above one cell has one point or two.
     length = end - start
     if not aligned:

@@ -46,14 +46,13 @@ class BatchShuffle(StepGenerator):
     """Encodes the samples of all ranks in random groups, so that BN cannot tell the positive.
 
     If query and key share the statistics of a BN, a network can find the positive by them (He et
-    al. 2020, section 3.3). Here the samples of all ranks are gathered, permuted, encoded in
-    ``splits`` groups on each rank, and the result is put back in order. One group per rank is the
-    shuffling between GPUs of facebookresearch/moco, ``moco/builder.py``; several are its simulation
-    on one device: W ranks with S groups each have the groups of one process with W S. The
-    permutation is a function of the optimiser step, equal on all ranks.
+    al. 2020, section 3.3). The samples of all ranks are gathered, permuted by a function of the
+    optimiser step, encoded in ``splits`` groups on each rank, and put back in order. One group per
+    rank is the shuffling between GPUs of facebookresearch/moco, ``moco/builder.py``; several
+    simulate it: W ranks with S groups each have the groups of one process with W S.
 
-    Every rank holds the views of all ranks while they are encoded. The module has no effect if BN
-    takes its statistics over all ranks (``sync_bn``) with one group, or in evaluation mode.
+    Every rank holds the views of all ranks while they are encoded. With one group and ``sync_bn``,
+    or in evaluation mode, there is no effect.
     """
 
     def __init__(self, splits: int) -> None:

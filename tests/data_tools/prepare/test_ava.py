@@ -72,7 +72,6 @@ def test_key_frames_without_persons_and_odd_rows(tmp_path):
     [
         ("film,0902,0.1,0.2,1.3,0.4,12,0", r"box 0\.1,0\.2,1\.3,0\.4 is outside the frame"),
         ("film,0902,0.3,0.2,0.1,0.4,12,0", r"box 0\.3,0\.2,0\.1,0\.4 has inverted corners"),
-        ("film,0902,0.1,x,0.3,0.2,12,0", "'x' is not a number"),
         ("film,0901,0.1,0.2,0.3,0.4,12,0", "time stamp 901 is not in .* 902 to 1798"),
         ("film,0902,0.1,0.2,0.3,0.4,13,0", r"action 13 is not in the action list, ids 1 to 80"),
         ("film,0902,0.1,0.2,0.3,0.4,12,0,0.9", "9 cells, not 8"),
@@ -95,10 +94,9 @@ def test_boxes_are_clipped_within_the_tolerance_only():
     for numbers in ([-0.0051, 0, 1, 1], [0, 0, 1, 1.0051]):
         with pytest.raises(ValueError, match="here: .* outside"):
             check_box(numbers, "here", remarks)
-    assert (
-        check_box([1.0, 0.1, 1.004, 0.2], "here", remarks) is None
-    )  # nothing of it is inside the frame
-    assert check_box([0.2, 0.1, 0.4, 0.1], "here", remarks) is None
+    # Nothing of the first one is inside the frame, the second one has no height.
+    for numbers in ([1.0, 0.1, 1.004, 0.2], [0.2, 0.1, 0.4, 0.1]):
+        assert check_box(numbers, "here", remarks) is None
     assert remarks["boxes without width or height, left out"] == 2
 
 
@@ -220,7 +218,6 @@ def test_faulty_detections_are_named(tmp_path, row, message):
         ({1: np.zeros((1, 5))}, "key 1 is not VIDEO,TIMESTAMP"),
         ({"flim,0902": np.zeros((1, 5))}, "key 'flim,0902': video 'flim' is not in the annotation"),
         ({"film,0902": np.zeros((1, 4))}, r"key 'film,0902': \(1, 4\), not an array \(n, 5\)"),
-        ({"film,0902": [[1, 2], [3]]}, "key 'film,0902': list, not an array"),
         ({"film,0902": [[0, 0, 1, 1, "x"]]}, "key 'film,0902': list, not an array"),
         (
             {"film,0902": np.array([[0, 0, 1, 1, 0.9], [0, 0, 1, 1, 1.25]])},

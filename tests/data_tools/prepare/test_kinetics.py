@@ -133,7 +133,6 @@ def test_a_clip_of_other_seconds_is_missing(tree):
     ("text", "message"),
     [
         ("youtube_id,time_start\nx,1\n", f"no column 'label': the header must be {HEADER}"),
-        (f"{HEADER}\n", "lists no video"),
         (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13\n", "line 2: 4 columns, but the header has 5"),
         (f"{HEADER}\nzumba,#NAME?,3,13,train\n", "line 2: youtube_id '#NAME[?]' does not have 11"),
         (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13,val\n", "line 2: split 'val' in the file of split"),

@@ -18,8 +18,6 @@ from sce_video.data_tools.prepare.lists import (
 )
 from sce_video.data_tools.prepare.official import ClassMap, Entry, Located, OfficialLists, Split
 from sce_video.datasets.video_list import read_annotation_list
-from sce_video.jobs import Workers
-from sce_video.jobs.process_pool import run_here
 
 # -- counts -----------------------------------------------------------------------------------
 
@@ -86,37 +84,18 @@ def touch(folder, names):
     return list(names)
 
 
-def check(folder, names, function):
-    return PrepareOptions(folder, workers=1).check_files(folder, names, function, "x")
-
-
 def test_crashes_affect_one_file_only(tmp_path):
-    names = touch(tmp_path, ["good1", "bad", "crash", "good2", "exit", "error", "good3"])
-    found = check(tmp_path, [*names, "gone"], preparation_fakes.fail_by_name)
+    names = touch(tmp_path, ["good1", "bad", "crash", "error", "good2"])
+    check, function = PrepareOptions(tmp_path).check_files, preparation_fakes.fail_by_name
+    found = check(tmp_path, [*names, "gone"], function, "x")
     assert list(found) == [*names, "gone"]  # in the order of the files
     assert {name: reason for name, reason in found.items() if reason is not None} == {
         "bad": "bad",
         "crash": "the decoder crashed: the process was killed by SIGKILL",
-        "exit": "the decoder crashed: the process exited with status 3",
         "error": "KeyError: 'error'",
         "gone": "there is no such file",
     }
-    assert check(tmp_path, [], preparation_fakes.fail_by_name) == {}
-
-
-def test_files_are_checked_again_when_they_change_or_their_check_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(Workers, "run", lambda workers, job, items: run_here(job, items))
-    names, calls = touch(tmp_path, "abc"), []
-
-    def note(path):
-        calls.append(os.path.basename(path))
-
-    check(tmp_path, names, note)
-    (tmp_path / "b").write_text("changed")
-    assert check(tmp_path, [*names, "gone"], note)["gone"] == "there is no such file"
-    touch(tmp_path, ["gone"])
-    assert check(tmp_path, [*names, "gone"], note)["gone"] is None
-    assert calls == ["a", "b", "c", "b", "gone"]
+    assert check(tmp_path, [], function, "x") == {}
 
 
 def test_first_frame_error(tmp_path):

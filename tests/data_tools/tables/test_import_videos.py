@@ -72,7 +72,6 @@ def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
     ("make", "reason"),
     [
         (lambda p: None, "cannot be opened: No such file"),
-        (lambda p: p.touch(), "is empty"),
         (lambda p: p.write_text("no video " * 90), "cannot be opened"),
         (
             lambda p: write_video(p, numbered_frames(20), options={"bf": "3", "g": "12"}),

@@ -33,7 +33,7 @@ def test_time_stamps_and_frames(video, backend):
     with open_reader(video, backend) as reader:
         assert reader.timestamps == pytest.approx(np.arange(60) / 25, abs=1e-6)
         assert reader.duration == pytest.approx(2.4, abs=1e-6)
-        assert (reader.height, reader.width) == (64, 80)
+        assert reader.size == (64, 80)
         frames = reader.read(np.array([0, 1, 11, 12, 13, 30, 58, 59]))
     assert frames.dtype == np.uint8 and frames.shape == (8, 64, 80, 3)
     assert read_numbers(frames) == [0, 1, 11, 12, 13, 30, 58, 59]
@@ -171,7 +171,7 @@ def test_a_reader_of_ones_own_is_opened_by_name(array_file):
         assert type(reader) is ArrayFileReader and backend_importable("arrays")
         assert (reader.read(np.array([3, 9])) == FRAMES[[3, 9]]).all()
         assert (reader.decode(np.array([5]))[0] == FRAMES[5]).all()
-        assert (reader.height, reader.width) == (24, 32)
+        assert reader.size == (24, 32)
     assert reader.closed
     for use in (check_backend, lambda name: OpenVideo(backend=name)):
         with pytest.raises(ValueError, match=r"'magic': choose av, .*arrays"):
@@ -241,7 +241,7 @@ def test_decord_is_used_where_it_is_correct(tmp_path, suffix, codec, options, li
     pytest.importorskip("decord")
     path = str(write_video(tmp_path / f"a.{suffix}", numbered_frames(60), 25, codec, options))
     expected = decode_all(path)
-    for index in range(0, 60, 7):
+    for index in (0, 21, 40, 58):
         with open_reader(path, "decord") as reader:
             assert (reader._fallback is None) == library
             np.testing.assert_array_equal(reader.read(np.array([index]))[0], expected[index])
@@ -260,7 +260,7 @@ def test_frames_times_and_colours_of_a_folder(tmp_path):
     assert reader.timestamps[[0, 30]].tolist() == [0.0, 1.0] and reader.duration == pytest.approx(2)
     frames = reader.read(np.array([0, 29, 59]))
     assert frames[:, 0, 0].tolist() == [[1, 20, 10], [30, 20, 10], [60, 20, 10]]
-    assert (reader.height, reader.width) == (12, 16)
+    assert reader.size == (12, 16)
     (tmp_path / "film/notes.txt").write_text("no image")
     for number in (3, 4, *range(6, 61)):  # a missing number is a gap in the time stamps
         (tmp_path / f"film/film_{number:06d}.png").unlink()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-import torch
 from helpers.readers import rgb_difference
 
 from sce_video.datasets.readers.base import ArrayFrames
-from sce_video.datasets.transforms import LazyView, PackVideo, crop_and_resize, cut_views
-from sce_video.datasets.transforms.lazy_view import render_views
-from sce_video.evaluation import view_chunks
+from sce_video.datasets.transforms.lazy_view import LazyView, render_views
+from sce_video.datasets.transforms.spatial import crop_and_resize
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (9, 40, 57, 3), dtype=np.uint8)
 ORDER = np.array([8, 0, 3, 3, 1])
@@ -57,12 +55,10 @@ def test_a_lazy_view_equals_eager_steps(name, difference):
     view = LazyView(ArrayFrames(FRAMES), ORDER, PARTNERS if difference else None)
     for box, size in STEPS[name]:
         view = crop_and_resize(view, box, size)
-    assert view.shape == expected.shape and view.dtype == np.uint8 and len(view) == 5
-    assert (view.render() == expected).all()
-    assert (np.asarray(view) == expected).all() and (view[1:3] == expected[1:3]).all()
-    assert (view == expected).all()
+    assert view.shape == expected.shape and len(view) == 5
+    assert np.asarray(view).dtype == np.uint8 and (np.asarray(view) == expected).all()
     out = np.zeros((7, *expected.shape[1:]), dtype=np.uint8)  # a part of a larger array
-    assert view.render(out[1:6]) is not None
+    render_views([view], [out[1:6]])
     assert (out[1:6] == expected).all() and not out[0].any() and not out[6].any()
 
 
@@ -75,14 +71,3 @@ def test_frames_are_converted_once_and_only_when_rendered():
     render_views(views, outs)
     assert frames.counts == [1, 1, 0, 1, 0, 0, 0, 0, 1]
     assert (outs[1] == outs[0][::-1]).all()
-
-
-@pytest.mark.parametrize(("first", "last"), [(0, None), (2, 5)])
-def test_views_cut_on_the_cpu_equal_those_of_the_device(first, last):
-    state = {"views": [LazyView(ArrayFrames(FRAMES), np.arange(9))],
-             "positions": np.array([[0, 2, 4], [3, 3, 8]]),
-             "label": 0, "index": 0, "seed": 0}  # fmt: skip
-    video = PackVideo(32, 3)(state)
-    expected = torch.cat(list(view_chunks(video, "cpu", 4)))
-    assert expected.shape == (6, 3, 32, 32, 3)
-    assert torch.equal(cut_views(video, first, last), expected[first:last])

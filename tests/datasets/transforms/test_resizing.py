@@ -66,10 +66,8 @@ def test_the_factor_leaves_the_pixels_of_the_view(jpeg, box, size, factor):
 def test_one_small_view_keeps_the_full_size(jpeg):
     """All views of a sample are cut from one decoded image."""
     large, small = load(jpeg[0], num_views=2)
-    large, small = (
-        large.crop_and_resize((0, 0, 250, 301), (60, 60)),
-        small.crop_and_resize((5, 5, 70, 70), (60, 60)),
-    )
+    large = large.crop_and_resize((0, 0, 250, 301), (60, 60))
+    small = small.crop_and_resize((5, 5, 70, 70), (60, 60))
     outs = [np.empty(view.shape, dtype=np.uint8) for view in (large, small)]
     render_views([large, small], outs)
     assert large.frames[0].shape == (250, 301, 3)

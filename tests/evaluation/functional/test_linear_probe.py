@@ -69,11 +69,9 @@ def test_the_weight_decay_is_the_best_on_the_validation_split():
     x, y = clusters(120, size=40, spread=6.0)
     grid = (1e-4, 1e-2, 1.0)
     probe = fit_linear_probe(x, y, l2_grid=grid, val_fraction=0.25, seed=3)
-    held = held_out(y, None, 0.25, 3)
-    assert held.sum() == 4 * 8 and probe.validation == pytest.approx(validated(x, y, held, grid))
-    expected = probe.validation
-    assert len(set(expected.values())) > 1
-    assert probe.validation[probe.l2] == max(expected.values())
+    held, found = held_out(y, None, 0.25, 3), probe.validation
+    assert held.sum() == 4 * 8 and found == pytest.approx(validated(x, y, held, grid))
+    assert len(set(found.values())) > 1 and found[probe.l2] == max(found.values())
 
 
 def test_with_groups_the_weight_decay_is_the_best_for_groups_not_seen():

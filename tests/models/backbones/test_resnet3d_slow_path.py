@@ -42,23 +42,15 @@ def test_r50_equals_mmaction2s_slow_only():
         )
     )
     theirs.eval()  # returns None
-    names = {}
-    for name in theirs.state_dict():
-        own = name.replace("downsample.conv", "downsample.0").replace(
-            "downsample.bn", "downsample.1"
-        )
-        names[name] = own.replace(".conv.", ".").replace("conv1.bn", "bn1")
-    names = {
-        theirs_name: own.replace("conv2.bn", "bn2").replace("conv3.bn", "bn3")
-        for theirs_name, own in names.items()
-    }
-    generator = torch.Generator().manual_seed(0)
-    state = {}
+    renamed = {"downsample.conv": "downsample.0", "downsample.bn": "downsample.1", ".conv.": "."}
+    renamed |= {f"conv{i}.bn": f"bn{i}" for i in (1, 2, 3)}
+    generator, state = torch.Generator().manual_seed(0), {}
     for name, value in theirs.state_dict().items():
-        if value.is_floating_point():
-            value = value + 0.1 * torch.rand(value.shape, generator=generator)
-        state[names[name]] = value
-    theirs.load_state_dict({name: state[names[name]] for name in names})
+        if value.is_floating_point():  # in place, so theirs has it too
+            value += 0.1 * torch.rand(value.shape, generator=generator)
+        for old, new in renamed.items():
+            name = name.replace(old, new)
+        state[name] = value
     ours.load_state_dict(state)
     x = torch.rand(1, 3, 4, 64, 64, generator=generator)
     with torch.no_grad():

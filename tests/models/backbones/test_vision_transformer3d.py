@@ -149,7 +149,6 @@ def test_frozen_stages_are_quarters_of_the_blocks(frozen, blocks, position):
         (dict(grid_size=(0, 14, 14)), r"three numbers.*got \(0, 14, 14\)"),
         (dict(position="rotary"), "one of sincos, learned, got 'rotary'"),
         (dict(drop_path_rate=1.0), "drop_path_rate must be from 0 to below 1, got 1.0"),
-        (dict(frozen_stages=5), "frozen_stages must be from -1 to 4, got 5"),
     ],
 )
 def test_bad_values(bad, message):
@@ -160,5 +159,3 @@ def test_bad_values(bad, message):
 def test_views_that_are_refused():
     with pytest.raises(ValueError, match=r"30x32 pixels.*8x8.*multiples of 8"):
         vit()(torch.rand(1, 3, 2, 30, 32))
-    with pytest.raises(ValueError, match=r"\(1, 3, 32, 32\)"):
-        vit()(torch.rand(1, 3, 32, 32))

@@ -116,8 +116,7 @@ def loop(query, key, queue, tau, tau_m):
             ressl -= relation / sum(relations) * math.log(negative / sum(negatives))
     n = len(query)
     infonce, ressl, ceil = infonce / n, ressl / n, ceil / n
-    free = 0.3 * infonce + 0.6 * ressl + 0.2 * ceil
-    sce = 0.3 * infonce + 0.7 * (ressl + ceil)
+    free, sce = 0.3 * infonce + 0.6 * ressl + 0.2 * ceil, 0.3 * infonce + 0.7 * (ressl + ceil)
     return dict(infonce=infonce, ressl=ressl, ceil=ceil, free=free, sce=sce)
 
 

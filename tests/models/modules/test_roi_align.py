@@ -83,16 +83,6 @@ def oracle(features, rois, size, scale, ratio, aligned):
     return out
 
 
-def oracle_gradient(shape, rois, grad, *args):
-    """The pooled map is linear in the features: a map of one cell set to 1 gives its weight."""
-    cells = shape[2] * shape[3]
-    units = np.eye(cells).reshape(1, cells, *shape[2:]).repeat(shape[0], axis=0)
-    result = np.zeros(shape)
-    for roi, own, weights in zip(rois, grad, oracle(units, rois, *args), strict=True):
-        result[int(roi[0])] += np.einsum("chw,khw->ck", own, weights).reshape(shape[1:])
-    return result
-
-
 def random_features(shape=(2, 2, 5, 6), seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
@@ -107,10 +97,11 @@ def test_values_and_gradient_equal_the_definition(family, ratio, aligned):
     expected = oracle(features.detach().numpy(), boxes, *args)
     # The boxes are float32 tensors: equal to the written numbers to 1e-7.
     np.testing.assert_allclose(pooled.detach().numpy(), expected, atol=1e-5)
-    grad = random_features(pooled.shape, seed=1)
-    pooled.backward(grad)
-    expected = oracle_gradient(tuple(features.shape), boxes, grad.numpy(), *args)
-    np.testing.assert_allclose(features.grad.numpy(), expected, atol=1e-5)
+    # Pooling A is linear in the features: <g, A x> = <gradient, x> for any x and g.
+    x, g = random_features(seed=1), random_features(pooled.shape, seed=2)
+    pooled.backward(g)
+    product = (g.numpy() * oracle(x.numpy(), boxes, *args)).sum()
+    assert (features.grad * x).sum().item() == pytest.approx(product, abs=1e-4)
 
 
 # --- the rest of the contract -----------------------------------------------------------------
@@ -171,10 +162,7 @@ GOOD = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"rois": torch.tensor([[0.0, 0, 0, 1, 1], [2, 0, 0, 1, 1]])},
-            r"rois\[1\].*index 2.*2 fr",
-        ),
+        ({"rois": torch.tensor([[0.0, 0, 0, 1, 1], [2, 0, 0, 1, 1]])}, r"rois\[1\].*index 2.*2 fr"),
         ({"rois": torch.tensor([[-1.0, 0, 0, 1, 1]])}, "index -1"),
         ({"rois": torch.tensor([[0.5, 0, 0, 1, 1]])}, "index 0.5"),
         ({"rois": torch.tensor([[0.0, 0, math.nan, 1, 1]])}, r"rois\[0\] is not finite"),
@@ -197,12 +185,6 @@ def test_bad_input(change, message):
 # --- choosing a backend -----------------------------------------------------------------------
 
 
-def test_a_chosen_implementation_that_does_not_import_is_an_error(monkeypatch):
-    monkeypatch.setattr(module, "_import_torchvision", lambda: (None, "broken"))
-    with pytest.raises(ValueError, match=r"needs torchvision\.ops.*broken.*backend=\"torch\""):
-        roi_align(**GOOD, backend="torchvision")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -222,7 +204,7 @@ def test_a_broken_installation_counts_as_none(tmp_path, monkeypatch, text):
     try:
         found, why = module._import_torchvision()
         assert found is None and why
-        with pytest.raises(ValueError, match="does not import"):
+        with pytest.raises(ValueError, match=r"needs torchvision\.ops.*does not import.*\"torch\""):
             roi_align(**GOOD, backend="torchvision")
         assert module._choose_backend("auto", torch.device("cpu")) == "torch"
     finally:

@@ -24,11 +24,9 @@ def test_pairs_equal_a_loop(num_views, symmetric):
             expected = []
             for key in target_views:
                 for query in views:
-                    if query == key or (not symmetric and query in target_views):
-                        continue
-                    expected.append((query, key))
-            pairs = view_pairs(num_views, target_views, symmetric)
-            assert pairs == expected
+                    if query != key and (symmetric or query not in target_views):
+                        expected.append((query, key))
+            assert view_pairs(num_views, target_views, symmetric) == expected
 
 
 @pytest.mark.parametrize("wrong", [(), (0, 0), (-1,), (0.0,), (True,), ("0",)])
@@ -39,17 +37,9 @@ def test_wrong_target_views(wrong):
         view_pairs(3, wrong)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((1, (0,)), "at least two views, got 1"),
-        ((2, (2,)), r"\[2\] must be below the number of views, 2"),
-        ((2, (0, 1), False), r"leave none of the 2 views to be a query"),
-    ],
-)
-def test_impossible_pairs(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        view_pairs(*arguments)
+def test_targets_that_leave_no_query():
+    with pytest.raises(ValueError, match="leave none of the 2 views to be a query"):
+        view_pairs(2, (0, 1), symmetric=False)
 
 
 def test_default_target_views():
