@@ -220,7 +220,11 @@ def _groups(
 
 
 def connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The connected groups of the rows of some pairs, by their smallest row, each ascending."""
+    """The connected groups of the rows of some pairs, in ascending order.
+
+    Returns:
+        Groups by their smallest row, each ascending; rows without a pair are in none.
+    """
     parent: dict[int, int] = {row: row for pair in pairs for row in pair}
 
     def root(row: int) -> int:

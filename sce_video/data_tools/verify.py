@@ -340,7 +340,12 @@ def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, l
 
 
 def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
-    """The records of a verification; ``restart`` discards what the file holds."""
+    """The records of a verification; ``restart`` discards what the file holds.
+
+    Raises:
+        jobs.StoreError: The file holds something else, or another run writes it.
+        StorageError: It cannot be written.
+    """
     try:
         return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
     except jobs.BusyStoreError:

@@ -137,7 +137,11 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
-        """What was read for a batch, packets of which may be under way."""
+        """What was read for a batch, packets of which may be under way.
+
+        Reading one takes three rounds of requests: frame indexes, where the rows lie, packets. From
+        object storage those of the next batch are read while the samples of this one are decoded.
+        """
         # From object storage those of the next batch are read while this one is decoded.
         before, self._next = self._next, None
         if before is not None and before[0] == requests and self._next_pid == os.getpid():

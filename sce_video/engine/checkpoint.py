@@ -374,11 +374,16 @@ def record_training(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The resolved config of a training, and facts that no config states, as plain data.
 
-    ``resumed`` is the record in the checkpoint that the training was resumed from, empty if that
-    has none; None if it was not resumed. The config has the epochs of the loop, which a budget
-    sets. The facts are ``network``, ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of
-    its list), ``batch_size`` (global), ``max_epochs``, and ``changed``: settings that differ
-    between the parts of a resumed training.
+    Args:
+        runner: The runner, its model and training data set built.
+        resumed: Record in the checkpoint that the training was resumed from, empty if that has
+            none; None if it was not resumed.
+
+    Returns:
+        The config, whose epochs are those of the loop, which a budget sets; and ``network``,
+        ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
+        (global), ``max_epochs``, and ``changed``: settings that differ between the parts of a
+        resumed training.
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)

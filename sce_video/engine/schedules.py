@@ -112,7 +112,8 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     """A schedule from a number (constant) or ``dict(name="cosine", start=0.99, end=1.0)``.
 
     Durations may be given in epochs: ``warmup_epochs`` for ``warmup_steps`` and
-    ``milestone_epochs`` for ``milestones``.
+    ``milestone_epochs`` for ``milestones``. The result is a ``functools.partial`` of one of
+    :data:`SCHEDULES`.
 
     Raises:
         ValueError: no number or dict, an unknown name, arguments that the schedule does not take

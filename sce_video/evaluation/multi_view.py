@@ -190,9 +190,10 @@ def check_alterations(alterations: tuple[str, ...]) -> None:
 def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> np.ndarray:
     """Indices of the frames of a clip in the order in which the altered clip shows them.
 
-    A shuffled clip has an order drawn uniformly from all but the original one, by the seed of the
-    sample and the number of the clip in it alone. Returns (T,) int64. Raises ValueError: a clip of
-    one frame, an unknown alteration.
+    A shuffled clip has an order drawn uniformly from all but the original one. It depends on the
+    arguments alone, the seed of the sample and the number of the clip in it, so on no batch, rank
+    or number of workers. Returns (T,) int64. Raises ValueError: a clip of one frame, an unknown
+    alteration.
     """
     check_alterations((alteration,))
     if num_frames < 2:

@@ -34,9 +34,10 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     """Provenance of a test: recipe, checkpoint, data set, views, software.
 
     ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
-    pretraining, and ``benchmark_problems`` what is unknown of it. ``chosen_on_test``, of a
-    checkpoint that a validation metric selected, says whether that was on the tested data.
-    ``kind`` is "recognition", "representation", "detection" or "features".
+    pretraining, and ``benchmark_problems`` what is unknown of it. ``resolved_config`` is that of
+    the test; those of the trainings are in ``checkpoint``. ``chosen_on_test``, of a checkpoint that
+    a validation metric selected, says whether that was on the tested data. ``kind`` is
+    "recognition", "representation", "detection" or "features".
     """
     path = runner.cfg.get("load_from")
     checkpoint: dict[str, Any] = {"path": None}

@@ -39,9 +39,11 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     """Scores of networks on the same videos, and intervals of the differences, as numbers of a row.
 
     Features (N, K, C) of K clips of N videos are those of the ``trained`` network and of
-    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none. A row has ``videos``;
-    ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same with ``_random`` and
-    ``_start``; ``gain_``, ``low_`` and ``high_`` of each: the difference and its interval.
+    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none.
+
+    A row has ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
+    with ``_random`` and ``_start``; and ``gain_``, ``low_`` and ``high_`` of each: the difference
+    and the ends of its interval.
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))

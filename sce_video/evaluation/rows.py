@@ -234,9 +234,10 @@ def collect_rows(
 ) -> Rows:
     """The rows of a whole data set, in its order, computed in eval mode.
 
-    Each rank processes the samples that its sampler gives it, and returns the rows of all; samples
-    that a padding sampler repeats are dropped. The model is bare or wrapped, and keeps its modes;
-    the loader gives batches of :func:`sce_video.collate_views`; ``progress`` is over all ranks.
+    Each rank processes the samples that its sampler gives it; every rank returns the rows of the
+    whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
+    The model is bare or wrapped, and keeps its modes; the loader gives batches as made by
+    :func:`sce_video.collate_views`; ``progress`` is over the samples of all ranks.
 
     Raises:
         RuntimeError: a rank failed (raised on all ranks), or samples are missing although no

@@ -119,7 +119,8 @@ def load_transfer_parts(
 def on_dataset(content: dict[str, Any], dataset: str | None) -> dict[str, Any]:
     """The results with the name of the set they were measured on, in their benchmark, too.
 
-    None is a set of one's own, which is no benchmark.
+    The recipe of the features names what the network was pretrained on, as far as the checkpoint
+    confirms it; the set is known here only. None is a set of one's own, which is no benchmark.
     """
     protocol = content["protocol"]
     stated = protocol.get("benchmark")

@@ -287,7 +287,9 @@ class SearchState:
     def map(self) -> dict[str, Any]:
         """Coordinates of the videos in the plane, computed once: rows, and x and y per method.
 
-        They are up to 20,000 videos at equal steps; fewer than two have no ``methods``.
+        Returns:
+            ``rows``: of up to 20,000 videos at equal steps; ``methods``: ``name``, ``x`` and ``y``
+            of each projection; an empty list for fewer than two videos.
         """
         with self._map_lock:
             if self._map is None:
@@ -315,8 +317,13 @@ class SearchState:
         return [known.get(path, -1) for path in self.index.paths]
 
     def describe_labels(self) -> dict[str, Any]:
-        """Classes, the label of every row (-1 for none), and what the page says of the list:
-        how many changes can be undone, and how many videos ``elsewhere`` have a label."""
+        """Classes, the label of every row, and what the page says of the list.
+
+        Returns:
+            ``classes``: names; ``label``: (N,) label of every row, -1 for none; ``undo``: number of
+            changes that can be taken back; ``elsewhere``: labels less labelled rows; ``file`` and
+            ``class_file``: paths.
+        """
         labels = self.labels_of_rows()
         return {
             "classes": [printable_utf8(name) for name in self.labels.classes],

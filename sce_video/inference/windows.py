@@ -190,8 +190,16 @@ def pack_windows(
 def window_views(
     held: dict[int, np.ndarray], needed: np.ndarray, clips: Sequence[ClipIndices]
 ) -> dict[str, Any] | None:
-    """The frames of a window as ``DecodeSharedFrames`` gives those of a video, to be packed; None
-    where too many of the ``needed`` ones are missing."""
+    """The frames of a window as ``DecodeSharedFrames`` gives those of a video, to be packed.
+
+    Args:
+        held: Resized frames by their number.
+        needed: Numbers of all frames of the clips, ascending.
+        clips: Frames by their number.
+
+    Returns:
+        Results of a pipeline; None where too many frames are missing.
+    """
     known = np.array([number in held for number in needed.tolist()])
     if known.sum() < max(1.0, _FRACTION_NEEDED * len(needed)):
         return None

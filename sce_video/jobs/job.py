@@ -145,7 +145,8 @@ class BatchJob:
 
         Raises:
             ItemError: the item fails; so it does with any other exception, as kind ``error``.
-            RunError, StorageError: the run ends, and the item is not recorded.
+            RunError: no item can succeed, or (StorageError) nothing can be written; the run ends
+                and the item is not recorded.
         """
         raise NotImplementedError
 

@@ -192,7 +192,11 @@ def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> 
 
 
 def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
-    """The outcome of a call in this process; KeyboardInterrupt and SystemExit pass."""
+    """The outcome of a call in this process, whatever exception it raises.
+
+    Its fault is the kind of an ItemError, ``storage``, ``run``, or ``error`` for any other
+    Exception; KeyboardInterrupt and SystemExit pass.
+    """
     try:
         return Outcome(function(argument))
     except ItemError as error:

@@ -42,7 +42,9 @@ class ClusterError(UserError, RuntimeError):
 def connection(ray: Any, address: str) -> Iterator[None]:
     """Connect to a Ray cluster for the block; a connection that exists is used, and stays.
 
-    The address is ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
+    Args:
+        ray: The imported module.
+        address: ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
 
     Raises:
         ClusterError: there is no cluster, or it was lost during the block.
@@ -137,8 +139,12 @@ def run_on_ray(
     An item whose process crashes is tried once more, one whose machine is lost up to five times;
     then the fault is ``crash`` or ``lost``.
 
-    The class of the job must be importable on the cluster; ``count`` is the number of processes at
-    most, None for all of the cluster.
+    Args:
+        job: The job; its class must be importable on the cluster.
+        items: Taken as slots become free.
+        address: Of the cluster, or ``auto``.
+        count: Most processes at once; None for all of the cluster.
+        timeout: Seconds an item may take.
 
     Raises:
         MissingPackageError: Ray is not installed.

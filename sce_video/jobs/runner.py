@@ -124,7 +124,11 @@ def run_job(
 
 
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
-    """Whether the record of an item stands, so that it is not due: see :func:`run_job`."""
+    """Whether the record of an item stands, so that it is not due.
+
+    It does if the settings are the same, the source is unchanged (or, of a finished item, gone),
+    the job's ``holds`` agrees, and the output of a finished item still has the recorded size.
+    """
     record = store.get(item.key)
     # Settings are compared as the store gives them back: JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):

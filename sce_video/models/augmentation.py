@@ -179,8 +179,9 @@ def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
 
     Args:
         name: "weak", "strong", "strong-alpha", "strong-beta" or "strong-gamma".
-        strength: s of the colour jitter. 0.5 gives the table; the best video setting has 1.0, twice
-            that; 2.5 (hue above 0.5) is the largest. "weak" has no colour jitter.
+        strength: s of the colour jitter. 0.5 gives the table (brightness 0.4, contrast 0.4,
+            saturation 0.2, hue 0.1, and saturation 0.4 for "strong"); the best video setting has
+            1.0, twice that; 2.5 (hue above 0.5) is the largest. "weak" has no colour jitter.
     """
     if name not in _NAMED:
         raise ValueError(f"unknown view {name!r}{_suggest(name, _NAMED)}")
@@ -263,9 +264,10 @@ _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
 def planned_operations(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
     """The operations in order, each with the samples (int64 indices) that it is applied to.
 
-    In round r of the colour jitter each jittered sample gets the r-th operation of its own order.
-    Then grey, blur, solarise, flip, as in juliendenize/eztorch,
-    eztorch/configs/transform/contrastive. Operations without effect are left out.
+    The colour jitter takes four rounds: in round r each jittered sample gets the r-th operation of
+    its own order, so a round is at most four batched operations for any batch size. Then grey,
+    blur, solarise, flip, the order of the authors' code (juliendenize/eztorch,
+    eztorch/configs/transform/contrastive). Operations without effect are left out.
     """
     p = parameters
     steps = []

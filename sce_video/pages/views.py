@@ -210,7 +210,10 @@ def draw_views(
     failures: Sequence[tuple[str, str]] = (),
     max_bytes: int = 1_000_000,
 ) -> Part:
-    """The part of views that were made, with (path, reason) of files that could not be read."""
+    """The part of views that were made already, see :func:`view_sheet`.
+
+    ``failures`` are (path, reason) of files that could not be read.
+    """
 
     def strip_of(item: tuple[TrainingViews, int], quality: Quality) -> Strip:
         video, view = item
@@ -270,7 +273,11 @@ def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[s
 def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> dict[str, Any]:
     """A clip, whose frames index ``timestamps`` (F,), on the time line of its video.
 
-    Times are in seconds, inside the video and in playing order; places in percent of its duration.
+    Returns:
+        ``start`` and ``end`` in seconds, inside the video; ``left`` and ``width`` in percent of the
+        duration; ``ticks``, the time of each kept frame in seconds, in playing order, with
+        ``tick_positions`` in percent; ``reversed``; ``longer``, whether it is longer than the
+        video.
     """
     start = min(max(clip.start, 0.0), duration)
     end = min(max(clip.start + clip.clip_duration, start), duration)

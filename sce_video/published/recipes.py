@@ -118,9 +118,16 @@ def evaluation_recipe(
 ) -> str | None:
     """The recipe of an evaluation of the paper; None if the paper has none.
 
-    Some of the names belong to no recipe: the paper has no number there. The arguments are those of
-    :class:`~sce_video.published.paper_results.PaperResult`; images after a pretraining by LARS have
-    a linear evaluation of their own.
+    Some of the names belong to no recipe: the paper has no number there.
+
+    Args:
+        protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised``, ``detection``,
+            ``many_shot`` or ``low_shot_svm``.
+        dataset: Test data.
+        network: ``r3d18``, ...
+        frames: Of a clip; 1 for images.
+        size: Pixels of a training crop.
+        pretraining: Images after LARS have a linear evaluation of their own.
     """
     clip = f"{frames}x{size}"
     if frames == 1:

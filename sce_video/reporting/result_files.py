@@ -220,7 +220,10 @@ def _numbers(stated: Any) -> dict[Any, float]:
 def _join_summary(
     name: str, path: str, content: dict[str, Any], single: dict[str, Result]
 ) -> list[Result]:
-    """The mean over the splits of a ``splits.json``; fewer than three stay single results."""
+    """The mean over the splits that a ``splits.json`` lists; fewer than three stay single results.
+
+    Each is the results file of the split, at the stated path or relative to the ``splits.json``.
+    """
     listed = content.get("splits")
     if not isinstance(listed, dict) or not listed:
         raise ValueError("lists no splits")

@@ -102,7 +102,11 @@ def examine_folder(folder: str) -> FolderFacts:
 
 
 def _repeated_share(paths: Sequence[str]) -> float:
-    """Share of adjacent frames that are equal, whose RGB differences would be uniform."""
+    """Share of adjacent frames that are equal (:func:`~.lazy_view.is_repeat`), of some videos.
+
+    As in footage whose frame rate was raised, and where nothing moves: RGB differences would be
+    uniform.
+    """
     chosen = np.unique(np.linspace(0, len(paths) - 1, _COMPARED).round().astype(int))
     equal = compared = 0
     for path in (paths[index] for index in chosen):

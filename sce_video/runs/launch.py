@@ -53,8 +53,13 @@ def fit_queue(cfg: Config) -> str | None:
     A key is a negative for every clip of its own video but the one beside it in the batch. A queue
     longer than the data set holds a key of every video, most of them several, and on small data
     sets the loss then stays near chance level and the representation does not get better than a
-    random one (docs/results.md). With several processes each calls this. Returns what was changed,
-    for the log; None if nothing was.
+    random one (docs/results.md). With several processes each calls this.
+
+    Returns:
+        What was changed, for the log; None if nothing was.
+
+    Raises:
+        ValueError: the data set has no video.
     """
     size = cfg.model.get("queue_size")
     if not cfg.get("fit_queue") or size is None:
@@ -187,8 +192,9 @@ def _runner(cfg: Config) -> VideoRunner:
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
-    """Lock the work folder until the stack is left; see that it, and its copy, are unused, or may
-    be ``used``.
+    """Lock the work folder until the stack is left; see that it is unused, or may be ``used``.
+
+    So is its copy in an object store, if there is to be one.
     """
     stack.enter_context(locked_folder(cfg.work_dir))
     remove_unfinished(cfg.work_dir)  # a checkpoint of a killed start

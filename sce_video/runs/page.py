@@ -132,10 +132,12 @@ def _evenly(dataset: Any, videos: int) -> np.ndarray:
 def compare_with_random(
     checkpoint: str | Path, dataset: Any, videos: int, start: str | Path | None = None
 ) -> dict[str, float]:
-    """The network of a checkpoint beside random weights, and the one that it started from.
+    """The network of a checkpoint beside random weights, on training videos.
 
-    Two clips of each of up to ``videos`` videos, at equal steps through the set; files that cannot
-    be read are left out. Returns what
+    Two clips of each of up to ``videos`` videos, at equal steps through the set. Files that cannot
+    be read are left out.
+
+    ``start`` is the checkpoint that the training started from. Returns what
     :func:`~sce_video.evaluation.random_weights.compare_features` does.
 
     Raises:

@@ -221,6 +221,9 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
 
     Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
     training or validation, in the order of the numbers. The test set has no labels.
+
+    Read are ``id`` and ``key`` of the tables of classes, and ``narration_id``, ``video_id``,
+    ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the actions.
     """
     names, actions = _read_tables(root, annotations)
     pairs = sorted({(verb, noun) for part in actions.values() for _, verb, noun in part})

@@ -58,10 +58,16 @@ def count_rows(
     unreadable: Container[str],
     checked: bool = True,
 ) -> list[Row]:
-    """Rows for the classes, for all videos and for each split; ``checked``: files were opened.
+    """Rows for the classes, for all videos and for each split.
 
     A split agrees with the published number if its list has that many videos, and as many as can
     still be downloaded are on disk and readable.
+
+    Args:
+        official: The official lists.
+        missing: Names of missing videos.
+        unreadable: Names of unreadable videos.
+        checked: Whether the files were opened.
     """
 
     def row(title: str, names: list[str], published: int | None, wanted: int | None) -> Row:

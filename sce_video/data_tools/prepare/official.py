@@ -186,7 +186,11 @@ def is_count(text: str) -> bool:
 
 
 def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: str) -> Path:
-    """The first of the paths that exists; FileNotFoundError, with the layout, if none does."""
+    """The first of the paths that exists.
+
+    Raises:
+        FileNotFoundError: None exists; the message lists the paths and the expected layout.
+    """
     for path in candidates:
         if path.exists():
             return path
@@ -256,8 +260,15 @@ def _locate(
 ) -> dict[str, Located]:
     """The files of names: the path itself, else the only one that is equal by ``key``.
 
-    ``paths`` below ``folder`` are a set, so that a hundred thousand names are quick. ``several``
-    is the reason where several paths are equal, ``remark`` is on a file that is found by its key.
+    Args:
+        root: Folder of the data set.
+        folder: Folder of the files.
+        names: Of the lists.
+        paths: The files below ``folder``; a set of them makes a hundred thousand names quick.
+        key: What a path and a name with its extension are compared by.
+        several: What it means that several paths are equal, for the reason.
+        remark: On a file that is found by its key.
+        extension: That a missing file is expected to have.
     """
     prefix = relative_to_root(folder, root)
     prefix = "" if prefix == "." else prefix + "/"

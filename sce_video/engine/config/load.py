@@ -56,8 +56,9 @@ def load_config(
         path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
             (:mod:`sce_video.engine.weights`), or the name of a recipe
             (:func:`~sce_video.engine.recipes.find_recipe`); or a config, to change a copy of it.
-        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, or the values by key. An entry
-            of a list is given by the name of its type or its number, ``pipeline.1.num_frames``.
+        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, or the values by key. An
+            entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
+            or by its number, ``pipeline.1.num_frames``.
 
     Returns:
         The changed config. ``key=None`` sets a setting to None, whatever it was.

@@ -291,9 +291,14 @@ _NO_METRICS = ("step", "epoch", "iter")
 def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[str, Any]) -> None:
     """Hand a row of numbers to all hooks that have ``after_row(runner, row)``.
 
-    :class:`LoggerHook` writes it to ``metrics.jsonl``. Values that are no numbers are left out. The
-    kind is ``train``, ``online``, ``val`` or ``random``, a comparison with random weights; epochs
-    count from 1, 0 is before the first step.
+    :class:`LoggerHook` writes it to ``metrics.jsonl``.
+
+    Args:
+        runner: The runner.
+        kind: ``train``, ``online``, ``val`` or ``random``, a comparison with random weights.
+        iteration: Number of iterations done.
+        epoch: Epoch, from 1; 0 before the first step.
+        values: By name; those that are no numbers are left out.
     """
     row: dict[str, Any] = {"kind": kind, "iter": iteration, "epoch": epoch, "time": time.time()}
     for name, value in values.items():

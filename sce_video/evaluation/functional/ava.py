@@ -235,8 +235,11 @@ def _overlapping(found: np.ndarray, true: np.ndarray) -> np.ndarray:
 def _hits(
     found: np.ndarray, true: np.ndarray, of_action: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
-    """Which detections of an action are hits, (M,) bool: the best one of each box.
+    """Which detections of an action are hits, (M,) bool.
 
+    A detection that overlaps no box of the action by enough has its best box below the threshold
+    as well, so the pairs above it are all that matters; and as a detection has one box only that it
+    can hit, the best detection of each box is the hit, in whatever order they are looked at.
     Pairs (P,) of detections, ascending, the highest overlap first, and ground-truth boxes; those of
     the action are ``of_action`` (G,) bool. A score (M,) of -inf is no detection.
     """

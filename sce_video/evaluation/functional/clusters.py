@@ -46,9 +46,11 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     """Centres (k, D) of spherical k-means, largest cluster first.
 
     Lloyd's steps with cosine similarity (Dhillon and Modha 2001), on a random sample of at most
-    256 rows per centre, from centres of k-means++ (Arthur and Vassilvitskii 2007), above 256
-    clusters from random rows. A centre without rows moves to the row farthest from its own. Rows
-    (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. ValueError: k is not 1 to N.
+    256 rows per centre. The first centres are rows drawn one after the other with a probability
+    that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
+    256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
+    The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
+    after ``steps``, or when no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
@@ -83,9 +85,10 @@ def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
 def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k other rows that are most similar to every row of unit vectors (N, D), N >= 2.
 
-    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`, whose time grows with
-    N instead of its square, and which finds near-duplicates all the same. Cosines and rows
-    (N, min(k, N - 1)) are in descending order; -inf where a row has fewer others in its cells.
+    Exact up to :data:`EXACT_ROWS` rows; beyond, of :func:`nearest_in_cells`: time grows with N
+    instead of its square, and near-duplicates, which lie in the same cell or in neighbouring ones,
+    are found all the same. Cosines and rows (N, min(k, N - 1)) are in descending order; a row with
+    fewer others in its cells has -inf in the remaining slots.
     """
     k, rows = min(k, len(x) - 1), torch.arange(len(x))
     if len(x) <= EXACT_ROWS:

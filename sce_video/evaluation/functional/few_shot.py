@@ -58,14 +58,16 @@ def few_shot_hits(
 ) -> Tensor:
     """Which queries are classified rightly from a few samples of each class of the gallery.
 
-    Of l2-normalised features ``class_mean`` takes the class mean of the largest cosine; ``linear``
-    is logistic regression, features standardised by the drawn samples, weight decay ``l2``.
+    Features are divided by their norm. ``class_mean`` takes the class whose mean has the largest
+    cosine with the query. ``linear`` is multinomial logistic regression on features standardised
+    by the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
 
     Queries are (N, C) with labels (N,), the gallery (M, C) with labels (M,). ``shots`` samples of
-    each class are drawn ``draws`` times, draw i by the seed ``seed + i``; ``on_fit`` is called
-    after each of the ``draws * len(shots)`` fits. The result is (N, draws, len(shots), 2) bool, the
-    last axis as :data:`CLASSIFIERS`. Raises ValueError: features or labels that cannot be used, one
-    class only, a class with fewer samples than shots.
+    each class are drawn ``draws`` times, draw i by the seed ``seed + i``; the global random state
+    is neither used nor changed. ``on_fit`` is called after each of the ``draws * len(shots)`` fits.
+    The result is (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
+    Raises ValueError: features or labels that cannot be used, one class only, a class with fewer
+    samples than shots.
     """
     check_features(queries, "queries")
     check_features(gallery, "gallery")

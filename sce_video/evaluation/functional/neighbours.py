@@ -167,15 +167,20 @@ def knn_scores(
 ) -> Tensor:
     """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
 
-    Features, groups and ``block`` are those of :func:`nearest_neighbours`; ``gallery_labels`` are
-    (M,) integers from 0, below ``num_classes``: by default the largest label plus one.
+    The weights of a query are normalised by a softmax, which does not overflow and keeps the order
+    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`: videos
+    of the query's own group do not vote.
+
+    ``gallery_labels`` are (M,) integers from 0, below ``num_classes``: by default the largest label
+    plus one. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
 
     Returns:
         (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class
         without votes, which :func:`~sce_video.evaluation.top_k_accuracy` never counts as a hit.
 
-    Raises ValueError, besides: ``temperature <= 0``, labels out of range, or a query without any
-    neighbour.
+    Raises:
+        ValueError: ``temperature <= 0``, labels out of range, sizes that differ, or a query without
+            any neighbour.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive, got {temperature}")

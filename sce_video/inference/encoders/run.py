@@ -126,7 +126,10 @@ def run_of_model(run: str | os.PathLike) -> str:
     """A run or checkpoint unchanged; of ``hf:MODEL``, the folder of a run made for it.
 
     The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
-    made once for each state of the model's files by :func:`import_encoder`.
+    made once for each state of the model's files, with all of its own settings.
+
+    Raises:
+        ValueError: see :func:`import_encoder`.
     """
     if not is_model(run):
         return os.fspath(run)

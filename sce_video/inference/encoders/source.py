@@ -34,8 +34,14 @@ class EncoderError(UserError, ValueError):
 
 
 def find_model(name: str) -> Path:
-    """The local folder of a model: the given one, or a copy of that name on the hub, of which only
-    settings and weights are fetched, no code; EncoderError where there is none."""
+    """The local folder of a model: the given one, or a copy of that name on the hub.
+
+    Only settings and weights are fetched, no code.
+
+    Raises:
+        EncoderError: it is neither a folder with a ``config.json`` nor the name of a model in the
+            local cache or on a hub that can be reached.
+    """
     if os.path.isdir(name):
         if not os.path.isfile(os.path.join(name, _CONFIG)):
             raise EncoderError(f"{name} is no folder of a model: it has no {_CONFIG}")
@@ -91,7 +97,10 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
 
     The parts are ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a
     classifier), ``text_model`` and ``text_projection``; others are a decoder or a classifier.
-    EncoderError: weights of the encoder are missing, have no place, or cannot be read.
+
+    Raises:
+        EncoderError: the files lack weights of the encoder, have some that it has no place for, or
+            cannot be read.
     """
     package = transformers()
     family = family_of(config.model_type)

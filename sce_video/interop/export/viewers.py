@@ -37,7 +37,12 @@ _FRAMES = "frames/none.json"  # the frame labels of all videos: there are none
 
 
 def write_fiftyone(path: Path, bundle: Bundle) -> None:
-    """Write the folder, without FiftyOne; ValueError if images and videos are mixed."""
+    """Write the folder; FiftyOne itself is not needed.
+
+    Raises:
+        WriteError: it cannot be written.
+        ValueError: images and videos are mixed.
+    """
     videos = bundle.videos
     images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in videos.files)
     if images not in (0, len(videos)):
@@ -105,7 +110,11 @@ ROW_GROUP = 1000
 
 
 def import_pyarrow() -> tuple[Any, Any]:
-    """pyarrow and its parquet module; MissingPackageError if they are not installed."""
+    """pyarrow and its parquet module.
+
+    Raises:
+        MissingPackageError: they are not installed.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -117,7 +126,12 @@ def import_pyarrow() -> tuple[Any, Any]:
 
 
 def write_parquet(path: Path, bundle: Bundle) -> None:
-    """Write the file, a row group at a time."""
+    """Write the file, a row group at a time.
+
+    Raises:
+        MissingPackageError: pyarrow is not installed.
+        WriteError: the file cannot be written.
+    """
     pa, parquet = import_pyarrow()
     videos, text = bundle.videos, pa.string()
     kinds = {"path": text, "file": text, "label": text, "x": pa.float32(), "y": pa.float32()}

@@ -236,8 +236,9 @@ class SelfSupervisedModel(BaseModel):
     def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Any]:
         """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
 
-        They fall towards 0 when the representation collapses. The spread ``z_std`` of the
-        projector's embeddings z (N, D) falls first.
+        They fall towards 0 when the representation collapses. A collapse of the projector's
+        embeddings z (N, D), spread ``z_std``, comes first, and behind a head of several layers it
+        can stay alone: equal embeddings pass no gradient on to the backbone.
         """
         h = h.float()
         found = {"h_std": feature_std(h), "h_rank": logged_rank(h)}

@@ -19,8 +19,9 @@ def feature_std(h: Tensor) -> Tensor:
     """Spread of representations h (N, C) on the unit sphere, 0 (collapsed) to about 1; float32 ().
 
     The standard deviation (over the batch, biased) of every dimension of the l2-normalised ``h``,
-    averaged over dimensions, times ``sqrt(C)``: 1 for random directions. Chen & He 2021 (SimSiam,
-    arXiv 2011.10566, figure 2) plot it without the factor.
+    averaged over dimensions, times ``sqrt(C)``. Random directions give 1, a batch of equal
+    directions gives 0. Chen & He 2021 (SimSiam, arXiv 2011.10566, figure 2) plot it without the
+    factor ``sqrt(C)``.
     """
     _check(h)
     unit = F.normalize(h.detach().float(), dim=1)
@@ -32,15 +33,20 @@ def effective_rank(h: Tensor) -> Tensor:
     """Exp of the entropy of the spectrum of representations h (N, C), at most ``min(N - 1, C)``.
 
     Roy & Vetterli 2007, "The effective rank": the singular values of the centred matrix, divided
-    by their sum, are taken as a distribution. A batch of equal rows gives 0; a float32 scalar, NaN
-    when h is not finite. Computed in float64 from the smaller of the two Gram matrices; singular
-    values below 1e-6 of the matrix' norm count as zero: rounding noise is no rank.
+    by their sum, are taken as a distribution; the exponential of its entropy is r for r equal
+    singular values. A batch of equal rows gives 0; a float32 scalar, NaN when h is not finite.
+    Computed in float64 from the smaller of the two Gram matrices; singular values below 1e-6 of the
+    matrix' norm count as zero, so that rounding noise of a collapsed network is not a high rank.
     """
     return _rank_of(_gram_and_norm(h)).to(h.device)
 
 
 def logged_rank(h: Tensor) -> Tensor | HostValue:
-    """:func:`effective_rank`, without waiting for a device that is no CPU."""
+    """:func:`effective_rank`, without waiting for a device that is no CPU.
+
+    Eigenvalues make the host wait, since it reads whether the solver has converged. So only the
+    Gram matrix is computed on the device.
+    """
     # Eigenvalues make the host wait, since it reads whether the solver has converged: so only the
     # Gram matrix is computed on the device.
     if _is_on_host(h):

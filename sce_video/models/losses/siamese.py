@@ -55,10 +55,13 @@ def byol_loss(query: Tensor, key: Tensor) -> Tensor:
 def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
     """The mean of NT-Xent over the 2N embeddings of two views, a scalar tensor.
 
-    ``first`` and ``second`` are the embeddings (N, D), l2-normalised, of the same samples. In a
-    distributed run the candidates are those of all ranks, gathered with gradient: the mean over
-    ranks of the loss, and of the gradients of the parameters (as DistributedDataParallel takes it),
-    is that of one process with the joint batch. All ranks must call this with as many samples.
+    In a distributed run the candidates are the embeddings of all ranks, gathered with gradient, and
+    the anchors are those of the rank: the mean over ranks of the loss, and of the gradients of the
+    parameters (as DistributedDataParallel takes it), is that of one process with the joint batch.
+    All ranks must call this with the same number of samples.
+
+    ``first`` and ``second`` are the embeddings (N, D), l2-normalised, of the same samples. Shapes
+    that do not match, no samples or a temperature not above 0 are a ValueError.
     """
     check_same_shape("first and second", first, second)
     check_temperature("tau", tau)

@@ -26,8 +26,9 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
 
     The Sinkhorn-Knopp iterations of facebookresearch/swav, ``main_swav.py: distributed_sinkhorn``:
     ``exp(scores / epsilon)`` is divided by the sum of each prototype over the samples of **all
-    ranks**, then by the sum of each sample over the prototypes, ``iterations`` times; other factors
-    cancel. All of it is in logarithms, where no finite scores overflow and no sum is 0.
+    ranks**, then by the sum of each sample over the prototypes, ``iterations`` times. The factors
+    there (the total, 1/K, 1/B, B) cancel, since each iteration ends with the samples' sums. All of
+    it is in logarithms, where no finite scores overflow and no sum is 0.
 
     ``scores`` (B, K) are those of this rank, and B may differ between ranks; ``epsilon`` weighs the
     entropy, smaller gives codes nearer to one-hot. Codes are in at least fp32, rows sum to 1.

@@ -16,8 +16,10 @@ def view_pairs(
 ) -> list[tuple[int, int]]:
     """The pairs (query, key) of views that enter a loss, ordered by key, then by query.
 
-    Symmetric: each view but the key itself is a query for each of G keys, ``G * (V - 1)`` pairs.
-    Not symmetric: only views that are not target views are queries, ``G * (V - G)`` pairs::
+    Symmetric: each view but the key itself is a query for each key, so two views that are both
+    target views give the symmetrised loss of a siamese network, and V views of which G are target
+    views give ``G * (V - 1)`` pairs. Not symmetric: only views that are not target views are
+    queries, ``G * (V - G)`` pairs::
 
         view_pairs(2, (0, 1), symmetric=True)   ->  [(1, 0), (0, 1)]
         view_pairs(2, (1,), symmetric=False)    ->  [(0, 1)]
@@ -54,7 +56,8 @@ def check_views(
 ) -> int | None:
     """G, the number of target views, or None if it depends on the sizes of the views.
 
-    ``num_views`` (None: not known yet) that form no pairs are a ValueError.
+    Samples whose ``num_views`` (None: not known before the first one) form no pairs are a
+    ValueError.
     """
     if num_views is not None:
         chosen = target_views or (range(num_views) if symmetric else (num_views - 1,))
