@@ -123,18 +123,20 @@ def requeued_job(runner: Any) -> str | None:
         idle = len(list(takewhile(bool, here)))
         if idle >= MAX_STARTS_WITHOUT_STEP:
             problem = (
-                f"is not requeued: its last {idle} starts have done no step after iteration "
-                f"{runner.iter}; a longer time limit, or an earlier signal, leaves time for one"
+                f"job {job} is not requeued: its last {idle} starts have done no step after "
+                f"iteration {runner.iter}; a longer time limit, or an earlier signal, leaves time "
+                "for one"
             )
         elif reason := call_scontrol(job):
             problem = (
-                f"could not be requeued: {reason}; the checkpoint is written: run `scontrol "
-                f"requeue {job}` where Slurm is installed, or submit the job again with --resume"
+                f"job {job} could not be requeued: {reason}; the checkpoint is written: run "
+                f"`scontrol requeue {job}` where Slurm is installed, or submit the job again with "
+                "--resume"
             )
         else:
             runner.logger.info(f"job {job} is requeued; its next start continues the training")
             return job
-        runner.logger.error(f"job {job} {problem}")
+        runner.logger.error(problem)
         return None
 
     # Rank 0 alone; the others wait, since the first that ends makes srun end all.

@@ -27,6 +27,7 @@ from mmengine.logging import HistoryBuffer
 from PIL import Image
 
 from sce_video.data_tools.prepare import actions, ava_files, kinetics
+from sce_video.data_tools.prepare.official import read_matches
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava import read_actions
 from sce_video.datasets.loading.batches import BadFileReport
@@ -347,7 +348,8 @@ def list_targets(folder: Path) -> list[Target]:
         ("SSv2 labels", b'{"Holding something": "0", "Push": "1"}', actions.read_templates),
         ("SSv2 entries", json.dumps(templates).encode(),
          lambda path: actions.read_template_entries(path, ("Holding something", "Push"))),
-        ("HMDB51 split", b"a #1_(x).avi 1\nb.avi 2\nc.avi 0\n", actions.read_class_split),
+        ("HMDB51 split", b"a #1_(x).avi 1\nb.avi 2\nc.avi 0\n",
+         lambda path: list(read_matches(path, r"([^/]*[^/\s])\s* ([012])", "marks are 0 to 2"))),
         ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", actions.read_class_index),
         ("UCF101 split", b"YoYo/v_YoYo_g01_c01.avi 2\n",
          lambda path: actions.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
