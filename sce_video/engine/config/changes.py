@@ -22,6 +22,8 @@ from typing import Any
 
 from mmengine.config import Config, ConfigDict, DictAction
 
+from sce_video.engine.config.snapshot import type_name
+
 _PATCH_LOCK = threading.RLock()
 
 
@@ -64,8 +66,8 @@ def named_path(root: Any, path: Sequence[str]) -> str:
     node = root
     for part in path:
         step = child(node, part)
-        unique = isinstance(node, list | tuple) and len(_find(node, _name(step))) == 1
-        names.append(_name(step) if unique else part)
+        unique = isinstance(node, list | tuple) and len(_find(node, type_name(step))) == 1
+        names.append(type_name(step) if unique else part)
         node = step
     return ".".join(names)
 
@@ -87,7 +89,7 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
             f"{path}: {part!r} is ambiguous, the entries {' and '.join(map(str, found))} have this "
             f"type: use a number, {path}.{found[0]}"
         )
-    names = {i: _name(step) for i, step in enumerate(steps) if _name(step)}
+    names = {i: type_name(step) for i, step in enumerate(steps) if type_name(step)}
     entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
     near = difflib.get_close_matches(part, sorted(set(names.values())), 3)
     raise ValueError(
@@ -165,7 +167,7 @@ def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
             continue
         if isinstance(below, dict):
             resolved[key] = _resolve_steps(value, below, here)
-        elif isinstance(below, list | tuple) and any(map(_name, below)):
+        elif isinstance(below, list | tuple) and any(map(type_name, below)):
             merged = list(below)
             for step, change in value.items():
                 _merge_into_step(merged, str(step), change, here)
@@ -201,10 +203,6 @@ def _type(step: Any) -> str:
     """The type of an entry, with its scope; "" where it has none."""
     kind = step.get("type") if isinstance(step, dict) else None
     return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-
-
-def _name(step: Any) -> str:
-    return _type(step).rpartition(".")[2]
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
