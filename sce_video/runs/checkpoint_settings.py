@@ -18,10 +18,16 @@ import torch
 from mmengine.config import Config
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config.changes import named_path, node_at, numbered_path, parse_options
+from sce_video.engine.config.changes import (
+    named_path,
+    node_at,
+    numbered_path,
+    parse_options,
+    type_name,
+)
 from sce_video.engine.config.check import walk_dicts
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import stored_config, type_name
+from sce_video.engine.config.snapshot import stored_config
 from sce_video.inference.views import TEST_CROPS, crop_fits, settings_from_config, training_crop
 from sce_video.registry import MODELS
 

@@ -22,8 +22,6 @@ from typing import Any
 
 from mmengine.config import Config, ConfigDict, DictAction
 
-from sce_video.engine.config.snapshot import type_name
-
 _PATCH_LOCK = threading.RLock()
 
 
@@ -203,6 +201,11 @@ def _type(step: Any) -> str:
     """The type of an entry, with its scope; "" where it has none."""
     kind = step.get("type") if isinstance(step, dict) else None
     return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+
+
+def type_name(step: Any) -> str:
+    """The name of an entry's type, without scope; "" where it has none."""
+    return _type(step).rpartition(".")[2]
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def resolved_config(cfg: Mapping[str, Any], global_batch: int | None = None) -> 
     batch = global_batch or (loader.get("batch_size") or 1) * wrapper.get("accumulative_counts", 1)
     loader["batch_size"] = batch
     wrapper["accumulative_counts"] = 1
-    hooks = (hook for hook in config.get("custom_hooks") or [] if type_name(hook) == _SCHEDULES)
+    hooks = (hook for hook in config.get("custom_hooks") or [] if _type(hook) == _SCHEDULES)
     for hook in hooks:
         base, optimizer = hook.get("base_batch_size", _SCHEDULES_BASE_BATCH), wrapper["optimizer"]
         if base and "lr" in optimizer:
@@ -158,7 +158,7 @@ def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     for key in ("custom_hooks", "default_hooks"):
         hooks = found.pop(key, None) or []
         hooks = list(hooks.values()) if isinstance(hooks, dict) else hooks
-        kept = [h for h in hooks if isinstance(h, dict) and type_name(h) not in _LOGGING_HOOKS]
+        kept = [h for h in hooks if isinstance(h, dict) and _type(h) not in _LOGGING_HOOKS]
         if kept:
             found["custom_hooks"] = [*found.get("custom_hooks", []), *kept]
     return found
@@ -179,7 +179,7 @@ def _flat(
             elif not _LEFT_OUT.fullmatch(key):
                 yield from _flat(value, (*path, key), keys)
     elif isinstance(node, list | tuple) and any(isinstance(value, dict) for value in node):
-        names = [type_name(value) for value in node]
+        names = [_type(value) for value in node]
         yield path, ", ".join(names)  # their order
         for index, value in enumerate(node):
             unique = names[index] and names.count(names[index]) == 1
@@ -188,10 +188,10 @@ def _flat(
         yield path, node
 
 
-def type_name(node: Any) -> str:
-    """``SCE`` of ``type="sce_video.SCE"``, or the name of the class; empty if there is none."""
+def _type(node: Any) -> str:
+    """``SCE`` of ``type="sce_video.SCE"``; empty if there is none."""
     kind = node.get("type") if isinstance(node, dict) else None
-    return kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", "")
+    return "" if kind is None else str(kind).rpartition(".")[2]
 
 
 def _default(kind: str, argument: str) -> Any:
