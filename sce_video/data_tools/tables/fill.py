@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video import jobs
+from sce_video.data_tools.tables import ImportOptions
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import (
-    ImportOptions,
     ImportResult,
     Row,
     TableWriter,
