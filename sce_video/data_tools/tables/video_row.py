@@ -13,7 +13,7 @@ from typing import Any
 import av
 import numpy as np
 
-from sce_video.datasets.readers.av_file import AvFile
+from sce_video.datasets.readers.av_file import AvFile, can_be_quick
 from sce_video.datasets.readers.av_reader import AvFrames, AvReader
 from sce_video.datasets.readers.base import (
     DecodeLimits,
@@ -141,7 +141,7 @@ def _read_stream(
     file: str, turns: int, duration: float, deadline: float | None, limits: DecodeLimits
 ) -> tuple[bytes, FrameIndex]:
     """All packets, one behind the other, and the index of their frames."""
-    opened = AvFile(file, 1, limits)
+    opened = AvFile(file, 1, can_be_quick(file), limits)
     with contextlib.closing(opened):
         codec = opened.codec
         extradata = bytes(codec.extradata or b"")

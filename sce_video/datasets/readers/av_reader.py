@@ -221,7 +221,7 @@ class AvReader(VideoReader):
             frames = None if self.by_count else self._find_by_pts(indices)
             if frames is None:
                 if not self.by_count:  # the time stamps failed: count the frames instead
-                    self._stream.reopen()  # a decoder may keep state of its first frame
+                    self._stream.reopen(quick=False)  # a decoder may keep state of its first frame
                     found = [frame.pts for frame in self._stream.frames_from(0)]
                     if len(found) < len(self._pts):
                         raise self._frame_count_error(found)
@@ -271,7 +271,7 @@ class AvReader(VideoReader):
                 return
             except (WrongIndexError, NoRestartPointError):
                 # The packets are not those of the table: read it from them, count the frames.
-                self._stream.reopen()
+                self._stream.reopen(quick=False)
                 self._take_table(use_index=False)
         wanted = set(left.tolist())
         for number, frame in enumerate(self._patiently(self._stream.frames_from(0), patience)):
@@ -301,7 +301,7 @@ class AvReader(VideoReader):
                 self._stream.drop_false_keys()
                 return self._frames_of(self._pts[indices])
         except WrongIndexError:
-            self._stream.reopen()
+            self._stream.reopen(quick=False)
             self._take_table(use_index=False)
             if indices[-1] >= len(self._pts):
                 raise VideoDecodeError(self.path, "its index does not match its packets") from None

@@ -311,6 +311,16 @@ class VideoReader(ABC):
         return self._size
 
     @property
+    def height(self) -> int:
+        """Height of the frames as displayed, pixels."""
+        return self.size[0]
+
+    @property
+    def width(self) -> int:
+        """Width of the frames as displayed, pixels."""
+        return self.size[1]
+
+    @property
     def stated_duration(self) -> float | None:
         """Seconds that the container states; None for none. A file that was cut off is shorter."""
         return None

@@ -17,13 +17,15 @@ Box = tuple[int, int, int, int]  # top, left, height, width
 Size = tuple[int, int]  # height, width
 Steps = tuple[tuple[Box, Size], ...]  # cut the box, resize it to the size
 
-#: Resizes a frame (H, W, 3) uint8 to a size.
-Resize = Callable[[np.ndarray, Size], np.ndarray]
+#: Resizes a frame (H, W, 3) uint8 and writes it to the second argument (h, w, 3) uint8.
+Resize = Callable[[np.ndarray, np.ndarray], None]
 
 
-def resize_linear(frame: np.ndarray, size: Size) -> np.ndarray:
+def resize_linear(frame: np.ndarray, target: np.ndarray) -> None:
     """Bilinear, without antialiasing: every pixel is computed from 2 x 2 of the frame."""
-    return cv2.resize(frame, size[::-1], interpolation=cv2.INTER_LINEAR)
+    result = cv2.resize(frame, target.shape[1::-1], dst=target, interpolation=cv2.INTER_LINEAR)
+    if result is not target:  # OpenCV cannot write to every layout
+        target[...] = result
 
 
 def resized_as_pil(frame: np.ndarray, size: Size, mode: str = "bilinear") -> np.ndarray:
@@ -40,10 +42,14 @@ def resized_as_pil(frame: np.ndarray, size: Size, mode: str = "bilinear") -> np.
     return result[0].permute(1, 2, 0).numpy()
 
 
+def _resize_as_pil(frame: np.ndarray, target: np.ndarray, mode: str) -> None:
+    target[...] = resized_as_pil(frame, (target.shape[0], target.shape[1]), mode)
+
+
 #: By the name in configs.
 RESIZES: dict[str, Resize] = {
-    "pil": partial(resized_as_pil, mode="bilinear"),
-    "pil_bicubic": partial(resized_as_pil, mode="bicubic"),
+    "pil": partial(_resize_as_pil, mode="bilinear"),
+    "pil_bicubic": partial(_resize_as_pil, mode="bicubic"),
     "linear": resize_linear,
 }
 
@@ -199,8 +205,14 @@ def _render_differences(view: LazyView, out: np.ndarray) -> None:
 
 def _apply(steps: Steps, frame: np.ndarray, target: np.ndarray, resize: Resize) -> None:
     """Apply all steps to one frame (H, W, 3); the result is written to ``target``."""
-    for (top, left, height, width), size in steps:
+    for number, ((top, left, height, width), size) in enumerate(steps, start=1):
         frame = frame[top : top + height, left : left + width]
-        if (height, width) != size:
-            frame = resize(frame, size)
+        if (height, width) == size:
+            continue
+        if number == len(steps):
+            return resize(frame, target)
+        result = np.empty((*size, 3), dtype=np.uint8)
+        resize(frame, result)
+        frame = result
     target[...] = frame
+    return None

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import cv2
 import numpy as np
 from PIL import Image
 
 from sce_video.datasets.readers.base import DecodeLimits
-from sce_video.datasets.transforms.lazy_view import Box, LazyView, resize_linear, resized_as_pil
+from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
 from sce_video.registry import TRANSFORMS
 
 #: (T, H, W, 3) uint8, computed or not yet computed.
@@ -42,7 +43,10 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     window = view[:, top : top + height, left : left + width]
     if (height, width) == size:
         return np.ascontiguousarray(window)
-    return np.stack([resize_linear(frame, size) for frame in window])
+    result = np.empty((len(view), *size, 3), dtype=np.uint8)
+    for source, target in zip(window, result, strict=True):
+        cv2.resize(source, size[::-1], dst=target, interpolation=cv2.INTER_LINEAR)
+    return result
 
 
 def _check_fits(frame_size: tuple[int, int], size: int) -> None:

@@ -40,15 +40,17 @@ def video(numbered_video):
     return numbered_video("b_frames.mp4", 60, options=X264)
 
 
-@pytest.fixture(params=["indexed", "held", "streamed"])
+@pytest.fixture(params=["indexed", "held", "streamed", "probed"])
 def packets(request, monkeypatch):
     """All paths to the packets of a file.
 
     By its index, if it has one; from its packets, held in memory if the file is small or read again
-    if it is large.
+    if it is large; and with FFmpeg's own probing of the first frames when the file is opened.
     """
     if request.param != "indexed":
         monkeypatch.setattr(av_stream, "table_from_index", lambda *_: None)
     if request.param == "streamed":
         monkeypatch.setattr(av_stream, "_MAX_HELD_BYTES", 0)
+    if request.param == "probed":
+        monkeypatch.setattr(av_stream, "can_be_quick", lambda _: False)
     return request.param

@@ -11,6 +11,8 @@ from helpers.videos import decode_all, numbered_frames, read_numbers, remux, wri
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
 
+UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
+
 
 def test_any_subset_equals_decoding_all_frames(any_video):
     with open_reader(any_video) as reader:
@@ -194,6 +196,23 @@ def test_interlaced_mpeg4_keeps_its_b_frames(tmp_path):
 # -- real files ---------------------------------------------------------------------------------
 
 
+def test_exactly_the_unreadable_formats_are_refused(shared_videos):
+    bad, over_reporting = set(), set()
+    for path in sorted((shared_videos / "formats").iterdir()):
+        if path.suffix == ".md":
+            continue
+        try:
+            with open_reader(str(path)) as reader:
+                count = len(reader.timestamps)
+                reader.read(np.unique([0, count // 2, count - 1]))
+        except FrameCountError as error:
+            over_reporting.add(path.name)
+            assert 28 <= len(error.timestamps) <= 30 and error.promised == 50
+        except VideoDecodeError:
+            bad.add(path.name)
+    assert bad == UNREADABLE and over_reporting == {"decord__corrupted.mp4"}
+
+
 FULL_CHECK = [
     "decord__unordered.mov", "decord__video_90.mov", "derived__mpeg2video.mpg",
     "derived__truncated50_test.avi", "derived__vfr_test.mp4", "derived__wmv2.wmv",
@@ -215,3 +234,12 @@ def test_real_files_equal_the_plain_loop(shared_videos, name):
             assert len(reader.timestamps) == count
             for i, frame in zip(indices, reader.read(indices), strict=True):
                 assert (frame == everything[i]).all(), i
+
+
+def test_a_decoder_that_keeps_its_first_options_still_gives_all_frames(shared_videos):
+    """libdav1d keeps the skip_frame it is opened with; the first frame is not requested here."""
+    path = str(shared_videos / "formats" / "torchcodec__av1_video.mkv")
+    everything = decode_all(path)
+    with open_reader(path) as reader:
+        frames = reader.read(np.arange(1, 125))
+    assert all((x == y).all() for x, y in zip(frames, everything[1:], strict=True))

@@ -19,7 +19,7 @@ from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers import av_file as av_stream
-from sce_video.datasets.readers.av_file import AvFile, decode_packets, open_container
+from sce_video.datasets.readers.av_file import AvFile, can_be_quick, decode_packets, open_container
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
     _exp_golomb,
@@ -29,6 +29,31 @@ from sce_video.datasets.readers.frame_table import (
     table_from_packets,
 )
 from sce_video.jobs import ItemError
+
+
+def test_quick_opening_gives_the_same_frames(any_video):
+    assert can_be_quick(any_video) == (not any_video.endswith(".avi"))
+    if any_video.endswith(".avi"):
+        return
+    with AvReader(any_video) as quick:
+        assert quick._stream.file.quick
+        frames = quick.read(np.arange(50))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(av_stream, "can_be_quick", lambda _: False)
+        with AvReader(any_video) as probed:
+            assert not probed._stream.file.quick
+            assert (probed.timestamps == quick.timestamps).all()
+            assert probed.duration == quick.duration
+            assert (probed.read(np.arange(50)) == frames).all()
+
+
+def test_without_the_reorder_depth_the_file_is_opened_again_with_probing(plain, monkeypatch):
+    """A stream with B frames whose header does not state how many."""
+    monkeypatch.setattr(AvFile, "quick_was_enough", lambda self, _: not self.quick)
+    with AvReader(plain) as reader:
+        assert not reader._stream.file.quick
+        assert read_numbers(reader.read(np.array([1, 2, 30]))) == [1, 2, 30]
+
 
 # -- packets to frames --------------------------------------------------------------------------
 
@@ -161,7 +186,9 @@ def test_index_and_packets_give_the_same_table(any_video):
         return
     assert_same(table, packet_table(any_video))
     with AvReader(any_video) as reader:
-        assert reader._stream._indexed
+        assert reader._stream._indexed and reader._stream.file.quick == (
+            not any_video.endswith(".avi")
+        )
 
 
 @pytest.mark.parametrize(
@@ -310,7 +337,7 @@ def file(request, moving, tmp_path_factory):
 
 def test_every_frame_alone_equals_the_full_decode(file, packets):
     path, expected = file
-    for index in range(0, 40, 3 if packets == "indexed" else 9):
+    for index in range(0, 40, 1 if packets == "indexed" else 9):
         with open_reader(path) as reader:
             np.testing.assert_array_equal(
                 reader.read(np.array([index]))[0], expected[index], err_msg=f"{path} {index}"
@@ -329,6 +356,27 @@ def test_libraries_are_not_used_for_intra_refresh(file):
         for index in (5, 20, 33):
             frame = reader.read(np.array([index]))[0]
             np.testing.assert_array_equal(frame, expected[index])
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg2video", "mpeg4"])
+def test_packets_flagged_wrongly(tmp_path, moving, codec):
+    """A container that flags every fifth packet as a key frame."""
+    options = {"x265-params": "keyint=12:log-level=none"} if codec == "libx265" else {"g": "12"}
+    plain, flagged = tmp_path / "plain.mp4", tmp_path / "flagged.mp4"
+    write_video(plain, moving[:30], codec=codec, options=options)
+    with av.open(str(plain)) as old, av.open(str(flagged), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for number, packet in enumerate(old.demux(video=0)):
+            if packet.dts is not None:
+                packet.is_keyframe = packet.is_keyframe or number % 5 == 0
+                packet.stream = stream
+                new.mux(packet)
+    expected = decode_all(flagged)
+    for index in range(0, 30, 3):
+        with open_reader(str(flagged)) as reader:
+            np.testing.assert_array_equal(reader.read(np.array([index]))[0], expected[index])
+    with AvReader(str(flagged)) as reader:
+        assert reader.has_false_keys
 
 
 # -- bytes --------------------------------------------------------------------------------------
