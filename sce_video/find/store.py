@@ -148,10 +148,8 @@ class VideoIndex:
         settings: ``model`` (:class:`.inference.views.ModelSettings`), clips and crops.
         windows: How its videos were divided; None if a row is a whole video.
         indexed: Rows that a vector index holds; None without one.
-        features: (N, D) float32, not to be changed: search drops mapped pages, changed ones too.
     """
 
-    features: Matrix
     indexed: int | None = None
     #: Columns of path, size, modification time, start and end.
     _names: tuple[str, ...] = ("paths", "sizes", "mtimes", "starts", "ends")
@@ -174,6 +172,11 @@ class VideoIndex:
         return self.shape[0]
 
     def _column(self, name: str) -> np.ndarray:
+        raise NotImplementedError
+
+    @cached_property
+    def features(self) -> Matrix:
+        """(N, D) float32, not to be changed: search drops mapped pages, changed ones too."""
         raise NotImplementedError
 
     @cached_property
