@@ -312,7 +312,7 @@ def _chart(
 
 
 def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
-    """Charts of the schedules, the learning rate first, and those (label, value) that are constant."""
+    """Charts of the schedules, the learning rate first; (label, value) of the constant ones."""
     charts, constant = [], []
     for name in sorted(scheduled_names(record), key=lambda name: (name != "lr", name)):
         if not (values := _of(record.scalars, name)[1]):
