@@ -124,7 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.scale is None:
         scale = common_scale([s.maps for s in strips if s.maps is not None], quantity)
     else:
-        scale = Scale(*args.scale, quantity)
+        low, high = args.scale
+        scale = Scale(low, high, quantity)
     note = f"{grid}; colours from {scale.low:.3g} to {scale.high:.3g}, the same for all frames"
     write_maps(args.out, strips, scale, title, note)
     lines = [f"{strip.name}: {strip.note}" for strip in strips]
