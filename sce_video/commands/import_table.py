@@ -39,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     check_source(args.source, args.data_root)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.data_tools.tables import ImportOptions
     from sce_video.data_tools.tables.fill import import_videos
-    from sce_video.data_tools.tables.writer import ImportOptions, describe_import
+    from sce_video.data_tools.tables.writer import describe_import
     from sce_video.data_tools.verify import listed_videos
 
     options = chosen(ImportOptions, args)

@@ -166,8 +166,7 @@ def curate(
     dropped = gone | set(outliers) if options.drop_outliers else gone
     keep = [row for row in range(len(videos)) if row not in dropped]
     if options.subset > len(keep):
-        what = f"a subset of {options.subset} videos was asked for, {len(keep)} remain"
-        raise ValueError(what)
+        raise ValueError(f"a subset of {options.subset} videos was asked for, {len(keep)} remain")
     chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))

@@ -225,18 +225,11 @@ def connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
     Returns:
         Groups by their smallest row, each ascending; rows without a pair are in none.
     """
-    parent: dict[int, int] = {row: row for pair in pairs for row in pair}
-
-    def root(row: int) -> int:
-        while parent[row] != row:
-            parent[row] = parent[parent[row]]
-            row = parent[row]
-        return row
-
+    group_of = {row: {row} for pair in pairs for row in pair}
     for a, b in pairs:
-        low, high = sorted((root(a), root(b)))
-        parent[high] = low
-    groups: dict[int, list[int]] = {}
-    for row in sorted(parent):
-        groups.setdefault(root(row), []).append(row)
-    return list(groups.values())
+        if group_of[a] is not group_of[b]:
+            smaller, larger = sorted((group_of[a], group_of[b]), key=len)
+            larger |= smaller
+            group_of |= dict.fromkeys(smaller, larger)
+    groups = {id(rows): rows for rows in group_of.values()}  # each once
+    return sorted(sorted(rows) for rows in groups.values())

@@ -125,8 +125,8 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
         yield {"path": path, "reason": f"cannot be decoded: {reason}"}
 
 
-def cluster_examples(found: Curation) -> list[list[int]]:
-    """Rows of each cluster: half of them nearest to its centre, half at equal steps outwards."""
+def cluster_examples(found: Curation) -> list[tuple[int, list[int]]]:
+    """Size and rows of each cluster: half nearest to its centre, half at equal steps outwards."""
     members: dict[int, list[int]] = {}
     for row in found.centrality.argsort(descending=True, stable=True).tolist():
         members.setdefault(int(found.cluster[row]), []).append(row)
@@ -135,7 +135,7 @@ def cluster_examples(found: Curation) -> list[list[int]]:
         near = min(len(rows), _EXAMPLES - _EXAMPLES // 2)
         rest, far = rows[near:], min(len(rows) - near, _EXAMPLES // 2)
         outer = [rest[(i + 1) * len(rest) // far - 1] for i in range(far)]
-        examples.append(rows[:near] + outer)
+        examples.append((len(rows), rows[:near] + outer))
     return examples
 
 
@@ -144,7 +144,6 @@ def _report(
 ) -> dict[str, Any]:
     paths = found.videos.paths
     total = len(paths) + len(found.videos.failures)
-    sizes = [size for size in found.cluster.bincount().tolist() if size]
     searched = found.options.duplicates
     return {
         "source": found.videos.source,
@@ -192,7 +191,7 @@ def _report(
         ],
         "clusters": [
             {"videos": size, "examples": [paths[row] for row in rows]}
-            for size, rows in zip(sizes, cluster_examples(found), strict=True)
+            for size, rows in cluster_examples(found)
         ],
     }
 
@@ -276,10 +275,9 @@ def _outliers(found: Curation) -> ClipSection:
 
 def _clusters(found: Curation) -> ClipSection:
     examples = cluster_examples(found)
-    sizes = [size for size in found.cluster.bincount().tolist() if size]
     note = (
         "Spherical k-means of the features; the first examples of a cluster are those nearest to "
-        "its centre, the last one is the farthest." + _shown(sizes, _CLUSTERS, "clusters")
+        "its centre, the last one is the farthest." + _shown(examples, _CLUSTERS, "clusters")
     )
     rows = [
         ClipRow(
@@ -287,7 +285,7 @@ def _clusters(found: Curation) -> ClipSection:
             [_clip(found, row, f"cosine {float(found.centrality[row]):.2f}") for row in rows],
             f"{size:,} video{'s' if size != 1 else ''}",
         )
-        for number, (size, rows) in enumerate(zip(sizes, examples, strict=True))
+        for number, (size, rows) in enumerate(examples)
     ]
     return ClipSection("clusters", "Clusters", note, rows[:_CLUSTERS])
 

@@ -342,7 +342,7 @@ class FeatureExtractionLoop(BaseLoop):
         if self.path.exists():
             raise ValueError(f"{self.path} exists: remove it, or give another --out")
         with self._joined(job) as store:
-            items = (job.item(indices) for indices, _ in self._records(job, store))
+            items = (job.item(part) for whole in job.ranges() for part in job.parts(whole, store))
             due = [item.argument for item in items if not is_current(job, item, store)]
             known = len(store)
         if known:
@@ -370,20 +370,14 @@ class FeatureExtractionLoop(BaseLoop):
         if is_main_process():
             progress.finish()
 
-    def _records(
-        self, job: ExtractionJob, store: RecordStore
-    ) -> Iterator[tuple[range, Record | None]]:
-        """Indices and record of every item; of a batch that failed those of its samples."""
-        for one in (part for indices in job.ranges() for part in job.parts(indices, store)):
-            yield one, store.get(job.key(one))
-
     def _write(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
         """Write the file, with the features of one block in memory at a time."""
         with self._joined(job) as store:
 
             def recorded() -> Iterator[tuple[PartialRows, np.ndarray]]:
-                for indices, record in self._records(job, store):
-                    yield job.recorded(indices, cast(Record, record))
+                """Samples of every item; of a batch that failed those of each sample."""
+                for part in (part for whole in job.ranges() for part in job.parts(whole, store)):
+                    yield job.recorded(part, cast(Record, store.get(job.key(part))))
 
             # Two passes: first all but the features, which do not fit into memory.
             joined, size = PartialRows(), 0

@@ -142,15 +142,11 @@ class AttentiveProbe(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.blocks = nn.Sequential(
-            *(
-                nn.TransformerEncoderLayer(
-                    channels, num_heads, 4 * channels, dropout=0.0, activation="gelu",
-                    layer_norm_eps=_EPS, batch_first=True, norm_first=True,
-                )
-                for _ in range(depth - 1)
-            )
-        )  # fmt: skip
+        options: dict[str, Any] = dict(dropout=0.0, activation="gelu", layer_norm_eps=_EPS)
+        options |= dict(batch_first=True, norm_first=True)
+        sizes = channels, num_heads, 4 * channels
+        blocks = (nn.TransformerEncoderLayer(*sizes, **options) for _ in range(depth - 1))
+        self.blocks = nn.Sequential(*blocks)
         self.query = nn.Parameter(torch.empty(channels))
         self.norm = nn.LayerNorm(channels)  # its weight and bias alone, see keys and classify
         self.to_query = nn.Linear(channels, channels)

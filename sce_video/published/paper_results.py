@@ -246,8 +246,8 @@ _SGD = "linear evaluation of 100 epochs at a rate of 30"
 _DETECTRON = "Mask R-CNN of detectron2, not run by this repository"
 _LARS = "linear evaluation of 90 epochs at 0.1 x batch/256"
 _SOTA = {100: "72.1", 200: "72.7", 300: "73.3", 1000: "74.1"}
-# tab:many-shot: data set, metric, value.
-_MANY_SHOT = (
+#: tab:many-shot: data set, metric, value.
+MANY_SHOT = (
     ("food101", "top1", "77.7"),
     ("cifar10", "top1", "94.8"),
     ("cifar100", "top1", "80.4"),
@@ -325,7 +325,7 @@ def _imagenet() -> Iterator[PaperResult]:
     yield replace(_number("75.4", "imagenet", name, "tab:sota-multi-crop", row), note=_LARS)
     # Protocols on the network of tab:sota-multi-crop.
     shots = [("voc2007", f"low_shot_map_{k}", value) for k, value in _LOW_SHOT.items()]
-    sets = [(data, f"many_shot_{metric}", value) for data, metric, value in _MANY_SHOT]
+    sets = [(data, f"many_shot_{metric}", value) for data, metric, value in MANY_SHOT]
     boxes = [("coco", metric, value) for metric, value in _COCO.items()]
     for protocol, table, tasks, note in (
         ("many_shot", "tab:many-shot", [*sets, (MEAN_OF_SETS, MEAN_OF_SETS, "80.4")], ""),

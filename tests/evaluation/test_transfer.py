@@ -70,7 +70,6 @@ def test_the_holdout_is_numpys_shuffle_with_seed_0():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(metric="map11"), r"train: map11 needs labels \(N, C\), got \(20,\)"),
         (
             dict(test=Labelled(np.full((3, 6), np.nan), np.zeros(3, int))),
             "test: some features are not finite",

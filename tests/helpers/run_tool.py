@@ -21,6 +21,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import torch
 from helpers.training import REPO
 from torch.multiprocessing import start_processes
@@ -73,6 +74,21 @@ def load(name: str) -> ModuleType:
 def prepare(name: str, *words: object) -> int:
     """The status of ``sce-video prepare NAME ...`` in this process."""
     return prepare_command.main([name, *map(str, words)])
+
+
+def prepared(capsys: pytest.CaptureFixture, name: str, *words: object) -> tuple[int, str, str]:
+    """Status, stdout and stderr of :func:`prepare` with one worker."""
+    capsys.readouterr()
+    status = prepare(name, "--workers", "1", *words)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return status, out, err
+
+
+def cells(out: str, title: str) -> list[str]:
+    """The cells of a line of the table of counts."""
+    (line,) = (line for line in out.splitlines() if line.startswith(f"{title}  "))
+    return [cell.strip() for cell in line[len(title) :].split("  ") if cell.strip()]
 
 
 def run_tool(

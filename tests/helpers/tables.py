@@ -11,8 +11,10 @@ import numpy as np
 
 from sce_video.data_tools.repack.encode import encode, encoder_options
 from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.tables import ImportOptions
+from sce_video.data_tools.tables.fill import Progress, import_videos
 from sce_video.data_tools.tables.video_row import RowSource, video_row
-from sce_video.data_tools.tables.writer import TableWriter, write_rows
+from sce_video.data_tools.tables.writer import ImportResult, TableWriter, write_rows
 from sce_video.datasets import scan_folder
 
 PIPELINE = [
@@ -51,6 +53,14 @@ def write_folder(root: Path, keyint: int = 1) -> Path:
             root / "b" / f"{number}.mp4", 30 + number, keyint=keyint, size=(48, 64), seed=9 + number
         )
     return root
+
+
+def run(
+    folder: Path, table: str | Path, on_progress: Progress | None = None, **options: object
+) -> ImportResult:
+    """Import a folder."""
+    videos, how = scan_folder(str(folder)), ImportOptions(**options)
+    return import_videos(videos, str(folder), str(table), how, on_progress=on_progress)
 
 
 def sources(root: Path, names: Sequence[str] | None = None) -> list[RowSource]:

@@ -176,17 +176,17 @@ def make_flowers(root: Path, images: int = 3) -> Path:
     return root
 
 
-#: Maker, folder of linusericsson/ssl-transfer, and whether the validation split is official.
-TREES: dict[str, tuple[Callable[[Path], Path], str, bool]] = {
-    "food101": (make_food101, "Food", False),
-    "cifar10": (partial(make_cifar10, per_class=1), "CIFAR10", False),
-    "cifar100": (make_cifar100, "CIFAR100", False),
-    "sun397": (make_sun397, "SUN397", False),
-    "cars": (make_cars, "Cars", False),
-    "aircraft": (make_aircraft, "Aircraft", True),
-    "voc2007": (make_voc2007, "VOC2007", True),
-    "dtd": (make_dtd, "DTD", True),
-    "pets": (make_pets, "Pets", False),
-    "caltech101": (make_caltech101, "Caltech101", False),
-    "flowers": (make_flowers, "Flowers", True),
+#: Maker, and whether the validation split is official.
+TREES: dict[str, tuple[Callable[[Path], Path], bool]] = {
+    "food101": (make_food101, False),
+    "cifar10": (partial(make_cifar10, per_class=1), False),
+    "cifar100": (make_cifar100, False),
+    "sun397": (make_sun397, False),
+    "cars": (make_cars, False),
+    "aircraft": (make_aircraft, True),
+    "voc2007": (make_voc2007, True),
+    "dtd": (make_dtd, True),
+    "pets": (make_pets, False),
+    "caltech101": (make_caltech101, False),
+    "flowers": (make_flowers, True),
 }

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers import official_trees
-from helpers.run_tool import prepare
+from helpers.run_tool import cells, prepare, prepared
 
 from sce_video.data_tools.prepare import actions
 from sce_video.datasets import open_reader, read_annotation_list
@@ -45,21 +45,7 @@ def roots(originals, tmp_path):
 @pytest.fixture
 def run(roots, capsys):
     """``run(name, *options)`` -> (exit status, stdout, stderr)."""
-
-    def command(name, *options):
-        capsys.readouterr()
-        status = prepare(name, roots / name, "--workers", "1", *options)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return status, out, err
-
-    return command
-
-
-def cells(out, title):
-    """The cells of a line of the table."""
-    (line,) = (line for line in out.splitlines() if line.startswith(f"{title} "))
-    return [cell.strip() for cell in line[len(title) :].split("  ") if cell.strip()]
+    return lambda name, *options: prepared(capsys, name, roots / name, *options)
 
 
 def texts(root):

@@ -11,7 +11,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers import official_trees
-from helpers.run_tool import prepare
+from helpers.run_tool import cells, prepared
 from helpers.videos import write_video
 
 from sce_video.data_tools.prepare import ava
@@ -50,15 +50,7 @@ def root(original, tmp_path):
 @pytest.fixture
 def run(root, capsys):
     """``run(*options)`` -> (exit status, stdout, stderr)."""
-
-    def command(*options):
-        capsys.readouterr()
-        status = prepare("ava", root, "--workers", "1", *options)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return status, out, err
-
-    return command
+    return lambda *options: prepared(capsys, "ava", root, *options)
 
 
 def lines_of(root, split):
@@ -68,11 +60,6 @@ def lines_of(root, split):
 def texts(root):
     files = (path for path in sorted(root.iterdir()) if path.is_file())
     return {path.name: path.read_text() for path in files if path.suffix != ".sqlite"}
-
-
-def cells(out, title):
-    (line,) = (line for line in out.splitlines() if line.startswith(f"{title}  "))
-    return [cell.strip() for cell in line[len(title) :].split("  ") if cell.strip()]
 
 
 def persons_of(video):

@@ -14,7 +14,6 @@ from sce_video.data_tools.prepare.official import (
     OfficialLists,
     Split,
     files_below,
-    first_existing,
     is_count,
     nearest,
     read_class_file,
@@ -64,7 +63,7 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     """
     meta = root / _DEVKIT / "meta.mat"
     ids = read_devkit_ids(meta) if meta.exists() else None
-    train = first_existing([root / "train"], root, IMAGENET.layout, "folder of training images")
+    train = IMAGENET.find(root, None, "folder of training images", "train")
     present = _class_folders(train)
     tars = sorted(train.glob("n*.tar"))
     if tars and len(present) < len(tars):  # the 1000 inside the archive of the training images
@@ -95,7 +94,7 @@ def _read_val(
     root: Path, wnids: Sequence[str], train_folders: Sequence[str], ids: dict[int, str] | None
 ) -> tuple[Entry, ...]:
     """Validation images of the classes ``wnids``, whose ranks are the labels."""
-    val = first_existing([root / "val"], root, IMAGENET.layout, "folder of validation images")
+    val = IMAGENET.find(root, None, "folder of validation images", "val")
     folders = _class_folders(val)
     if folders:
         _require_folders(val, folders, wnids, _VAL_ARCHIVE)
@@ -103,10 +102,10 @@ def _read_val(
         if unknown:
             raise ValueError(f"{val / unknown[0]} has no folder of that name in {root / 'train'}")
         return _entries_of_folders(root, "val", wnids)
-    path = root / _DEVKIT / "ILSVRC2012_validation_ground_truth.txt"
     truth = "ground truth of the validation images, which are not in class folders"
-    for wanted, what in ((path, truth), (path.with_name("meta.mat"), "meta.mat of the devkit")):
-        first_existing([wanted], root, IMAGENET.layout, what)
+    name = f"{_DEVKIT}/ILSVRC2012_validation_ground_truth.txt"
+    path = IMAGENET.find(root, None, truth, name)
+    IMAGENET.find(root, None, "meta.mat of the devkit", f"{_DEVKIT}/meta.mat")
     if not files_below(val, IMAGE_EXTENSIONS):
         raise ValueError(f"{val} holds no image: unpack {_VAL_ARCHIVE} again")
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
@@ -173,7 +172,8 @@ TINY_IMAGENET = Downloads(
   tiny-imagenet-200/train/n01443537/images/n01443537_0.JPEG
   tiny-imagenet-200/train/n01443537/n01443537_boxes.txt
   tiny-imagenet-200/val/images/val_0.JPEG
-  tiny-imagenet-200/val/val_annotations.txt"""
+  tiny-imagenet-200/val/val_annotations.txt""",
+    lists=("tiny-imagenet-200", ""),
 )
 
 # Le and Yang 2015: 500 training and 50 validation images of each class.
@@ -184,8 +184,7 @@ _ARCHIVE = "tiny-imagenet-200.zip"
 
 def tiny_imagenet_folder(root: Path) -> Path:
     """``root/tiny-imagenet-200``, or ``root`` if that is the folder itself."""
-    candidates = [root / "tiny-imagenet-200/wnids.txt", root / "wnids.txt"]
-    return first_existing(candidates, root, TINY_IMAGENET.layout, "list of classes").parent
+    return TINY_IMAGENET.find(root, None, "list of classes", "wnids.txt").parent
 
 
 def read_tiny_imagenet(root: Path) -> OfficialLists:
@@ -198,27 +197,25 @@ def read_tiny_imagenet(root: Path) -> OfficialLists:
     wnids.txt.
     """
     folder = tiny_imagenet_folder(root)
-
-    def find(name: str, what: str) -> Path:
-        return first_existing([folder / name], root, TINY_IMAGENET.layout, what)
-
     listed = read_lines(folder / "wnids.txt", unique=True)
     for where, line in listed:
         if not _WNID.fullmatch(line):
             raise ValueError(f"{where}: {line!r:.100} is no WordNet id (n01440764)")
     wnids = tuple(sorted(wnid for _, wnid in listed))
-    train = find("train", "folder of training images")
+    train = TINY_IMAGENET.find(root, folder, "folder of training images", "train")
     _require_folders(train, _class_folders(train), wnids, _ARCHIVE)
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
 
     def train_rows() -> Iterator[tuple[str, str, int]]:
         for wnid, label in label_of.items():
-            boxes = find(f"train/{wnid}/{wnid}_boxes.txt", "list of boxes")
+            name = f"train/{wnid}/{wnid}_boxes.txt"
+            boxes = TINY_IMAGENET.find(root, folder, "list of boxes", name)
             for where, (name, *_) in _read_rows(boxes, "NAME X0 Y0 X1 Y1"):
                 yield where, f"train/{wnid}/images/{name}", label
 
     def val_rows() -> Iterator[tuple[str, str, int]]:
-        annotations = find("val/val_annotations.txt", "list of validation images")
+        what, name = "list of validation images", "val/val_annotations.txt"
+        annotations = TINY_IMAGENET.find(root, folder, what, name)
         for where, (name, wnid, *_) in _read_rows(annotations, "NAME WNID X0 Y0 X1 Y1"):
             if wnid not in label_of:
                 known = f"{nearest(wnid, wnids)} (wnids.txt)"

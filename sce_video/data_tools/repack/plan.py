@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sce_video.data_tools.prepare.official import read_csv_table
+from sce_video.data_tools.tables import ImportOptions
 from sce_video.datasets.readers.base import MAX_PIXELS
 from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList, scan_folder
 
@@ -225,7 +226,6 @@ PRESETS = (
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
 #: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
 CRF_RANGE = (18.0, 34.0)
-_MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept
 _VERSION = 1  # of the way files are encoded; a new version repacks all files again
 
 
@@ -299,35 +299,29 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class RepackOptions:
+class RepackOptions(ImportOptions):
     """How a run works; none of this changes the content of a good output.
 
     Attributes:
-        workers: Number of processes; None for all cores, of the cluster with ``ray``.
-        threads: Threads of the encoder in each process.
+        workers, ray: As of an import.
         timeout: Seconds a file may take.
+        retry_failed: Files that failed are always tried again.
+        force: Repack all files again and replace other files at their paths.
+        threads: Threads of the encoder in each process.
         min_psnr: An output with fewer dB fails.
         max_pixels: A file with larger frames (height x width) fails.
-        force: Repack all files again and replace other files at their paths.
-        ray: Address of a Ray cluster to run on; None for this machine.
     """
 
-    workers: int | None = 1
-    threads: int = 1
     timeout: float = 1800.0
+    retry_failed: bool = True
+    threads: int = 1
     min_psnr: float = 30.0
     max_pixels: int = MAX_PIXELS
-    force: bool = False
-    ray: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("threads", "workers", "max_pixels"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if not 0 < self.timeout <= _MAX_TIMEOUT:
-            raise ValueError(
-                f"timeout must be seconds above 0, at most {_MAX_TIMEOUT:,.0f}, got {self.timeout}"
-            )
+        for name in ("threads", "max_pixels"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        super().__post_init__()
         if not 0 <= self.min_psnr <= 100:
             raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")

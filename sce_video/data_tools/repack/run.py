@@ -29,7 +29,7 @@ from sce_video.data_tools.repack.plan import (
 from sce_video.data_tools.repack.report import repack_report, result_paths, write_results
 from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
-from sce_video.data_tools.tables.writer import ImportOptions, ImportResult
+from sce_video.data_tools.tables.writer import ImportResult
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.video_list import VideoList
@@ -349,6 +349,4 @@ def repack_to_table(
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
     maker = EncodedRow(settings, options)
-    run = {name: getattr(options, name) for name in ("workers", "timeout", "force", "ray")}
-    how = ImportOptions(retry_failed=True, **run)
-    return fill_table(table, sources, maker, how, on_progress)
+    return fill_table(table, sources, maker, options, on_progress)

@@ -17,14 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video import jobs
+from sce_video.data_tools.tables import ImportOptions
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
-from sce_video.data_tools.tables.writer import (
-    ImportOptions,
-    ImportResult,
-    Row,
-    TableWriter,
-    write_rows,
-)
+from sce_video.data_tools.tables.writer import ImportResult, Row, TableWriter, write_rows
 from sce_video.datasets.tables.rows import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
 from sce_video.datasets.video_list import VideoList

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from mmengine.model import BaseModule
@@ -186,12 +187,10 @@ def batch_norm(conv: nn.Conv2d | nn.Conv3d) -> _BatchNorm:
 class ResidualBlock(nn.Module):
     """Convolutions ``conv1, conv2 ...`` with BN and ReLU, and a shortcut (torchvision's names).
 
-    The shortcut, of which only a 1x1 convolution is given, is the identity without one.
+    The shortcut is the identity, or a 1x1 convolution where these change the size.
     """
 
-    def __init__(
-        self, convs: Sequence[nn.Conv2d | nn.Conv3d], shortcut: nn.Conv2d | nn.Conv3d | None
-    ) -> None:
+    def __init__(self, convs: Sequence[nn.Conv2d | nn.Conv3d]) -> None:
         super().__init__()
         for i, conv in enumerate(convs, start=1):
             self.add_module(f"conv{i}", conv)
@@ -199,7 +198,10 @@ class ResidualBlock(nn.Module):
         self.depth = len(convs)
         self.relu = nn.ReLU(inplace=True)
         self.downsample: nn.Module = nn.Identity()
-        if shortcut is not None:
+        before, after = convs[0].in_channels, convs[-1].out_channels
+        stride: Any = tuple(map(math.prod, zip(*(conv.stride for conv in convs), strict=True)))
+        if before != after or max(stride) > 1:
+            shortcut = type(convs[0])(before, after, 1, stride=stride, bias=False)
             self.downsample = nn.Sequential(shortcut, batch_norm(shortcut))
 
     @property

@@ -35,9 +35,9 @@ class Family:
 
     model: str  # name of the class in transformers
     pools: tuple[str, ...]  # ways to pool its features; the first is the default
-    per_frame: bool  # it encodes images, a clip frame by frame
-    layers: str  # path of the list of blocks in the network
-    embeddings: str  # path of what comes before the blocks
+    per_frame: bool = False  # it encodes images, a clip frame by frame
+    layers: str = "encoder.layer"  # path of the list of blocks in the network
+    embeddings: str = "embeddings"  # path of what comes before the blocks
     unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
     # Class of its classifiers and the pool that they bring, which is then the default.
     classifier: tuple[str, str] | None = None
@@ -46,9 +46,7 @@ class Family:
     source: str = "an image: frames a second apart"  # of that rate
 
 
-_DINO: dict[str, Any] = dict(
-    pools=("class", "mean"), per_frame=True, layers="encoder.layer", embeddings="embeddings"
-)
+_DINO: dict[str, Any] = dict(pools=("class", "mean"), per_frame=True)
 _CLIP: dict[str, Any] = dict(
     pools=("projection",),
     layers="vision_model.encoder.layers",
@@ -61,9 +59,6 @@ FAMILIES: dict[str, Family] = {
         "VideoMAEModel",
         pools=("mean", "mean_norm"),
         classifier=("VideoMAEForVideoClassification", "mean_norm"),
-        per_frame=False,
-        layers="encoder.layer",
-        embeddings="embeddings",
         frames_per_second=7.5,
         source="every fourth frame at 30 per second (arXiv 2203.12602, section 4)",
     ),
@@ -71,8 +66,6 @@ FAMILIES: dict[str, Family] = {
         "VJEPA2Model",
         pools=("mean", "attentive"),
         classifier=("VJEPA2ForVideoClassification", "attentive"),
-        per_frame=False,
-        layers="encoder.layer",
         embeddings="encoder.embeddings",
         unused=("predictor",),
         frames_per_second=4.0,
@@ -80,11 +73,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "dinov2": Family("Dinov2Model", **_DINO),
     "dinov2_with_registers": Family("Dinov2WithRegistersModel", **_DINO),
-    "dinov3_vit": Family("DINOv3ViTModel", **{**_DINO, "layers": "model.layer"}),
+    "dinov3_vit": Family("DINOv3ViTModel", layers="model.layer", **_DINO),
     "clip": Family("CLIPModel", per_frame=True, unused=_TEXT, **_CLIP),
     "xclip": Family(
         "XCLIPModel",
-        per_frame=False,
         unused=(*_TEXT, *_PROMPTS),
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",

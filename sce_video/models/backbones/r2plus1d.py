@@ -97,13 +97,11 @@ class R2Plus1d(ResNetBase):
             nn.BatchNorm3d(base_channels),
             nn.ReLU(inplace=True),
         )
-        self.build_stages(
-            depth,
-            base_channels,
-            lambda stage, before, channels, first: R2Plus1dBlock(
-                before, channels, stride=2 if first and stage > 0 else 1
-            ),
-        )
+
+        def block(stage: int, before: int, channels: int, first: bool) -> R2Plus1dBlock:
+            return R2Plus1dBlock(before, channels, stride=2 if first and stage > 0 else 1)
+
+        self.build_stages(depth, base_channels, block)
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def stem_layers(self) -> list[nn.Module]:

@@ -72,9 +72,7 @@ class ResNet2d(ResNetBase):
                     _conv(channels, channels, 3, stride),
                     _conv(channels, 4 * channels, 1),
                 ]
-            after = convs[-1].out_channels
-            same = stride == 1 and before == after
-            return ResidualBlock(convs, None if same else _conv(before, after, 1, stride))
+            return ResidualBlock(convs)
 
         self.build_stages(depth, base_channels, block)
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments, check_view
@@ -13,15 +15,10 @@ def _conv(
 ) -> nn.Conv3d:
     """A convolution with kernel (time, space), "same" padding, spatial stride and dilation."""
     temporal, spatial = kernel
-    return nn.Conv3d(
-        in_channels,
-        out_channels,
-        kernel_size=(temporal, spatial, spatial),
-        stride=(1, stride, stride),
-        padding=(temporal // 2, dilation * (spatial // 2), dilation * (spatial // 2)),
-        dilation=(1, dilation, dilation),
-        bias=False,
-    )
+    pad = dilation * (spatial // 2)
+    options: dict[str, Any] = dict(padding=(temporal // 2, pad, pad), bias=False)
+    options |= dict(stride=(1, stride, stride), dilation=(1, dilation, dilation))
+    return nn.Conv3d(in_channels, out_channels, (temporal, spatial, spatial), **options)
 
 
 @MODELS.register_module()
@@ -84,9 +81,7 @@ class ResNet3dSlowPath(ResNetBase):
                     _conv(channels, channels, (1, 3), stride, dilation),
                     _conv(channels, 4 * channels, (1, 1)),
                 ]
-            after = convs[-1].out_channels
-            same = stride == 1 and before == after
-            return ResidualBlock(convs, None if same else _conv(before, after, (1, 1), stride))
+            return ResidualBlock(convs)
 
         self.build_stages(depth, base_channels, block)
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)

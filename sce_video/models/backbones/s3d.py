@@ -51,18 +51,9 @@ def _conv(
     """A convolution with kernel (time, space), BN and ReLU; the stride on what is wider than 1."""
     temporal, spatial = kernel
     strides = (stride if temporal > 1 else 1, *(stride if spatial > 1 else 1,) * 2)
-    return nn.Sequential(
-        nn.Conv3d(
-            in_channels,
-            channels,
-            (temporal, spatial, spatial),
-            stride=strides,
-            padding=(temporal // 2, spatial // 2, spatial // 2),
-            bias=False,
-        ),
-        nn.BatchNorm3d(channels, eps=1e-3),
-        nn.ReLU(inplace=True),
-    )
+    size, padding = (temporal, spatial, spatial), (temporal // 2, spatial // 2, spatial // 2)
+    conv = nn.Conv3d(in_channels, channels, size, strides, padding, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm3d(channels, eps=1e-3), nn.ReLU(inplace=True))
 
 
 def _separable(in_channels: int, channels: int, kernel: int, stride: int = 1) -> nn.Sequential:

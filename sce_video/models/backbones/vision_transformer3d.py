@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
@@ -54,21 +55,10 @@ class Attention(nn.Module):
         return self.proj(x.transpose(1, 2).flatten(2))
 
 
-class MLPBlock(nn.Module):
-    """Two linear layers with GELU between them."""
-
-    def __init__(self, embed_dims: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(embed_dims, MLP_RATIO * embed_dims)
-        self.fc2 = nn.Linear(MLP_RATIO * embed_dims, embed_dims)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
-
-
 class TransformerBlock(nn.Module):
     """Pre-norm attention and MLP, each with a shortcut.
 
+    The MLP are two linear layers with GELU between them.
     ``drop_path`` is the probability that a sample skips the attention, and that it skips the MLP.
     """
 
@@ -77,7 +67,9 @@ class TransformerBlock(nn.Module):
         self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
         self.attn = Attention(embed_dims, num_heads)
         self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
-        self.mlp = MLPBlock(embed_dims)
+        fc1 = nn.Linear(embed_dims, MLP_RATIO * embed_dims)
+        fc2 = nn.Linear(MLP_RATIO * embed_dims, embed_dims)
+        self.mlp = nn.Sequential(OrderedDict(fc1=fc1, act=nn.GELU(), fc2=fc2))
         self.drop_path = drop_path
 
     def forward(self, x: Tensor) -> Tensor:

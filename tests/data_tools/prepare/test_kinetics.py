@@ -163,9 +163,7 @@ def test_unknown_classes_and_clips_in_two_parts(tree):
 
 
 def test_the_bundled_classes():
-    assert len(set(K200_CLASSES)) == 200
-    assert list(K200_CLASSES) == sorted(K200_CLASSES)
-    assert {"abseiling", "playing guitar", "petting animal (not cat)"} <= set(K200_CLASSES)
+    assert len(K200_CLASSES) == 200 and sorted(set(K200_CLASSES)) == list(K200_CLASSES)
     assert "massaging person's head" not in K200_CLASSES  # of K400, but not of K200
 
 

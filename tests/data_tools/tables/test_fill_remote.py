@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from helpers.tables import contents
+from helpers.tables import contents, run
 
-from sce_video.data_tools.tables.fill import import_videos
-from sce_video.data_tools.tables.writer import ImportOptions
-from sce_video.datasets import LanceVideoDataset, scan_folder
-from sce_video.datasets.tables.table import TableError, client_options
+from sce_video.datasets import LanceVideoDataset
+from sce_video.datasets.tables.table import TableError
 from sce_video.jobs import StorageError
 
-lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
-
-
-def run(folder, table, on_progress=None, **options):
-    videos = scan_folder(str(folder))
-    options = ImportOptions(**options)
-    return import_videos(videos, str(folder), table, options, on_progress=on_progress)
+pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
 
 @pytest.fixture(autouse=True)
 def _every_batch_is_committed(monkeypatch):
     monkeypatch.setattr("sce_video.data_tools.tables.fill._COMMIT_SECONDS", 0.0)
-
-
-def rows(table):
-    opened = lance.dataset(table, storage_options=client_options(table))
-    return opened.to_table(columns=["path", "failure"]).to_pylist()
 
 
 def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process):

@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 
 import pytest
-from helpers.tables import contents, write_folder, write_repacked
+from helpers.tables import contents, run, write_folder, write_repacked
 
+from sce_video.data_tools.tables import ImportOptions
 from sce_video.data_tools.tables.fill import RowMaker, fill_table, import_videos, row_sources
 from sce_video.data_tools.tables.video_row import video_row
-from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
+from sce_video.data_tools.tables.writer import TableWriter, write_rows
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.datasets.tables.table import TableError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
-
-
-def run(folder, table, **options):
-    return import_videos(
-        scan_folder(str(folder)), str(folder), str(table), ImportOptions(**options)
-    )
 
 
 def paths(folder):

@@ -10,14 +10,13 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from helpers.tables import sources, write_folder, write_repacked
+from helpers.tables import run, sources, write_folder, write_repacked
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.commands.import_table import main
-from sce_video.data_tools.tables.fill import import_videos
 from sce_video.data_tools.tables.video_row import RowSource, video_row
-from sce_video.data_tools.tables.writer import ImportOptions, TableWriter, write_rows
-from sce_video.datasets import LanceVideoDataset, scan_folder
+from sce_video.data_tools.tables.writer import TableWriter, write_rows
+from sce_video.datasets import LanceVideoDataset
 from sce_video.datasets.tables.rows import FrameIndex, list_rows
 from sce_video.datasets.tables.table import TableError
 
@@ -27,12 +26,6 @@ lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video
 @pytest.fixture
 def folder(tmp_path):
     return write_folder(tmp_path / "files")
-
-
-def run(folder, table, **options):
-    return import_videos(
-        scan_folder(str(folder)), str(folder), str(table), ImportOptions(**options)
-    )
 
 
 def content(table):
