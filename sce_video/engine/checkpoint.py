@@ -313,17 +313,6 @@ def set_random_states(states: dict) -> None:
         torch.cuda.set_rng_state(states["cuda"].cpu())
 
 
-def to_cpu(state: Any) -> Any:
-    """A copy of nested dicts, lists and tuples with all tensors on the CPU."""
-    if isinstance(state, torch.Tensor):
-        return state.detach().cpu()
-    if isinstance(state, dict):
-        return {key: to_cpu(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(to_cpu(value) for value in state)
-    return state
-
-
 #: Classes whose pickles fill them as a dict; a plain dict takes their place.
 _DICTS = (".AttributeDict", ".defaultdict")
 

@@ -18,6 +18,7 @@ from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
 from mmengine.runner import BaseLoop, Runner
 from mmengine.runner.checkpoint import weights_to_cpu
+from mmengine.utils import apply_to
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -33,7 +34,6 @@ from sce_video.engine.checkpoint import (
     record_training,
     save_checkpoint_file,
     set_random_states,
-    to_cpu,
     unpack_message_hub,
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
@@ -226,7 +226,8 @@ class VideoRunner(Runner):
                 "message_hub": pack_message_hub(self.message_hub.state_dict()),
             }
             if save_optimizer:
-                checkpoint["optimizer"] = to_cpu(self.optim_wrapper.state_dict())
+                state = self.optim_wrapper.state_dict()
+                checkpoint["optimizer"] = apply_to(state, torch.is_tensor, torch.Tensor.cpu)
             if save_param_scheduler and self.param_schedulers:
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)

@@ -18,7 +18,13 @@ import torch
 from mmengine.config import Config
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config.changes import named_path, node_at, numbered_path, parse_options
+from sce_video.engine.config.changes import (
+    named_path,
+    node_at,
+    numbered_path,
+    parse_options,
+    type_name,
+)
 from sce_video.engine.config.check import walk_dicts
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
@@ -137,7 +143,7 @@ def _found(cfg: Config, path: str | Path | Config, content: dict[str, Any], use:
     except ValueError:  # converted, or not plain data
         return {}
     found: _Settings = {}
-    same_method = _kind(cfg.get("model")) == _kind(stored.get("model")) != ""
+    same_method = type_name(cfg.get("model")) == type_name(stored.get("model")) != ""
     if use != "finetune" and same_method:
         found = _differences(cfg, stored, ("model",), (*_NETWORK, *_SWITCHES, *_VARIANTS))
         for part in _OF_TRAINING if use == "resume" else ():
@@ -153,12 +159,6 @@ def _found(cfg: Config, path: str | Path | Config, content: dict[str, Any], use:
     return found
 
 
-def _kind(node: Any) -> str:
-    """The name of a dict's type, without scope; "" without one."""
-    kind = node.get("type") if isinstance(node, dict) else None
-    return kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", "")
-
-
 def _differences(
     cfg: Config, stored: dict[str, Any], below: tuple[str, ...], names: Collection[str]
 ) -> _Settings:
@@ -171,10 +171,12 @@ def _differences(
 
     def walk(own: Any, other: Any, path: tuple[str, ...]) -> None:
         lists = [list(n) for n in (own, other) if isinstance(n, list | tuple)]
-        if len(lists) == 2 and list(map(_kind, lists[0])) == list(map(_kind, lists[1])):
+        if len(lists) == 2 and list(map(type_name, lists[0])) == list(map(type_name, lists[1])):
             for number, (mine, theirs) in enumerate(zip(*lists, strict=True)):
                 walk(mine, theirs, (*path, str(number)))
-        if not (isinstance(own, dict) and isinstance(other, dict) and _kind(own) == _kind(other)):
+        if not (
+            isinstance(own, dict) and isinstance(other, dict) and type_name(own) == type_name(other)
+        ):
             return
         for key in dict.fromkeys((*own, *other)):
             if key not in names:
@@ -209,7 +211,7 @@ def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> _Settings:
     clip = {k: v for k, v in trained.items() if k in _CLIP and v != planned.get(k, v)}
     sizes: dict[str, tuple[str, int]] = {}
     crop = training_crop(stored)
-    tested = [step.get(TEST_CROPS.get(_kind(step))) for _, step in steps(file, _OF_TEST)]
+    tested = [step.get(TEST_CROPS.get(type_name(step))) for _, step in steps(file, _OF_TEST)]
     suits = all(type(size) is not int or crop_fits(size, crop or size) for size in tested)
     if crop is not None and not (suits and crop == training_crop(file._cfg_dict)):
         with suppress(ValueError):  # pipelines of another kind: the sizes of the file stay
@@ -219,7 +221,7 @@ def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> _Settings:
     found: _Settings = {}
     for path, step in steps(cfg, _OF_TEST):
         values = {key: value for key, value in clip.items() if key in step}
-        values |= dict([sizes[_kind(step)]] if _kind(step) in sizes else [])
+        values |= dict([sizes[type_name(step)]] if type_name(step) in sizes else [])
         found |= {(*path, key): value for key, value in values.items() if step.get(key) != value}
     return found
 

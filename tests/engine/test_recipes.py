@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from sce_video.engine.config.load import load_config
-from sce_video.engine.recipes import (
-    find_recipe,
-    find_sweep,
-    recipe_names,
-)
+from sce_video.engine.recipes import find_recipe, find_sweep, recipe_names
 
 
 def test_every_recipe_has_a_name_of_its_own(repo):

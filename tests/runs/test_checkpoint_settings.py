@@ -13,10 +13,8 @@ from sce_video.runs import launch
 from sce_video.runs.checkpoint_settings import adopted_config
 
 FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
-IMAGES = REPO / "configs/sce/sce_r18_image_folder.py"
 AVA = REPO / "configs/downstream/detection/r3d50_8xb8-8x8-32e_ava.py"
 SMALL_IMAGES = REPO / "configs/downstream/linear/r18_1xb256-32-100e_cifar10.py"
-LARGE_IMAGES = REPO / "configs/downstream/linear/r50_8xb64-224-100e_imagenet.py"
 TRAIN = "train_dataloader.dataset.pipeline"
 SMALL = [
     "model.backbone.base_channels=16",
@@ -108,17 +106,6 @@ def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
     options = ["model.backbone.base_channels=32"]
     cfg = launch.training_config(FINETUNE, pretrained=str(small), cfg_options=options)
     assert cfg.adopted.settings == ["model.cls_head.in_channels=256"]
-
-
-def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
-    options = ["model.backbone.stem=small", "model.backbone.base_channels=16"]
-    path = save(tmp_path, load_config(IMAGES, options))
-    cfg = launch.training_config(LARGE_IMAGES, pretrained=str(path))
-    assert cfg.model.backbone == dict(
-        type="ResNet2d", depth=18, stem="small", base_channels=16, frozen_stages=4
-    )
-    assert cfg.model.cls_head.in_channels == 128 and cfg.model.cls_head.num_classes == 1000
-    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 224
 
 
 def test_resuming_takes_network_and_training_views(small, tmp_path):

@@ -64,8 +64,8 @@ def named_path(root: Any, path: Sequence[str]) -> str:
     node = root
     for part in path:
         step = child(node, part)
-        unique = isinstance(node, list | tuple) and len(_find(node, _name(step))) == 1
-        names.append(_name(step) if unique else part)
+        unique = isinstance(node, list | tuple) and len(_find(node, type_name(step))) == 1
+        names.append(type_name(step) if unique else part)
         node = step
     return ".".join(names)
 
@@ -87,7 +87,7 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
             f"{path}: {part!r} is ambiguous, the entries {' and '.join(map(str, found))} have this "
             f"type: use a number, {path}.{found[0]}"
         )
-    names = {i: _name(step) for i, step in enumerate(steps) if _name(step)}
+    names = {i: type_name(step) for i, step in enumerate(steps) if type_name(step)}
     entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
     near = difflib.get_close_matches(part, sorted(set(names.values())), 3)
     raise ValueError(
@@ -165,7 +165,7 @@ def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
             continue
         if isinstance(below, dict):
             resolved[key] = _resolve_steps(value, below, here)
-        elif isinstance(below, list | tuple) and any(map(_name, below)):
+        elif isinstance(below, list | tuple) and any(map(type_name, below)):
             merged = list(below)
             for step, change in value.items():
                 _merge_into_step(merged, str(step), change, here)
@@ -203,7 +203,8 @@ def _type(step: Any) -> str:
     return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
 
 
-def _name(step: Any) -> str:
+def type_name(step: Any) -> str:
+    """The name of an entry's type, without scope; "" where it has none."""
     return _type(step).rpartition(".")[2]
 
 

@@ -51,6 +51,7 @@ def _write_row(runner: Any, iteration: int, row: dict[str, Any]) -> None:
     append_or_warn(runner, ALARMS, {**row, **when})
 
 
+@dataclass
 class Detector:
     """Raises an alarm when its condition begins, and again only after it has ended.
 
@@ -61,6 +62,8 @@ class Detector:
     name: ClassVar[str]
     active = False
     _rows_without = 0
+    #: Of some metrics the (iteration, value) of the rows of the last iterations.
+    _recent: dict[str, deque[tuple[int, float]]] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def condition(self, row: Row) -> NamedWarning | None:
@@ -77,26 +80,17 @@ class Detector:
         self.active = begins or (self.active and self._rows_without < _ROWS_TO_CLEAR)
         return alarm if begins else None
 
+    def mean(self, metric: str, row: Row, window: int) -> float:
+        """The mean of a metric over the last ``window`` iterations up to this row.
 
-class _Recent:
-    """The values of a metric in the rows of the last iterations."""
-
-    def __init__(self, name: str, window: int) -> None:
-        self._name, self._window = name, window
-        self._rows: deque[tuple[int, float]] = deque()
-
-    def mean(self, row: Row) -> float:
-        """The mean up to this row; NaN without any value."""
-        if row.get(self._name) is not None:
-            self._rows.append((row["iter"], row[self._name]))
-        while self._rows and self._rows[0][0] <= row["iter"] - self._window:
-            self._rows.popleft()
-        return sum(v for _, v in self._rows) / len(self._rows) if self._rows else math.nan
-
-    @property
-    def span(self) -> int:
-        """Iterations between the first and the last row of the window."""
-        return self._rows[-1][0] - self._rows[0][0] if self._rows else 0
+        NaN without any value. Every row must be given once.
+        """
+        rows = self._recent.setdefault(metric, deque())
+        if row.get(metric) is not None:
+            rows.append((row["iter"], row[metric]))
+        while rows and rows[0][0] <= row["iter"] - window:
+            rows.popleft()
+        return sum(value for _, value in rows) / len(rows) if rows else math.nan
 
 
 @dataclass
@@ -151,12 +145,10 @@ class ChanceLevel(Detector):
     margin: float  # it is there within this share of the chance level
     window: int  # iterations over which the loss is averaged
     name = "chance_level"
-
-    def __post_init__(self) -> None:
-        self._losses, self._last_apart = _Recent("loss", self.window), 0
+    _last_apart = 0
 
     def condition(self, row: Row) -> NamedWarning | None:
-        chance, loss = self.chance(), self._losses.mean(row)
+        chance, loss = self.chance(), self.mean("loss", row, self.window)
         if chance is None or not abs(loss - chance) <= self.margin * chance:
             self._last_apart = row["iter"]
             return None
@@ -180,14 +172,14 @@ class DataWait(Detector):
     on_gpu: bool
     name = "data_wait"
 
-    def __post_init__(self) -> None:
-        self._shares = _Recent("data_wait", self.steps)
-
     def condition(self, row: Row) -> NamedWarning | None:
         if row["iter"] <= self.steps:
             return None  # workers start, files are read for the first time
-        share = self._shares.mean(row)
-        if not share > self.threshold or self._shares.span < 3 * self.steps // 4:
+        share = self.mean("data_wait", row, self.steps)
+        if not share > self.threshold:
+            return None
+        rows = self._recent["data_wait"]
+        if rows[-1][0] - rows[0][0] < 3 * self.steps // 4:
             return None
         advice = "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
         if not self.on_gpu:
@@ -234,12 +226,9 @@ class RepeatedFrames(Detector):
     steps: int  # iterations of the mean; half of them at the start do not count
     name = "repeated_frames"
 
-    def __post_init__(self) -> None:
-        self._repeats = _Recent("diff_repeats", self.steps)
-        self._as_rgb = _Recent("diff_as_rgb", self.steps)
-
     def condition(self, row: Row) -> NamedWarning | None:
-        share, as_rgb = self._repeats.mean(row), self._as_rgb.mean(row)
+        share = self.mean("diff_repeats", row, self.steps)
+        as_rgb = self.mean("diff_as_rgb", row, self.steps)
         if 2 * row["iter"] < self.steps or not share > self.threshold:
             return None
         text = (

@@ -22,7 +22,7 @@ from sce_video.engine.checkpoint import find_checkpoints, first_readable
 from sce_video.engine.work_dir import counted
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
-from sce_video.utils.files import atomic_file, write_json, write_text
+from sce_video.utils.files import WriteError, atomic_file, write_error, write_json
 from sce_video.utils.run_files import CHECKPOINT_NAME, stored_checkpoints
 from sce_video.utils.storage import (
     StoredFile,
@@ -45,6 +45,10 @@ class _RemovesLater(LocalBackend):
     def remove(self, filepath: str | Path) -> None:
         self.noted.add(os.fspath(filepath))
 
+    def isfile(self, filepath: str | Path) -> bool:
+        """Also one that is in a mirror alone, where it is outdated like those that are here."""
+        return not super().isdir(filepath)
+
     def isdir(self, filepath: str | Path) -> bool:
         """No checkpoint is a folder: mmengine would remove it with all that is in it."""
         return False
@@ -66,29 +70,13 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
 
     def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
         """Write a checkpoint and its name to ``last_checkpoint``; then remove the outdated one."""
-        folder = Path(self.out_dir)
-        if self.max_keep_ckpts > 0 and list(self.keep_ckpt_ids)[-1:] != [step]:
-            if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
-                outdated = self.filename_tmpl.format(self.keep_ckpt_ids[0])
-                self.file_backend.remove(folder / outdated)
-            self.keep_ckpt_ids.append(step)  # drops the first of max_keep_ckpts
-            runner.message_hub.update_info("keep_ckpt_ids", list(self.keep_ckpt_ids))
-        # Before the checkpoint is written, which holds the name in its message hub.
-        self.last_ckpt = str(folder / self.filename_tmpl.format(step))
-        runner.message_hub.update_info("last_ckpt", self.last_ckpt)
-        runner.save_checkpoint(
-            self.out_dir,
-            self.filename_tmpl.format(step),
-            self.file_client_args,
-            save_optimizer=self.save_optimizer,
-            save_param_scheduler=self.save_param_scheduler,
-            meta=meta,
-            by_epoch=self.by_epoch,
-            backend_args=self.backend_args,
-            **self.args,
-        )
+        try:
+            super()._save_checkpoint_with_step(runner, step, meta)
+        except WriteError:  # of the checkpoint, and says so
+            raise
+        except OSError as error:
+            raise write_error(Path(runner.work_dir, "last_checkpoint"), error) from error
         if is_main_process():
-            write_text(Path(runner.work_dir) / "last_checkpoint", self.last_ckpt)
             self._remove_outdated(runner)
 
     def _save_best_checkpoint(self, runner, metrics: dict) -> None:

@@ -94,18 +94,6 @@ def test_an_option_finds_a_step_by_name_or_number(base, part):
     assert cfg.to_dict() == load_config(base).to_dict()
 
 
-def test_names_work_in_hooks_and_in_lists_within_lists(base):
-    options = [
-        "custom_hooks.StepTestHook.lr.warmup_epochs=35",
-        "custom_hooks.EMAHook.priority=LOW",
-        f"{PIPELINE}.StepTestClips.views.StepTestOpen.backend=pyav",
-    ]
-    cfg = load_config(base, options)
-    assert cfg.custom_hooks[0].lr == dict(warmup_epochs=35, base=1.0)
-    assert cfg.custom_hooks[1].priority == "LOW"
-    assert pipeline(cfg)[1].views == [dict(type="StepTestOpen", backend="pyav")]
-
-
 @pytest.mark.parametrize(
     ("option", "messages"),
     [
@@ -172,13 +160,14 @@ def test_two_levels_and_options_on_top(child_of):
         parent="child.py",
         name="grandchild.py",
     )
-    cfg = load_config(grandchild, ["custom_hooks.StepTestHook.inner=2"])
+    in_views = f"{PIPELINE}.StepTestClips.views.StepTestOpen.num_threads=2"
+    cfg = load_config(grandchild, ["custom_hooks.StepTestHook.inner=2", in_views])
     assert pipeline(cfg) == [
         dict(type="StepTestOpen", backend="av", num_threads=4),
         dict(
             type="sce_video.StepTestClips",
             num_frames=16,
-            views=[dict(type="StepTestOpen", backend="decord")],
+            views=[dict(type="StepTestOpen", backend="decord", num_threads=2)],
         ),
         dict(type="Flip", prob=0.5),
         dict(type="Flip", prob=0.9),

@@ -39,17 +39,6 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             "train_dataloader.dataset.pipeline.RandomClips.num_frame",
             "RandomClips.num_frames",
         ),
-        ("train_dataloader = dict(batchsize=1)", "train_dataloader.batchsize", "batch_size"),
-        (
-            "optim_wrapper = dict(clip_grad=dict(max_norms=1))",
-            "optim_wrapper.clip_grad.max_norms",
-            "max_norm",
-        ),
-        (
-            "env_cfg = dict(cudnn_benchmrk=True)",
-            "env_cfg.cudnn_benchmrk",
-            "env_cfg.cudnn_benchmark",
-        ),
     ],
 )
 def test_a_misspelled_or_misplaced_key_is_refused(checked, text, key, near):

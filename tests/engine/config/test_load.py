@@ -55,7 +55,6 @@ def test_a_malformed_option_is_named(option):
         ("model.backbone.frozen_stage=1", "model.backbone.frozen_stages"),  # of the signature only
         ("modle.tau=0.1", "model.tau"),
         ("lr=0.1", "optim_wrapper.optimizer.lr"),  # the same name elsewhere
-        ("train_dataloader.batchsize=8", "train_dataloader.batch_size"),
         (f"{PIPELINE}.1.num_frame=8", f"{PIPELINE}.RandomClips.num_frames"),
         ("env_cfg.mp_cfg.opencv_num_thread=1", "env_cfg.mp_cfg.opencv_num_threads"),
         ("compile.mod=x", "compile.mode"),
