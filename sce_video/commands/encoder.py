@@ -60,8 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines.append("  has a text encoder: sce-video search --text WORDS --index INDEX")
     print("\n".join(map(printable, lines)))
     for recipe in args.recipe:
-        path = write_recipe(
-            recipe, args.out, imported.backbone, imported.settings, imported.checkpoint
-        )
+        path = write_recipe(recipe, args.out, imported.backbone, settings, imported.checkpoint)
         print(printable(f"written to {path}: sce-video train {shlex.quote(str(path))}"))
     return 0

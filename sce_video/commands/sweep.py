@@ -38,13 +38,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seeds", "instead of those of the sweeps", number(int, 0), nargs="+")
     add("--points NAME", "only these rows", nargs="+")
     add("--columns NAME", "only these columns", nargs="+")
-    for name in ("--pretrain-options", "--evaluate-options"):
-        add(
-            f"{name} KEY=VALUE",
-            f"change the config of every step that {name[2:].split('-')[0]}s",
-            nargs="+",
-            default=[],
-        )
+    changed = "change the config of every step that"
+    add("--pretrain-options KEY=VALUE", f"{changed} pretrains", nargs="+", default=[])
+    add("--evaluate-options KEY=VALUE", f"{changed} evaluates", nargs="+", default=[])
     add("--jobs", "pretrainings side by side (1)", number(int, 1), default=1)
     add("--nproc", "processes of each step, one for each GPU (1)", number(int, 1), default=1)
     add("--shard I/N", "part I of N of the pretrainings", default="1/1")

@@ -38,6 +38,7 @@ FEATURES, TABLE, DESCRIPTION = "features.npz", "features.lance", "index.json"
 _VERSION, _VERSION_OF_WINDOWS = 2, 3
 _MAX_CLIPS = 10_000  # of a video
 _CHECKED_ROWS = 1 << 16  # at a time
+READ_ROWS = 16384  # from the file or table at a time
 #: Whitening: fewer features say too little of their covariance, for which at most so many, at
 #: equal steps, are taken.
 FEWEST_WHITENED, _MOST_WHITENED = 100, 8192
@@ -158,7 +159,7 @@ class VideoIndex:
         folder: str | Path,
         header: dict[str, Any],
         failed: dict[str, FileRecord] | None = None,
-        shape: tuple[int, int] = (0, 1),
+        shape: tuple[int, ...] = (0, 1),
     ) -> None:
         self.folder, self.header, self.failed, self.shape = folder, header, failed or {}, shape
         self.root: str = header["root"]
@@ -173,7 +174,7 @@ class VideoIndex:
     def _column(self, name: str) -> np.ndarray:
         raise NotImplementedError
 
-    @property
+    @cached_property
     def features(self) -> Matrix:
         """(N, D) float32, not to be changed: search drops mapped pages, changed ones too."""
         raise NotImplementedError
@@ -181,7 +182,10 @@ class VideoIndex:
     @cached_property
     def mean(self) -> np.ndarray:
         """(D,) float64, the mean of the features."""
-        raise NotImplementedError
+        total = np.zeros(self.shape[1])
+        for _, block in self.blocks(READ_ROWS):
+            total += block.sum(axis=0, dtype=np.float64)
+        return total / max(1, len(self))
 
     @cached_property
     def path_array(self) -> np.ndarray:
@@ -343,6 +347,8 @@ def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
 class NpzIndex(VideoIndex):
     """The index in a feature file; large arrays are memory-mapped."""
 
+    features: np.ndarray
+
     def __init__(
         self,
         folder: Path,
@@ -350,20 +356,11 @@ class NpzIndex(VideoIndex):
         header: dict[str, Any],
         failed: dict[str, FileRecord],
     ) -> None:
-        rows, size = arrays["features"].shape
-        super().__init__(folder, header, failed, (rows, size))
-        self._arrays = arrays
+        self._arrays, self.features, self.mean = arrays, arrays["features"], arrays["mean"]
+        super().__init__(folder, header, failed, self.features.shape)
 
     def _column(self, name: str) -> np.ndarray:
         return self._arrays[name]
-
-    @property
-    def features(self) -> np.ndarray:
-        return self._arrays["features"]
-
-    @cached_property
-    def mean(self) -> np.ndarray:
-        return self._arrays["mean"]
 
     @cached_property
     def order(self) -> np.ndarray | None:

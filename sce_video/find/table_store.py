@@ -31,14 +31,21 @@ from sce_video.datasets.tables.table import (
     make_table,
     read_table,
 )
-from sce_video.find.store import TABLE, FileRecord, IndexStore, Matrix, VideoIndex, checked_header
+from sce_video.find.store import (
+    READ_ROWS,
+    TABLE,
+    FileRecord,
+    IndexStore,
+    Matrix,
+    VideoIndex,
+    checked_header,
+)
 
 FEATURE, FACTS, PREFIX = "feature", "sce_video.index", "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 #: Columns of an index of windows, seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
 _VERSION = 1
-_BLOCK_ROWS = 16384  # read at a time
 _BATCH_BYTES = 128 * 2**20  # of rows written at a time
 _DELETED_AT_ONCE = 1000
 #: Features of this size together are held in memory once they have been read.
@@ -216,23 +223,10 @@ class TableIndex(VideoIndex):
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
-    @cached_property
-    def mean(self) -> np.ndarray:
-        total = np.zeros(self.shape[1])
-        for _, block in self.blocks(_BLOCK_ROWS):
-            total += block.sum(axis=0, dtype=np.float64)
-        return total / max(1, len(self))
-
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """About the k most similar; rows that the vector index lacks are compared one by one."""
-        nearest = {
-            "column": self._columns.feature,
-            "q": query.astype(np.float32),
-            "k": k,
-            "metric": "cosine",
-            "nprobes": _PROBES,
-            "refine_factor": _REFINED,
-        }
+        how = {"metric": "cosine", "nprobes": _PROBES, "refine_factor": _REFINED}
+        nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
         wanted = ["_rowoffset", "path", self._columns.feature, "_distance"]
         found = self.call("read", wanted, {"nearest": nearest})  # one request: each waits
         paths = [text_to_path(text) for text in found["path"].to_pylist()]
@@ -275,8 +269,8 @@ class TableFeatures:
                 return np.empty((0, self.shape[1]), dtype=np.float32)
             # Of failed files there are rows in between.
             first, last = self._index.offsets(np.array([begin, end - 1]))
-            starts = range(first, last + 1, _BLOCK_ROWS)
-            blocks = [{"offset": at, "limit": min(_BLOCK_ROWS, last + 1 - at)} for at in starts]
+            starts = range(first, last + 1, READ_ROWS)
+            blocks = [{"offset": at, "limit": min(READ_ROWS, last + 1 - at)} for at in starts]
             parts = [self._index.call("read", self._names, block) for block in blocks]
             return self._index.matrix_of(parts, end - begin)[:: rows.step or 1]
         numbers = np.asarray(rows, dtype=np.int64)

@@ -157,17 +157,12 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
 def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any], name: str) -> Any:
     """The recogniser with the weights of the checkpoint, in eval mode."""
     preprocessor = dict(type="RecognizerDataPreprocessor", mean=settings.mean, std=settings.std)
-    model = dict(
-        type="Recognizer3D",
-        backbone=settings.backbone,
-        cls_head=head,
-        data_preprocessor=preprocessor,
-    )
+    model = dict(type="Recognizer3D", backbone=settings.backbone, cls_head=head)
     weights = stored.get("state_dict", stored)
     try:
         # Inside mmaction2's recogniser names are looked up in the default scope.
         with DefaultScope.overwrite_default_scope("sce_video"), bounded_network(weights):
-            recognizer = MODELS.build(model)
+            recognizer = MODELS.build({**model, "data_preprocessor": preprocessor})
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: the network cannot be built: {error}") from error
     load_backbone(recognizer, stored, name)

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -360,18 +361,12 @@ class ArrayReader(VideoReader):
         """Do nothing: no file is open."""
 
 
-class OneClip:
-    """One clip of ``num_frames`` at equal steps over the whole array."""
-
-    def __init__(self, num_frames: int) -> None:
-        self.num_frames = num_frames
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader``, write ``clips``."""
-        reader = results["reader"]
-        frames = uniform_positions(len(reader.timestamps), self.num_frames)
-        results["clips"] = [ClipIndices(frames, None, 0.0, reader.duration)]
-        return results
+def one_clip_of(num_frames: int, results: dict[str, Any]) -> dict[str, Any]:
+    """The results with one clip of ``num_frames`` at equal steps over the whole array: reads
+    ``reader``, writes ``clips``."""
+    reader = results["reader"]
+    frames = uniform_positions(len(reader.timestamps), num_frames)
+    return {**results, "clips": [ClipIndices(frames, None, 0.0, reader.duration)]}
 
 
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
@@ -414,7 +409,7 @@ def view_steps(
     if settings.clip_duration is None:
         clips = CenterSegmentClip(settings.num_frames)
     elif one_clip:
-        clips = OneClip(settings.num_frames)
+        clips = partial(one_clip_of, settings.num_frames)
     else:
         clips = UniformClips(settings.clip_duration, settings.num_frames, num_clips)
     resize = resize_steps(settings, num_crops)

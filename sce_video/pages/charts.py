@@ -283,9 +283,11 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
             charts.append(_chart(kind, found, source, lines))
     schedules, constant = _schedules(record)
     known = {name for kind in KINDS for name in kind.names} | scheduled_names(record) | _NOT_DRAWN
-    others = _other_charts(rows, known, "value")
-    others += _other_charts(online, known | {"seconds"}, "online")
-    others += _other_charts(record.validations, set(_NOT_DRAWN), "val")
+    evaluated = Kind("online", "Online evaluation: ", "Of the features of the evaluated videos.")
+    validated = Kind("val", "Validation: ", "Of the validation set.")
+    others = _other_charts(rows, known, Kind("value", "", "Logged by the method."))
+    others += _other_charts(online, known | {"seconds"}, evaluated)
+    others += _other_charts(record.validations, set(_NOT_DRAWN), validated)
     losses = sum(chart.id.startswith(("loss", "part")) for chart in charts)
     return [*charts[:losses], *schedules, *charts[losses:], *others], constant
 
@@ -310,6 +312,7 @@ def _chart(
 
 
 def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
+    """Charts of the schedules, the learning rate first; (label, value) of the constant ones."""
     charts, constant = [], []
     for name in sorted(scheduled_names(record), key=lambda name: (name != "lr", name)):
         if not (values := _of(record.scalars, name)[1]):
@@ -323,24 +326,15 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     return charts, constant
 
 
-_WHERE = {
-    "value": ("", "Logged by the method."),
-    "online": ("Online evaluation: ", "Of the features of the evaluated videos."),
-    "val": ("Validation: ", "Of the validation set."),
-}
-
-
-def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], kind: str) -> list[Chart]:
+def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], like: Kind) -> list[Chart]:
     """A chart for each value that no kind names, such as those of a method of one's own."""
-    names = sorted(set().union(*rows) - known)
-    before, note = _WHERE[kind]
     charts = []
-    for i, name in enumerate(names):
+    for i, name in enumerate(sorted(set().union(*rows) - known)):
         if values := _of(rows, name)[1]:
-            shares = kind != "value" and name.rpartition("/")[2] not in NOT_FRACTIONS
+            shares = like.id != "value" and name.rpartition("/")[2] not in NOT_FRACTIONS
             percent = shares and all(0 <= value <= 1 for value in values)
-            chart = Kind(f"{kind}_{i}", f"{before}{name}", note, percent=percent)
-            charts.append(_chart(chart, [name], rows))
+            own = replace(like, id=f"{like.id}_{i}", title=f"{like.title}{name}", percent=percent)
+            charts.append(_chart(own, [name], rows))
     return charts
 
 

@@ -6,17 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sce_video.pages.frames import ClipReader, ClipTiles, Quality
+from sce_video.pages.frames import ClipReader, ClipTiles
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
-
-_LEVELS = (
-    Quality(120, 65, 16),
-    Quality(96, 60, 12),
-    Quality(84, 50, 8),
-    Quality(64, 45, 6),
-    Quality(48, 40, 1),
-)
 
 
 class ShownClip(NamedTuple):
@@ -70,7 +62,7 @@ def write_clip_groups(
     """
     clips = [clip for section in sections for row in section.rows for clip in row.clips]
     files = (clip.file for clip in clips)
-    tiles = ClipTiles(files, _LEVELS, max_bytes, reader or ClipReader(60.0))
+    tiles = ClipTiles(files, max_bytes, reader or ClipReader(60.0))
     values = {
         "title": title,
         "lead": lead,

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 #: Seconds a frame is shown at least and at most, where a strip plays.
 _FASTEST, _SLOWEST = 0.06, 0.4
 _TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS pixels
+#: Height, quality and frames of these clips, best first.
+_TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 6), (48, 40, 1))
 
 
 @dataclass(frozen=True)
@@ -191,16 +193,14 @@ class ClipTiles:
 
     Args:
         paths: Of the files.
-        levels: Qualities, best first.
-        max_bytes: Of all images together.
+        max_bytes: Of all images together; the quality is the best that fits.
         reader: Reads the files.
     """
 
-    def __init__(
-        self, paths: Iterable[str], levels: Sequence[Quality], max_bytes: int, reader: ClipReader
-    ) -> None:
+    def __init__(self, paths: Iterable[str], max_bytes: int, reader: ClipReader) -> None:
         self.entries = entries = reader.read_all(paths)
         files = [path for path, entry in entries.items() if not entry.problem]
+        levels = [Quality(*size) for size in _TILE_SIZES]
         strips = fitting(
             files, lambda p, q: make_strip(*clip_frames(entries[p]), q), levels, max_bytes
         )

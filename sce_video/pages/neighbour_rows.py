@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sce_video.evaluation import Rows, nearest_neighbours
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
-from sce_video.pages.frames import ClipReader, ClipTiles, Quality
+from sce_video.pages.frames import ClipReader, ClipTiles
 from sce_video.pages.parts import Part, render_part, sentence_part
 
 
@@ -37,14 +37,6 @@ def principal_plane(features: Tensor) -> Tensor:
 
 
 _ID, _TITLE = "neighbours", "Nearest neighbours"
-_LEVELS = (
-    Quality(120, 65, 16),
-    Quality(96, 60, 12),
-    Quality(84, 50, 10),
-    Quality(64, 45, 8),
-    Quality(48, 40, 6),
-    Quality(48, 40, 1),
-)
 
 
 def neighbour_rows(
@@ -87,7 +79,7 @@ def neighbour_rows(
         for query, others, near in zip(queries, nearest, cosines, strict=True)
     ]
     paths = (rows.paths[i] for query, others in found for i in (query, *(i for i, _ in others)))
-    tiles = ClipTiles(paths, _LEVELS, max_bytes, reader or ClipReader())
+    tiles = ClipTiles(paths, max_bytes, reader or ClipReader())
     labels = rows.labels.tolist()
 
     def video(row: int) -> dict[str, Any]:

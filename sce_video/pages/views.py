@@ -180,13 +180,8 @@ def training_views(
 
 _ID, _TITLE = "views", "What the network sees"
 #: Frames of the network's size where they fit, so that the sheet shows just its input.
-_LEVELS = (
-    Quality(160, 85, 16),
-    Quality(112, 80, 16),
-    Quality(96, 70, 12),
-    Quality(64, 60, 8),
-    Quality(48, 50, 8),
-)
+_SIZES = ((160, 85, 16), (112, 80, 16), (96, 70, 12), (64, 60, 8), (48, 50, 8))
+_LEVELS = tuple(Quality(*size) for size in _SIZES)
 #: Height of the largest view on the page, CSS pixels; smaller views are smaller in proportion.
 _SHOWN_HEIGHT = 104
 _AXIS_LABELS = 5

@@ -104,26 +104,21 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
 @contextmanager
 def _atomic_object(url: str) -> Iterator[Path]:
     """:func:`atomic_file` for an object in a store."""
-    try:
-        folder = tempfile.mkdtemp(prefix="sce_video_")
-        temporary = Path(folder, split(url)[1])
+    with contextlib.ExitStack() as removal:
         try:
+            folder = tempfile.mkdtemp(prefix="sce_video_")
+            removal.callback(shutil.rmtree, folder, ignore_errors=True)
+            temporary = Path(folder, split(url)[1])
             yield temporary
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+        except UserError:
             raise
-    except UserError:
-        raise
-    except OSError as error:
-        raise write_error(url, error) from error
-    try:
-        put_file(temporary, url)
-    except ObjectStoreError as error:
-        raise WriteError(f"{error}; the complete file is {temporary}") from error
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
+        except OSError as error:
+            raise write_error(url, error) from error
+        try:
+            put_file(temporary, url)
+        except ObjectStoreError as error:
+            removal.pop_all()  # the complete file is kept
+            raise WriteError(f"{error}; the complete file is {temporary}") from error
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

@@ -82,3 +82,12 @@ def calls(log):
     keys = [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
     path.unlink(missing_ok=True)
     return sorted(keys, key=int)
+
+
+def contents(folder):
+    """Text of all files of a folder by their relative path."""
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }

@@ -135,16 +135,6 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch, capfd):
     assert not worker_processes()
 
 
-def test_an_exception_in_the_caller_ends_hanging_workers():
-    results = process_items(
-        fakes.square, [(0, 0), (1, "hang"), (2, "hang"), (3, "hang")], workers=2, timeout=60
-    )
-    next(results)
-    with pytest.raises(KeyboardInterrupt):
-        results.throw(KeyboardInterrupt)
-    assert not worker_processes()
-
-
 @pytest.mark.parametrize(("workers", "timeout"), [(0, 1), (1, 0), (1, -1), (1, float("nan"))])
 def test_wrong_arguments_are_refused_by_the_call_itself(workers, timeout):
     with pytest.raises(ValueError, match="workers|timeout"):

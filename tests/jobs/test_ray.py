@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers.job_fakes import Squares, WithSetup, calls, items
+from helpers.job_fakes import Squares, WithSetup, calls, contents, items
 from helpers.processes import kill_one
 
 from sce_video.jobs import RecordStore, Workers, ray_cluster, run_job
@@ -37,14 +37,6 @@ def run(job, todo, path, cluster, timeout=20.0, count=None, **options):
     with RecordStore(path, job.name) as store:
         counts = run_job(job, todo, store, Workers(count, timeout, cluster.address), **options)
         return (counts.done, counts.failed, counts.kept), {entry.key: entry for entry in store}
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_text()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def expected(count):

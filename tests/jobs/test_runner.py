@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.job_fakes import Squares, WithSetup, calls, items
+from helpers.job_fakes import Squares, WithSetup, calls, contents, items
 from helpers.processes import wait_until
 from helpers.stores import count_records
 
@@ -96,14 +96,6 @@ def test_a_missing_source_fails_unless_it_was_finished(tmp_path):
     counts, records = run(job, [Item("0", None), Item("1", None)], path)
     assert counts == (0, 1, 1) and records["0"].done and records["1"].kind == "missing"
     assert run(job, [Item("0", None)], path, force=True)[0] == (0, 0, 1)
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_text()
-        for path in sorted(Path(folder).rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_outputs_are_complete_or_absent(tmp_path):

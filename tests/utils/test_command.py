@@ -146,10 +146,6 @@ def test_control_characters_are_written_as_in_python(text, shown):
     assert printable_lines(f"{text}x\ny", UTF8).splitlines()[-1] == "y"
 
 
-def test_the_lines_of_a_text_stay():
-    assert printable_lines("a\n\x1bb\n", UTF8) == "a\n\\x1bb\n"
-
-
 def test_everything_printed_is_printable(capsys):
     with printable_stdout():
         print("a\tb\x1b[2J", "\x1b[31mred\x1b[0m", "name\r\udce9\n", sep="|")

@@ -19,7 +19,7 @@ from mmengine.config import Config
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import SNAPSHOT, plain
-from sce_video.engine.recipes import find_recipe
+from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.work_dir import CONFIG
 from sce_video.inference.encoders.source import (
     EncoderError,
@@ -49,19 +49,12 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
         for on_error in ("raise", "skip")
     )
     preprocessor = {"type": "VideoDataPreprocessor", "mean": settings.mean, "std": settings.std}
+    runtime = load_config(recipes_folder() / "_base_/default_runtime.py").to_dict()
+    for of_training in ("visualizer", "run_page"):
+        del runtime[of_training]
     return {
-        "default_scope": "sce_video",
-        "runner_type": "VideoRunner",
-        "randomness": {"seed": 0},
-        "env_cfg": {
-            "cudnn_benchmark": True,
-            "mp_cfg": {"mp_start_method": "fork", "opencv_num_threads": 0},
-            "dist_cfg": {"backend": "nccl"},
-        },
+        **runtime,
         "default_hooks": {"logger": {"type": "LoggerHook"}},
-        "log_processor": {"type": "MeanLogProcessor", "window_size": 20, "by_epoch": True},
-        "load_from": None,
-        "resume": False,
         "model": {"type": "Encoder", "backbone": backbone},
         "data_preprocessor": preprocessor,
         "test_dataloader": loader,
@@ -204,10 +197,8 @@ def import_encoder(
         for key, value in module.state_dict().items():
             weights[f"{prefix}.{part}.{key}"] = value.contiguous()
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {
-        SNAPSHOT: json.dumps(plain(cfg)),
-        "encoder": {"name": name, "pool": pool},
-    }
+    meta: dict[str, Any] = {SNAPSHOT: json.dumps(plain(cfg))}
+    meta["encoder"] = {"name": name, "pool": pool}
     if text is not None:
         meta["text"] = text
     out = Path(out)

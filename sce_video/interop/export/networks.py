@@ -140,17 +140,14 @@ def largest_difference(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide the tracer's remarks on its own code and on packages that are not needed."""
-    names = ("torch.onnx", "torch.export", "onnxscript")
-    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
-    for logger in levels:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 #: Key of the metadata of a file that holds the content of ``config.json``.

@@ -104,8 +104,7 @@ class Bundle:
     def thumbnails(self) -> Iterator[bytes | None]:
         """Yield the JPEG file of every video, in order; None without one."""
         if not self.thumbnail_side:
-            for _ in self.videos.files:
-                yield None
+            yield from [None] * len(self.videos.files)
             return
         for i, jpeg, reason in thumbnails(self.videos.files, self.thumbnail_side, self.workers):
             if jpeg is None:

@@ -148,12 +148,8 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
     about = json.dumps({"checkpoint": videos.checkpoint, "map": bundle.map_name})
     schema = pa.schema(fields, metadata={"sce_video": about})
     jpegs = bundle.thumbnails()
-    with (
-        atomic_file(path) as unfinished,
-        parquet.ParquetWriter(
-            unfinished, schema, compression="zstd", use_dictionary=["label"]
-        ) as writer,
-    ):
+    how = {"compression": "zstd", "use_dictionary": ["label"]}
+    with atomic_file(path) as temporary, parquet.ParquetWriter(temporary, schema, **how) as writer:
         for start in range(0, len(videos), ROW_GROUP):
             rows = slice(start, start + ROW_GROUP)
             paths = list(map(printable_utf8, videos.paths[rows]))

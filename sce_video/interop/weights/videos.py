@@ -68,26 +68,23 @@ def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dic
     """
     with torch.device("meta"):  # no memory for weights
         wanted = MODELS.build(backbone).state_dict()
-    ordered = {}
-    missing, other_shape = [], []
-    for name, like in wanted.items():
-        if name not in weights and name.endswith("num_batches_tracked"):
-            ordered[name] = torch.zeros((), dtype=torch.long)
-        elif name not in weights:
-            missing.append(name)
-        elif weights[name].shape != like.shape:
-            shapes = f"{tuple(weights[name].shape)} instead of {tuple(like.shape)}"
-            other_shape.append(f"{name} {shapes}")
-        else:
-            ordered[name] = weights[name]
-    surplus = [name for name in weights if name not in wanted]
-    faults = {"missing": missing, "of another shape": other_shape, "unexpected": surplus}
+    counters = (n for n in wanted if n.endswith("num_batches_tracked") and n not in weights)
+    weights = weights | {name: torch.zeros((), dtype=torch.long) for name in counters}
+    faults = {
+        "missing": [name for name in wanted if name not in weights],
+        "of another shape": [
+            f"{name} {tuple(weights[name].shape)} instead of {tuple(like.shape)}"
+            for name, like in wanted.items()
+            if name in weights and weights[name].shape != like.shape
+        ],
+        "unexpected": [name for name in weights if name not in wanted],
+    }
     if any(faults.values()):
         raise ValueError(
             f"not the network of {backbone['type']}: "
             + "; ".join(f"{what}: {', '.join(names)}" for what, names in faults.items() if names)
         )
-    return ordered
+    return {name: weights[name] for name in wanted}
 
 
 @dataclass(frozen=True)
