@@ -36,6 +36,7 @@ setup(
     package_data={
         "sce_video": ["py.typed"],
         "sce_video.data_tools.prepare": ["classes/*.txt"],
+        "sce_video.published": ["*.csv"],
         "sce_video.reporting": ["templates/*"],
         "sce_video.pages": ["templates/*"],
     },
