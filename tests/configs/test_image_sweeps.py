@@ -1,16 +1,15 @@
-"""The image sweeps: every cell of the tables, the settings behind it, shared pretrainings."""
+"""The image sweeps: every cell of the tables, the settings behind it, the recipe of each."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
 from sce_video.published.recipes import pretraining_recipe
-from sce_video.runs.sweep import option_texts, plan, read_sweep
+from sce_video.runs.sweep import option_texts, read_sweep
 
 # The tables as they are printed.
 LAMBDA = """
@@ -36,8 +35,6 @@ SETS = {  # column: data set, linear recipe
     "Tiny-IN": ("tiny_imagenet", "r18_1xb256-64-100e_tiny_imagenet"),
 }
 NAMES = ("lambda", "loss", "augmentation", "temperature", "temperature_small", "baselines")
-#: Points of each, and pretrainings that no earlier one has.
-COUNTS = dict(zip(NAMES, ((11, 11), (9, 6), (8, 7), (16, 14), (64, 64), (18, 13)), strict=True))
 
 
 def rows(table):
@@ -96,31 +93,6 @@ def test_augmentation(sweeps, configs):
     assert numbers(sweeps["augmentation"]) == [("IN100", float(row[3])) for row in table]
     expected = [(0.5, 0.1, 0.05, (row[0], row[1]), row[2] == "yes") for row in table]
     assert [settings(cfg) for cfg in configs["augmentation"]] == expected
-
-
-@pytest.fixture(scope="module")
-def pretrainings(sweeps, repo):
-    """By sweep, the folder of every point's pretraining, in one plan of all sweeps."""
-    evaluation = "configs/_base_/default_runtime.py"  # of no importance here, and read once
-    changed = [
-        replace(s, columns=tuple(replace(c, config=evaluation, training="none") for c in s.columns))
-        for s in sweeps.values()
-    ]
-    cells = plan(changed, "out", root=repo)
-    assert {cell.step.before.result for cell in cells} == {"epoch_200.pth"}
-    found = {name: [] for name in NAMES}
-    for cell in cells:
-        found[cell.sweep.removeprefix("image_")].append(cell.step.before.folder)
-    return found
-
-
-def test_shared_points_are_one_pretraining(pretrainings):
-    """One run for equal settings: 38 on ImageNet100, 64 on small sets, 13 of the baselines."""
-    trained: set[str] = set()
-    for name, folders in pretrainings.items():
-        assert (len(folders), len(set(folders) - trained)) == COUNTS[name]
-        trained |= set(folders)
-    assert len(trained) == 38 + 64 + 13
 
 
 @pytest.mark.parametrize("name", NAMES)

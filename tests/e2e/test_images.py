@@ -6,7 +6,6 @@ network on video are the means of its features of the frames, so the two tests c
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -108,11 +107,7 @@ def test_images_then_the_same_network_on_videos(data, pretrained, tmp_path):
         folder = tmp_path / kind
         options = test_options(data, kind)
         run("test.py", recipe, pretrained, "--work-dir", folder, options=options)
-        names = ("features.npz", "features_bank.npz")
-        queries, gallery = (load_features(folder / name)[0] for name in names)
-        results = json.loads((folder / "results.json").read_text())
-        assert results["metrics"]["knn_top1"] == pytest.approx(neighbours_top1(queries, gallery))
-        found[kind] = queries
+        found[kind] = load_features(folder / "features.npz")[0]
     images, videos = found["images"], found["videos"]
     assert (len(images.paths), len(videos.paths)) == (2 * FRAMES, 2)
     for path, feature in zip(videos.paths, videos.values.numpy(), strict=True):
@@ -121,29 +116,3 @@ def test_images_then_the_same_network_on_videos(data, pretrained, tmp_path):
         of_frames = images.values.numpy()[frames]
         np.testing.assert_allclose(feature, of_frames.mean(axis=0), rtol=1e-4, atol=1e-6)
         assert np.ptp(of_frames, axis=0).max() > 1e-3  # the frames are not all alike
-
-
-def neighbours_top1(queries, gallery, k: int = 3, temperature: float = 0.07) -> float:
-    """The weighted vote of the k nearest neighbours by a loop over the queries."""
-    right = 0
-    rows, labels = gallery.values.numpy(), gallery.labels.numpy()
-    for feature, label in zip(queries.values.numpy(), queries.labels.numpy(), strict=True):
-        cosine = rows @ feature / np.linalg.norm(rows, axis=1)
-        cosine = cosine / np.linalg.norm(feature)
-        nearest = np.argsort(-cosine)[:k]
-        votes = np.zeros(2)
-        np.add.at(votes, labels[nearest], np.exp(cosine[nearest] / temperature))
-        right += int(votes.argmax() == label)
-    return right / len(queries.labels)
-
-
-def test_pretraining_an_image_encoder_on_videos(data, tmp_path):
-    options = [
-        *TRAINING,
-        f"train_dataloader.dataset.data_root={data / 'train/videos'}",
-        "train_dataloader.batch_size=3",
-        "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",
-        "train_dataloader.dataset.pipeline.RandomClips.clip_duration=0.2",
-    ]
-    run("train.py", VIDEOS, "--work-dir", tmp_path, options=options)
-    assert (tmp_path / "epoch_2.pth").is_file()
