@@ -353,7 +353,7 @@ def list_targets(folder: Path) -> list[Target]:
         ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", actions.read_class_index),
         ("UCF101 split", b"YoYo/v_YoYo_g01_c01.avi 2\n",
          lambda path: actions.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
-        ("Kinetics csv", clips, lambda path: list(kinetics.read_clips(path, "train"))),
+        ("Kinetics csv", clips, lambda path: list(kinetics._listed_clips(path, "train"))),
     ]  # fmt: skip
     return [
         Target(name, [sample], read, "list.csv", cases=60, words=digits)
