@@ -75,7 +75,7 @@ def thirty_views(part: Part) -> dict[str, Any]:
         frames=torch.randint(256, shape, dtype=torch.uint8, generator=generator),
         positions=torch.arange(10 * frames).reshape(10, frames),
         offsets=torch.tensor([[0, 0], [0, size // 6], [0, size // 3]]),
-        crop_size=size,
+        crop_size=(size, size),
     )
     if part.on_gpu:
         video["frames"] = video["frames"].pin_memory()

@@ -173,10 +173,6 @@ class AvFile:
 
         ``deadline`` is a value of ``time.monotonic()`` after which reading raises, or a function
         that returns it, since it may move while packets are read.
-        ====
-                    return
-                # An index flags key frames without their packets, so these are read here, once.
-        XX
         """
         limit = deadline if callable(deadline) else lambda: deadline
         more = True
