@@ -1,8 +1,10 @@
-"""What a user reads when an installation cannot work."""
+"""What an installation must have, hold and be able to say before it works."""
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from packaging.version import Version
 
 import sce_video
 from sce_video.dependencies import check_dependencies, dependency_problems
+from sce_video.runs.doctor import FAILURE, check_python
 
 GOOD = {
     "torch": "2.13.0",
@@ -105,3 +108,67 @@ def test_importing_the_package_imports_little():
     """Neither torch nor the standard library's parsers of metadata."""
     code = "import sys, sce_video; sys.exit('email' in sys.modules or 'torch' in sys.modules)"
     subprocess.run([sys.executable, "-S", "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def test_every_data_file_is_declared_in_setup(repo):
+    tree = ast.parse((repo / "setup.py").read_text(encoding="utf-8"))
+    (declared,) = [
+        ast.literal_eval(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "package_data"
+    ]
+    packaged = {
+        path
+        for package, patterns in declared.items()
+        for pattern in patterns
+        for path in (repo / package.replace(".", "/")).glob(pattern)
+    }
+    data_files = {
+        path
+        for path in (repo / "sce_video").rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    }
+    assert data_files == packaged
+
+
+def test_the_built_package_carries_recipes_and_tools(repo, tmp_path):
+    """Where ``sce_video.engine.recipes`` looks for them, and where OpenMMLab's packages do."""
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(command, cwd=repo, check=True, capture_output=True)
+    kinds = ("configs/**/*.py", "configs/**/*.yaml", "tools/**/*.py", "tools/**/*.sh")
+    sources = {p.relative_to(repo): p for kind in kinds for p in repo.glob(kind)}
+    carried = tmp_path / "sce_video/.mim"
+    assert {p.relative_to(carried) for p in carried.rglob("*") if p.is_file()} == set(sources)
+    assert all((carried / name).read_bytes() == p.read_bytes() for name, p in sources.items())
+    assert not (repo / "sce_video/.mim").exists()
+
+
+PYTHON, TORCH = (3, 11), "2.6"
+
+
+def test_every_statement_is_the_same(repo):
+    setup = (repo / "setup.py").read_text(encoding="utf-8")
+    assert f'python_requires=">={PYTHON[0]}.{PYTHON[1]}"' in setup and f'"torch>={TORCH}"' in setup
+    settings = (repo / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'target-version = "py{PYTHON[0]}{PYTHON[1]}"' in settings
+    page = (repo / "docs/performance.md").read_text(encoding="utf-8")
+    assert re.search(rf"Python {PYTHON[0]}\.{PYTHON[1]} or later, torch {TORCH} or later", page)
+
+
+def test_older_ones_are_refused():
+    assert check_python((PYTHON[0], PYTHON[1] - 1)).level == FAILURE
+    assert check_python(PYTHON).level != FAILURE
+
+    def problems(torch):
+        return " ".join(dependency_problems(lambda *names: Version(torch), lambda name: True))
+
+    assert f"torch 2.5.1 is older than {TORCH}" in problems("2.5.1")
+    assert "is older than 2." not in problems(TORCH).replace("mmaction2", "")
+
+
+def test_transformers_is_the_one_that_was_tested(repo):
+    """What its configs can make it load or import was looked for in that version."""
+    setup = (repo / "setup.py").read_text(encoding="utf-8")
+    pinned = (repo / "requirements/constraints.txt").read_text(encoding="utf-8")
+    tested = re.search(r"^transformers==(\d+\.\d+)\.", pinned, re.MULTILINE)[1]
+    assert set(re.findall(r'"transformers([^"]*)"', setup)) == {f">={tested}"}

@@ -1,12 +1,24 @@
-"""The command sce-video: help, dispatch, wrong names."""
+"""Commands: help and dispatch; export, report, train and pretrain: output and errors."""
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 
 import pytest
+import torch
+from helpers.results_files import K400, results, write
+from helpers.small_index import OPTIONS
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
+from sce_video.commands import export, pretrain, report, train
 from sce_video.commands.main import COMMANDS, GROUPS, main
+from sce_video.find.index import build_index
+from sce_video.inference.model import load_model
+from sce_video.runs import launch
+from sce_video.runs import page as run_page
+from sce_video.runs.launch import training_config
 from sce_video.version import __version__
 
 
@@ -43,3 +55,141 @@ def test_errors_name_the_command(capsys, tmp_path):
     assert main(["index", str(tmp_path / "none"), "--checkpoint", "x", "--out", "y"]) == 2
     assert capsys.readouterr().err.startswith("sce-video index: error: ")
     assert sys.argv == ["sce-video"]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported")
+    for i, name in enumerate(("run/a.mp4", "run/b.mp4", "sit/c.mp4")):
+        write_lossless(folder / "videos" / name, moving_frames(20, seed=i))
+    model = load_model(save_tiny(folder / "tiny.pth"), device="cpu")
+    build_index(model, folder / "videos", folder / "index", OPTIONS)
+    (folder / "videos" / "run" / "b.mp4").unlink()
+    return folder / "index"
+
+
+def test_labels_and_what_is_missing(index, tmp_path, capsys):
+    (tmp_path / "labels.txt").write_text("run/a.mp4 0\nsit/c.mp4 1\n")
+    (tmp_path / "labels_classes.txt").write_text("first\nsecond\n")
+    words = [str(index), "--to", "projector", "--out", str(tmp_path / "my p"), "--workers", "0"]
+    assert export.main([*words, "--labels", str(tmp_path / "labels.txt")]) == 1
+    captured = capsys.readouterr()
+    assert "3 videos, 2 with a label, map by PCA, 1 without a thumbnail" in captured.out
+    assert "  run/b.mp4: the file is missing" in captured.out
+    assert f"next: tensorboard --logdir '{tmp_path / 'my p'}'" in captured.out
+    assert "reading thumbnails 3/3 (100%)" in captured.err
+    metadata = (tmp_path / "my p" / "metadata.tsv").read_text()
+    assert metadata == "path\tlabel\nrun/a.mp4\tfirst\nrun/b.mp4\tno label\nsit/c.mp4\tsecond\n"
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "runs/k400/results.json", results({"top1": 0.602}, "linear", K400))
+    toy = results({"top1": 0.99}, "linear", K400, changes={"videos": 24})
+    write(tmp_path / "runs/toy/results.json", toy)
+    write(tmp_path / "runs/toy/broken.json", "{")
+    return tmp_path / "runs"
+
+
+def test_it_writes_both_pages_and_lists_what_is_not_compared(runs, capsys):
+    assert report.main(["runs"]) == 0
+    out = capsys.readouterr().out
+    text = (runs / "report.md").read_text()
+    assert "| **60.2** | +0.4 | measured |" in text
+    assert "<strong>60.2</strong>" in (runs / "report.html").read_text()
+    assert "measured: 1, not run: 100" in out
+    assert "not compared: runs/toy/results.json: 24 videos, published" in out
+    assert "skipped: runs/toy/broken.json: is not JSON" in out
+    assert "written: runs/report.md runs/report.html" in out
+    assert report.main(["runs"]) == 0  # again: its own pages are replaced and not read
+    assert (runs / "report.md").read_text() == text
+
+
+def test_where_the_pages_go(runs, capsys):
+    for given, written in (
+        (["runs", "--out", "there"], {"there/report.html", "there/report.md"}),
+        (["runs", "--out", "b.md", "--html", "c/d.html"], {"b.md", "c/d.html"}),
+        (["runs/k400/results.json"], {"runs/k400/report.md", "runs/k400/report.html"}),
+    ):
+        before = {path for path in runs.parent.rglob("*") if path.is_file()}
+        assert report.main(given) == 0
+        new = {path for path in runs.parent.rglob("*") if path.is_file()} - before
+        assert {path.relative_to(runs.parent).as_posix() for path in new} == written
+    out = capsys.readouterr().out.splitlines()[-2:]
+    assert "measured: 1" in out[0] and "skipped" not in out[0]
+
+
+@pytest.fixture
+def configured(repo):
+    def configure(*arguments):
+        recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
+        options = vars(train.parse_args([recipe, *arguments]))
+        assert options.pop("overwrite") is ("--overwrite" in arguments)
+        changes = train.pop_options(options, "train", "val")
+        return training_config(**options, cfg_options=changes)
+
+    return configure
+
+
+def test_arguments(configured):
+    cfg = configured()
+    assert cfg.work_dir == "work_dirs/sce_r3d18_folder" and cfg.load_from is None
+    assert cfg.launcher == "none" and not cfg.resume and cfg.optim_wrapper.type == "OptimWrapper"
+    cfg = configured(
+        *("--work-dir", "here", "--amp", "--seed", "3", "--launcher", "pytorch"),
+        *("--cfg-options", "model.tau_m=0.07", "train_dataloader.dataset.pipeline.3.size=112"),
+    )
+    assert (cfg.work_dir, cfg.launcher, cfg.randomness.seed) == ("here", "pytorch", 3)
+    assert cfg.optim_wrapper.type == "MixedPrecisionOptimWrapper"
+    assert cfg.optim_wrapper.dtype == "bfloat16" and cfg.model.tau_m == 0.07
+    assert cfg.train_dataloader.dataset.pipeline[3].size == 112
+
+
+def test_resume_with_and_without_a_path(configured, tmp_path):
+    latest = configured("--resume", "--work-dir", str(tmp_path))
+    assert latest.resume is True and latest.load_from is None
+    path = str(tmp_path / "epoch_3.pth")
+    torch.save({"state_dict": {}}, path)
+    chosen = configured("--resume", path)
+    assert chosen.resume is True and chosen.load_from == path
+    assert "adopted" not in chosen
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint at .*epoch_4"):
+        configured("--resume", str(tmp_path / "epoch_4.pth"))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["restart", "another training"])
+def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
+    """Speeds are measured for a plan, so a second one could have other settings."""
+    (tmp_path / "config.py").touch()
+    given = {}
+
+    def planned(*args, **kwargs):
+        raise ValueError("planned")
+
+    def config(path, **options):
+        given.update(options, path=path)
+
+    monkeypatch.setattr("sce_video.engine.restarts.is_restart", lambda folder: known)
+    automatic = importlib.import_module("sce_video.runs.pretrain")
+    monkeypatch.setattr(automatic, "planned_pretraining", planned)
+    monkeypatch.setattr(automatic, "planned_config", lambda path, *_: path)
+    monkeypatch.setattr(automatic, "count_seconds", lambda cfg, begun: cfg)
+    monkeypatch.setattr(launch, "training_config", config)
+    monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: None)
+    monkeypatch.setattr(launch, "end_training", lambda runner: 0)
+    (tmp_path / "a.mp4").touch()
+    status = pretrain.main([str(tmp_path), "--out", str(tmp_path)])
+    if known:
+        assert status == 0 and given["resume"] == "auto" and given["path"].parent == tmp_path
+    else:
+        assert status == 2 and not given
+
+
+@pytest.mark.parametrize("method", ["sce", "swav"])
+def test_every_setting_has_a_help_text(method, capsys):
+    with pytest.raises(SystemExit):
+        pretrain.parse_args(["--method", method, "--help"])
+    settings = capsys.readouterr().out.partition("settings:\n")[2]
+    assert settings.count("--") >= 13
+    assert not re.findall(r"--[\w-]+ X *\n +--", settings), "an option without a text"

@@ -1,5 +1,7 @@
 """Building an index: what is embedded, kept and dropped, and how an interrupted run resumes."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -18,6 +20,7 @@ from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
 from sce_video.jobs import RecordStore, RunError
+from sce_video.runs.pretrain import planned_config
 
 
 def numbers(report):
@@ -252,3 +255,29 @@ def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
     np.savez(tmp_path / "features.npz", **{**file, "protocol": np.array(json.dumps(protocol))})
     with pytest.raises(ValueError, match=r"features\.npz is not the file of an index"):
         read_index(tmp_path)
+
+
+STORE = "s3://evil/v.lance"
+
+
+def test_an_index_of_a_store(tmp_path, monkeypatch):
+    record, out = FileRecord(1, 2, np.ones(4, np.float32)), tmp_path
+    FileStore(out / "features.npz").write({**HEADER, "root": STORE}, {"a.mp4": record})
+    for root in (None, "s3://mine/v.lance"):
+        with pytest.raises(ValueError, match="SCE_VIDEO_STORES=s3://evil"):
+            read_index(out, root=root)
+    assert read_index(out, root=STORE).root == STORE
+    monkeypatch.setenv("SCE_VIDEO_STORES", f"s3://mine/v.lance {STORE}")
+    assert read_index(out).root == STORE
+
+
+@pytest.mark.parametrize("key", ["data_root", "ann_file", "work_dir"])
+def test_a_run_of_a_store_is_not_resumed(key, tmp_path, monkeypatch):
+    file = tmp_path / "config.py"
+    plan = "plan = ['  recipe  sce_r3d18_folder_small  x']\n"
+    file.write_text(f"{plan}train_dataloader = dict(dataset=dict({key}={STORE!r}))\n")
+    with pytest.raises(ValueError, match="SCE_VIDEO_STORES"):
+        planned_config(file)
+    assert planned_config(file, videos=STORE).train_dataloader.dataset[key] == STORE
+    monkeypatch.setenv("SCE_VIDEO_STORES", STORE)
+    assert planned_config(file).train_dataloader.dataset[key] == STORE

@@ -27,6 +27,7 @@ from sce_video.reporting.report_pages import (
     write_report,
 )
 from sce_video.reporting.result_files import Collection, collect_results, parse_result
+from sce_video.utils.metric_names import is_trivial
 
 VOID = {"meta", "br", "link", "img"}
 
@@ -331,3 +332,17 @@ def test_writing(tmp_path):
         write_report(tmp_path / "notes.md", render_markdown(built))
     assert (tmp_path / "notes.md").read_text() == "mine\n"
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["r.html", "r.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "num_classes", "expected"),
+    [
+        ("top5", 2, True),
+        ("knn_top5", 6, False),
+        ("top1", 1, False),
+        ("top5", None, False),
+        ("top5_error", 2, False),
+    ],
+)
+def test_top_k_of_k_classes_or_fewer(name, num_classes, expected):
+    assert is_trivial(name, num_classes) is expected

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+import torch
 from helpers.training import make_videos, small_config, train
 
 from sce_video.engine import TrainingStepError
 from sce_video.models import SCE
 from sce_video.runs import launch
-from sce_video.runs.launch import fit_queue, longest_queue, training_config
+from sce_video.runs.launch import cores_for_workers, fit_queue, longest_queue, training_config
 from sce_video.utils.command import explain
 
 RECIPE = "configs/sce/sce_r3d18_folder_small.py"
@@ -59,3 +62,20 @@ def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch):
         train(small_config(make_videos(tmp_path / "videos", 4), tmp_path / "run"))
     assert explain(raised.value) is None
     assert type(raised.value.__cause__) is KeyError
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads"), [(8, 2, 6), (2, 1, 1), (2, 4, 1), (4, 0, 4)]
+)
+def test_workers_have_cores_of_their_own(monkeypatch, cores, workers, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        with cores_for_workers(workers):
+            assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == cores
+    finally:
+        torch.set_num_threads(before)

@@ -11,8 +11,9 @@ from sce_video.data_tools.tables import ImportOptions
 from sce_video.data_tools.tables.fill import RowMaker, fill_table, import_videos, row_sources
 from sce_video.data_tools.tables.video_row import video_row
 from sce_video.data_tools.tables.writer import TableWriter, write_rows
-from sce_video.datasets import read_annotation_list, scan_folder
+from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
 from sce_video.datasets.tables.table import TableError
+from sce_video.jobs import StorageError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -124,3 +125,35 @@ def test_damaged_tables_are_named(folder, tmp_path, in_process, where, content, 
     for _ in range(2):
         with pytest.raises(TableError, match=message):
             run(folder, table)
+
+
+pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+
+
+@pytest.fixture(autouse=True)
+def _every_batch_is_committed(monkeypatch):
+    monkeypatch.setattr("sce_video.data_tools.tables.fill._COMMIT_SECONDS", 0.0)
+
+
+def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process):
+    def vanish(done, total, failed):
+        if done == 2:
+            bucket.vanish()
+
+    table = bucket.url("v.lance")
+    with pytest.raises((StorageError, TableError), match="the bucket does not exist"):
+        run(folder, table, vanish)
+    bucket.client.create_bucket(Bucket=bucket.name)
+    assert run(folder, table).imported == 6
+
+
+def test_rows_are_those_of_a_local_table(folder, bucket, in_process, tmp_path):
+    table = bucket.url("v.lance")
+    run(folder, table)
+    run(folder, str(tmp_path / "v.lance"))
+    for key in bucket.keys():
+        path = tmp_path / "copy" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bucket.get(key))
+    assert contents(tmp_path / "copy/v.lance") == contents(tmp_path / "v.lance")
+    assert len(LanceVideoDataset(table)) == 6 and bucket.unfinished_uploads() == []

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from helpers.photographs import photograph_like
 from PIL import Image
 
 from sce_video.datasets import ImageDataset, SampleRequest, VideoDecodeError
@@ -151,3 +150,14 @@ def test_crops_are_those_of_pil(tmp_path, size, frame, name, options, largest, m
     shifted = np.abs(expected[:, :, 1:] - expected[:, :, :-1]).mean()  # by a pixel
     assert difference.mean() < 0.5 * shifted
     assert np.array_equal(found, ours(path, size, 2)) == (largest < 255)
+
+
+def photograph_like(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """(H, W, 3) uint8: noise whose amplitude falls as 1/frequency, as that of photographs does."""
+    rng = np.random.default_rng(seed)
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
+    frequency[0, 0] = 1
+    spectra = [np.fft.rfft2(rng.standard_normal((height, width))) / frequency for _ in range(3)]
+    planes = [np.fft.irfft2(spectrum, s=(height, width)) for spectrum in spectra]
+    image = np.stack([120 + 45 * plane / plane.std() for plane in planes], axis=-1)
+    return np.clip(image, 0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Config options: which are accepted, which are refused, and the error messages."""
+"""Config options that are accepted and refused, their messages, and recipes by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from mmengine.config import Config
 
 from sce_video.engine.config.load import check_config, load_config, parse_options, set_backend
+from sce_video.engine.recipes import find_recipe, find_sweep, recipe_names
 from sce_video.models import ResNet3dSlowPath
 from sce_video.registry import MODELS
 
@@ -146,3 +147,42 @@ def test_a_config_that_cannot_be_read_is_one_line(tmp_path, text, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
         load_config(tmp_path / "a.py")
     assert "\n" not in str(error.value)
+
+
+def test_every_recipe_has_a_name_of_its_own(repo):
+    folder = repo / "configs"
+    files = [
+        path
+        for path in folder.rglob("*.py")
+        if not {"_base_", "sweeps"} & set(path.relative_to(folder).parts)
+    ]
+    assert sorted(recipe_names().values()) == sorted(files)
+
+
+def test_a_file_a_path_below_configs_and_a_name_are_found(repo, tmp_path, monkeypatch):
+    expected = repo / "configs/sce/sce_r3d18_folder.py"
+    own = tmp_path / "sce_r3d18_folder.py"
+    own.write_text("a = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe("configs/sce/sce_r3d18_folder.py") == expected
+    assert find_recipe("sce_r3d18_folder") == expected
+    assert find_recipe(own) == own
+    assert find_recipe("sce_r3d18_folder.py") == Path("sce_r3d18_folder.py")  # the file wins
+    assert load_config("sce_r3d18_folder").model.type == "SCE"
+
+
+@pytest.mark.parametrize("name", ["sce_r3d18_foldr", "configs/sce/sce_r3d18_foldr.py"])
+def test_unknown_names_are_refused_with_similar_ones(name):
+    with pytest.raises(FileNotFoundError, match=r"no config file at .*sce_r3d18_folder"):
+        find_recipe(name)
+
+
+def test_sweeps_are_found_by_path_and_name(repo, tmp_path, monkeypatch):
+    expected = repo / "configs/sweeps/video_lambda.py"
+    monkeypatch.chdir(tmp_path)
+    for name in (expected, "configs/sweeps/video_lambda.py", "video_lambda", "video_lambda.py"):
+        assert find_sweep(name) == expected
+    with pytest.raises(FileNotFoundError, match=r"no sweep video_lamda; similar.*video_lambda"):
+        find_sweep("video_lamda")
+    with pytest.raises(FileNotFoundError, match="no sweep elsewhere/video_lambda.py"):
+        find_sweep("elsewhere/video_lambda.py")
