@@ -40,9 +40,7 @@ class LoRALinear(nn.Linear):
         nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))  # torch's of nn.Linear
 
     def forward(self, x: Tensor) -> Tensor:
-        low = (
-            F.linear(x, self.lora_A) * self.lora_scale
-        )  # (..., r): cheaper to scale than (..., out)
+        low = F.linear(x, self.lora_A) * self.lora_scale  # (..., r), fewer numbers than W x has
         return super().forward(x) + F.linear(low, self.lora_B)
 
 
@@ -87,11 +85,9 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
         raise ValueError(
             f"LoRA adapts the linear layers of attention and MLP; {why} ({type(backbone).__name__})"
         )
-    least = min(min(layer.weight.shape) for *_, layer in found)
-    if rank > least:
-        raise ValueError(
-            f"lora.rank must be at most {least}, the least size of a layer, got {rank}"
-        )
+    most = min(min(layer.weight.shape) for *_, layer in found)
+    if rank > most:
+        raise ValueError(f"lora.rank must be at most {most}, the size of a layer, got {rank}")
     backbone.requires_grad_(False)
     for parent, name, layer in found:
         setattr(parent, name, LoRALinear(layer, rank, alpha))
@@ -113,22 +109,15 @@ def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
     taken = held = 0  # bytes that are computed here, and those of different weights
     storages: set[int] = set()
     for part in sorted({name.rpartition(".")[0] for name in weights if _is_adapter(name)}):
-        W = weights.get(f"{part}.weight")
-        A, B, scale = (weights.get(f"{part}.{name}") for name in ADAPTER)
-        tensors = [W, A, B, scale]
+        tensors = [weights.get(f"{part}.{name}") for name in ("weight", *ADAPTER)]
         if not all(torch.is_tensor(x) and x.is_floating_point() for x in tensors):
-            raise ValueError(
-                f"the adapter of {part} is incomplete: its weight, {', '.join(ADAPTER)}"
-            )
-        shapes = [tuple(x.shape) for x in tensors]
-        rank = shapes[1][:1]
-        fits = len(shapes[0]) == 2 and shapes[1:] == [
-            rank + shapes[0][1:],
-            shapes[0][:1] + rank,
-            (),
-        ]
-        if not fits or not 1 <= rank[0] <= min(shapes[0]):
-            raise ValueError(f"the adapter of {part} does not fit its weight: W, A, B are {shapes}")
+            raise ValueError(f"{part} needs a weight and {', '.join(ADAPTER)}: some are missing")
+        W, A, B, scale = tensors
+        rank, size = A.shape[:1], W.shape
+        fits = W.ndim == 2 and (A.shape, B.shape) == (rank + size[1:], size[:1] + rank)
+        if not fits or scale.ndim or not 1 <= rank[0] <= min(size):
+            shapes = ", ".join(str(tuple(x.shape)) for x in (W, A, B))
+            raise ValueError(f"the adapter of {part} does not fit: weight, A and B are {shapes}")
         # Many weights may be views of one storage; what is computed here has its own.
         storage = W.untyped_storage()
         held += 0 if storage.data_ptr() in storages else storage.nbytes()
