@@ -109,7 +109,7 @@ def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
     taken = held = 0  # bytes that are computed here, and those of different weights
     storages: set[int] = set()
     for part in sorted({name.rpartition(".")[0] for name in weights if _is_adapter(name)}):
-        tensors = [weights.get(f"{part}.{name}") for name in ("weight", *ADAPTER)]
+        tensors: list[Any] = [weights.get(f"{part}.{name}") for name in ("weight", *ADAPTER)]
         if not all(torch.is_tensor(x) and x.is_floating_point() for x in tensors):
             raise ValueError(f"{part} needs a weight and {', '.join(ADAPTER)}: some are missing")
         W, A, B, scale = tensors
