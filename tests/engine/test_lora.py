@@ -1,4 +1,4 @@
-"""A training with LoRA and layer decay: its steps, its resumption, and every reader of its files."""
+"""A training with LoRA and layer decay: its steps, how it resumes, all readers of its files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.recipes import VIT, small_recipe
-from helpers.recognition import FINETUNE, folder_options
 from helpers.tiny_encoder import moving_frames
 from helpers.training import Recorder, make_videos, train
 
@@ -33,9 +32,8 @@ class Rates(Recorder):
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         super().after_train_iter(runner, batch_idx, data_batch, outputs)
-        found = {
-            p: g["lr"] for g in runner.optim_wrapper.optimizer.param_groups for p in g["params"]
-        }
+        groups = runner.optim_wrapper.optimizer.param_groups
+        found = {p: group["lr"] for group in groups for p in group["params"]}
         named = runner.model.named_parameters()
         self.rates.append({name: found[p] for name, p in named if p in found})
 
@@ -126,15 +124,18 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     found = launch.evaluate(folder, videos, gallery=videos, protocols=["knn"], out=results)
     assert "knn_top1" in found and json.loads(results.read_text())["metrics"] == found
 
-    options = [o for o in folder_options(videos) if "base_channels" not in o]
-    options += ["model.cls_head.in_channels=8", "train_cfg.max_epochs=1"]
+    loaders = ("train_dataloader", "val_dataloader", "test_dataloader")
+    changes = {f"{loader}.dataset.data_root": str(videos) for loader in loaders}
+    changes |= {f"{loader}.num_workers": 0 for loader in loaders}
+    changes |= {"train_dataloader.persistent_workers": False, "train_cfg.max_epochs": 1}
+    changes |= {"run_page": None, "visualizer": None, "train_dataloader.batch_size": 4}
+    changes["model.backbone"] = {**runner.cfg.model.backbone, "_delete_": True}
     cfg = launch.training_config(
-        FINETUNE, work_dir=tmp_path / "finetuned", pretrained=str(folder), cfg_options=options
+        "r3d18_folder", work_dir=tmp_path / "tuned", pretrained=str(folder), cfg_options=changes
     )
-    assert cfg.model.backbone.type == "VisionTransformer3d" and cfg.get("lora") is None
     cfg.optim_wrapper.optimizer.lr = 0.0
     launch.train(cfg)
-    finetuned = load_model(tmp_path / "finetuned", device="cpu")
+    finetuned = load_model(tmp_path / "tuned", device="cpu")
     weights = model.encoder.state_dict()
     for name, value in finetuned.encoder.state_dict().items():
         assert torch.equal(value, weights[name]), name
