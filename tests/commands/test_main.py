@@ -14,6 +14,7 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
 from sce_video.commands import export, pretrain, report, train
 from sce_video.commands.main import COMMANDS, GROUPS, main
+from sce_video.engine.recipes import methods
 from sce_video.find.index import build_index
 from sce_video.inference.model import load_model
 from sce_video.runs import launch
@@ -184,6 +185,13 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         assert status == 0 and given["resume"] == "auto" and given["path"].parent == tmp_path
     else:
         assert status == 2 and not given
+
+
+@pytest.mark.parametrize(("words", "given"), [((), {}), (("--memory",), {"memory": True}),
+                                              (("--no-memory",), {"memory": False})])  # fmt: skip
+def test_a_switch_of_every_method(words, given):
+    for method in methods():
+        assert pretrain.parse_args(["V", "--out", "R", "--method", method, *words])[1] == given
 
 
 @pytest.mark.parametrize("method", ["sce", "swav"])
