@@ -1,10 +1,10 @@
 # LeJEPA, a vision transformer of 4 blocks with 96 channels on tubelets of 2 frames and 8x8 pixels
 # of which a training step computes 5 %, 4 frames of 64x64, on a folder of your own videos.
-# Paper:    none with this network. Dropping 95 % of the tokens at random is that of LeVJEPA
-#           (arXiv 2608.27395, and its page levjepa.github.io: on ImageNet 47.6 % against 33.9 % with
-#           all tokens, tubes 11.1 points below random ones), which has a class token, block-causal
-#           attention, one global and four or more local views, and lambda 0.02; here the views,
-#           objective and optimiser of lejepa_r3d18_folder_small.py and sce_vit_folder_small.py.
+# Paper:    none with this network. Dropping 95 % of the tokens at random is LeVJEPA's (arXiv
+#           2608.27395, levjepa.github.io: 47.6 % on ImageNet, 33.9 % with all tokens), which has a
+#           class token, block-causal attention, one global and four or more local views, and lambda
+#           0.02; here the objective and views of lejepa_r3d18_folder_small.py, the network and
+#           optimiser of sce_vit_folder_small.py.
 # Run:      python tools/train.py configs/lejepa/lejepa_vit_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/lejepa/lejepa_vit_folder_small.py CHECKPOINT \
