@@ -86,7 +86,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     for name in names:
         option, target = f"--{name.replace('_', '-')}", f"set_{name}"
         if name in _SWITCHES:
-            setting(option, _HELP[name], dest=target, action=argparse.BooleanOptionalAction)
+            setting(option, _HELP[name], argparse.BooleanOptionalAction, dest=target)
         else:
             setting(f"{option} X", _HELP.get(name), dest=target)
     args = parser.parse_args(argv)

@@ -187,11 +187,11 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         assert status == 2 and not given
 
 
-@pytest.mark.parametrize(("words", "given"), [((), {}), (("--memory",), {"memory": True}),
-                                              (("--no-memory",), {"memory": False})])  # fmt: skip
-def test_a_switch_of_every_method(words, given):
-    for method in methods():
-        assert pretrain.parse_args(["V", "--out", "R", "--method", method, *words])[1] == given
+@pytest.mark.parametrize("method", methods())
+def test_a_switch_of_every_method(method):
+    for word, given in (("--memory", True), ("--no-memory", False)):
+        settings = pretrain.parse_args(["V", "--out", "R", "--method", method, word])[1]
+        assert settings == {"memory": given}
 
 
 @pytest.mark.parametrize("method", ["sce", "swav"])

@@ -236,7 +236,7 @@ class VisionTransformer3d(FreezableBackbone):
             x = self.patch_embed.of_kept(view, grid, kept)
             # The gradient of an embedding is summed in a fixed order, that of an index is not.
             x = x + F.embedding(kept, positions[0].flatten(1).T).to(x.dtype)
-        x = self.norm(self.run(self.blocks, x)).transpose(1, 2)
+        x = self.norm(self.run([*self.blocks], x)).transpose(1, 2)
         return x if kept is not None else x.unflatten(2, grid)
 
     def position_embedding(self, grid: Sequence[int]) -> Tensor:
