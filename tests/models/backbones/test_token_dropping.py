@@ -8,7 +8,7 @@ import torch
 from helpers.hf_models import _model
 from helpers.query_methods import build_method
 
-from sce_video.models import HFEncoder, VisionTransformer3d
+from sce_video.models.backbones import HFEncoder, VisionTransformer3d
 from sce_video.models.backbones.hf_encoder import architecture_of
 from sce_video.models.backbones.token_dropping import TokenDropping
 
