@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from inspect import signature
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 from helpers.query_methods import QUERY_METHODS, SMALL, build_method
 from torch import nn
 
+from sce_video.engine.compile import guard_small_convolutions
 from sce_video.engine.optimizers import NoNormDecayConstructor
 from sce_video.engine.weights import BACKBONES
+from sce_video.models.backbones import common
 from sce_video.models.backbones.common import average_pool, map_tokens, represent
 from sce_video.registry import MODELS
 
@@ -90,6 +93,60 @@ def test_gradients_reach_every_parameter(name):
     # Temporal convolutions of few channels may die in ReLU; nothing is left out of the graph.
     assert not [n for n, p in backbone.named_parameters() if p.grad is None and p.requires_grad]
     assert len(without) < 0.05 * len(list(backbone.parameters())), without
+
+
+def checkpointed_and_plain(name: str) -> list[torch.nn.Module]:
+    """A network that computes activations again, and one that keeps them; both drop and train."""
+    random = {"VisionTransformer3d": dict(drop_path_rate=0.5)}
+    made = [build(name, with_cp=with_cp, **random.get(name, {})) for with_cp in (True, False)]
+    made[1].load_state_dict(made[0].state_dict())
+    for network in made:  # else bf16 is wrong for few frames, in another way each time
+        guard_small_convolutions(network.train())
+    return made
+
+
+def step(network: torch.nn.Module, view: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What two steps with the same random numbers change: gradients and statistics; the loss."""
+    torch.manual_seed(1)
+    for _ in range(2):
+        loss = represent(network, view).float().square().sum()
+        loss.backward()
+    found = {f"gradient of {n}": p.grad for n, p in network.named_parameters() if p.requires_grad}
+    return {**found, **network.state_dict(), "loss": loss.detach(), "next": torch.rand(1)}
+
+
+@pytest.mark.parametrize("name", registered())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_checkpointing_changes_no_bit(name, dtype):
+    networks = checkpointed_and_plain(name)
+    view = torch.rand(4, 3, 4, 32, 32)
+    if dtype == torch.float64:
+        networks, view = [network.double() for network in networks], view.double()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found, expected = (step(network, view) for network in networks)
+    assert found.keys() == expected.keys() and found["loss"] > 0
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key  # num_batches_tracked among them
+
+
+@pytest.mark.parametrize("name", ["ResNet2d", "R2Plus1d"])  # no random numbers
+def test_a_compiled_network_may_be_checkpointed(name):
+    network, _ = checkpointed_and_plain(name)
+    compiled = copy.deepcopy(network)
+    compiled.compile(backend="aot_eager")
+    view = torch.rand(4, 3, 2, 32, 32)
+    expected = step(network, view)
+    for key, value in step(compiled, view).items():
+        torch.testing.assert_close(value, expected[key], rtol=1e-4, atol=1e-5, msg=key)
+
+
+def test_nothing_is_checkpointed_without_gradient(monkeypatch):
+    network, _ = checkpointed_and_plain("ResNet3dSlowPath")
+    monkeypatch.setattr(common, "checkpoint", None)
+    with torch.no_grad():  # a target network, in training mode
+        network(torch.rand(2, 3, 2, 32, 32))
+    with pytest.raises(TypeError):
+        network(torch.rand(2, 3, 2, 32, 32))
 
 
 def with_channels_last() -> list[str]:
@@ -176,6 +233,10 @@ def test_frozen_stages_do_not_change(name, method):
         ("S3D", dict(frozen_stages=5), "frozen_stages.*got 5"),
         ("HFEncoder", dict(frozen_stages=5), "frozen_stages.*got 5"),
         ("VisionTransformer3d", dict(frozen_stages=5), "frozen_stages.*got 5"),
+        ("VisionTransformer3d", dict(keep_tokens=0), "must be above 0 and at most 1, got 0"),
+        ("VisionTransformer3d", dict(keep_tokens=float("nan")), "and at most 1, got nan"),
+        ("VisionTransformer3d", dict(token_pattern="a"), "one of random, tube, got 'a'"),
+        ("HFEncoder", dict(keep_tokens=0.5), "keep_tokens of a dinov2 must be 1, got 0.5"),
     ],
 )
 def test_bad_values(name, bad, message):
