@@ -111,7 +111,7 @@ class Start:
         family = self.source.family if kind == "HFEncoder" else kind
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
         how = ", the embeddings frozen" if self.freeze == 0 else how
-        how = how if self.lora is None else f", adapters of rank {self.lora} are trained"
+        how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
         return f"{family} of {self.source.parameters / 1e6:.1f} million parameters{how}"
 
 

@@ -218,8 +218,8 @@ def planned_pretraining(
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
     Arguments and errors as of :func:`pretrain`, but ``settings`` by the names that the recipe
-    declares, the network to ``start`` from, and ``begun``: the value of ``time.monotonic()`` when the command began, which counts
-    for ``hours``; None for now.
+    declares, the network to ``start`` from, and ``begun``: the value of ``time.monotonic()`` when
+    the command began, which counts for ``hours``; None for now.
     """
     began, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
     _check_words(method, precision)
