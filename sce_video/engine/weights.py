@@ -126,9 +126,10 @@ def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
     count = check_backbone_weights(model, checkpoint, name)
     weights = checkpoint_weights(checkpoint)
     backbone = {k: v for k, v in weights.items() if k.startswith(_PREFIX)}
-    model.load_state_dict(backbone, strict=False)
-    if isinstance(target := getattr(model, "target", None), TargetEncoder):
-        target.copy_from(model.backbone, model.projector)
+    inner: Any = model
+    inner.load_state_dict(backbone, strict=False)
+    if isinstance(target := getattr(inner, "target", None), TargetEncoder):
+        target.copy_from(inner.backbone, inner.projector)
     return count
 
 

@@ -60,6 +60,8 @@ _NO_DECAY = (
 )
 #: Words that these settings may bring into a config beside those of a recipe.
 WORDS = ("NoNormDecayConstructor", "cosine", *_NO_DECAY)
+#: Names of the rows of a plan that are no settings of a recipe.
+ROWS = ("clip_grad", "weight_decay", "layer_decay")
 #: A network of one size is given videos that are enlarged by less than this.
 _MAX_ENLARGED = 2.0
 _LEAST_SIDE = 32
@@ -112,7 +114,7 @@ class Start:
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
         how = ", the embeddings frozen" if self.freeze == 0 else how
         how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
-        return f"{family} of {self.source.parameters / 1e6:.1f} million parameters{how}"
+        return f"{family} of {self.source.parameters:,} parameters{how}"
 
 
 def start_from(source: str | Path | None, freeze: int | None, lora: int | None) -> Start | None:
@@ -142,7 +144,7 @@ def own_choices(
     if "width" in given:
         raise ValueError(f"width is that of {source.name}, which the training starts from")
     frames = _frames(source, network, facts, given)
-    own: dict[str, tuple[Any, str]] = {"frames": (frames, f"as {source.name} takes")}
+    own: dict[str, tuple[Any, str]] = {"frames": (frames, "as the network takes")}
     own["clip_duration"] = _clip_duration(source, facts, given.get("frames", frames))
     own["size"] = _size(source, network, facts, given.get("frames", frames))
     taken = given.get("frames", frames), given.get("size", own["size"][0])
@@ -155,6 +157,12 @@ def own_choices(
         lr, why = lr * LORA_LR_FACTOR, f"{LORA_LR_FACTOR} times that of {why}, for adapters"
     own["lr"] = float(f"{lr:.3g}"), f"{why}; more may undo what it has learnt"
     own["momentum"] = MOMENTUM, "the target begins as the network itself"
+    own["clip_grad"] = CLIP_GRAD, "largest norm of the gradient of a step"
+    if row is not None:
+        first, last = WEIGHT_DECAY
+        own["weight_decay"] = f"{first} to {last}", "along a cosine; not of norms and biases"
+        if _names_layers(source):
+            own["layer_decay"] = LAYER_DECAY, "rate of a block in that of the one after it"
     if row is not None and row.batch_share < 1:
         usual = network_scale(machine, facts.num_videos)[0]["batch"]
         most = 2 ** int(math.log2(max(2, facts.num_videos // 2)))
@@ -203,19 +211,18 @@ def _clip_duration(source: Source, facts: FolderFacts, frames: int) -> tuple[flo
     seconds, own = source.settings.clip_duration, source.settings.num_frames
     longest = max(0.8 * facts.duration, 0.1)
     if seconds is None:
-        return round(longest, 2), f"{source.name} spreads its frames over the whole video"
+        return round(longest, 2), "the network spreads its frames over the whole video"
     wanted = seconds / own * frames
     if wanted > facts.duration:
-        reason = f"four fifths of a video; {source.name} has seen {wanted:.3g} s"
-        return round(longest, 2), reason
-    return round(wanted, 3), f"{frames / wanted:.3g} frames/s, as {source.name} has seen"
+        return round(longest, 2), f"four fifths of a video; the network has seen {wanted:.3g} s"
+    return round(wanted, 3), f"{frames / wanted:.3g} frames/s, as the network has seen"
 
 
 def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> tuple[int, str]:
     """Side of a view, and the reason."""
     own, side = source.train_size, facts.short_side
     if side >= own:
-        return own, f"as {source.name} takes"
+        return own, "as the network takes"
     if getattr(network, "takes_one_size", False):
         if own >= _MAX_ENLARGED * side:
             raise ValueError(
@@ -223,7 +230,7 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> tupl
                 f"videos in {facts.folder} is {side}: give larger videos, or a source that takes "
                 "smaller ones"
             )
-        return own, f"as {source.name} takes; the videos are enlarged"
+        return own, "as the network takes; the videos are enlarged"
     # Convolutions have a stride of 32; of transformers the patches have to divide it.
     step = _LEAST_SIDE if source.family == "convolution" else 1
     sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)
@@ -272,7 +279,7 @@ def continue_from(config: Config, start: Start) -> None:
     if start.suited is not None:
         wrapper.constructor = "NoNormDecayConstructor"
         wrapper.paramwise_cfg = dict(no_decay=list(_NO_DECAY))
-        if issubclass(_class_of(backbone["type"]), FreezableBackbone):
+        if _names_layers(source):
             wrapper.paramwise_cfg["layer_decay"] = LAYER_DECAY
         first, last = WEIGHT_DECAY
         wrapper.optimizer.weight_decay = first
@@ -302,10 +309,13 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
             )
 
 
-def _class_of(kind: str) -> Any:
-    return MODELS.get(kind)
+def _names_layers(source: Source) -> bool:
+    """Whether the learning rate of each layer can be another."""
+    kind: Any = MODELS.get(source.settings.backbone["type"])
+    return issubclass(kind, FreezableBackbone)
 
 
 def _takes(kind: str, argument: str) -> bool:
     """Whether the constructor of a backbone takes an argument of that name."""
-    return argument in inspect.signature(_class_of(kind)).parameters
+    part: Any = MODELS.get(kind)
+    return argument in inspect.signature(part).parameters

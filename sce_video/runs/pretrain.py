@@ -40,6 +40,7 @@ from sce_video.runs.choices import (
 )
 from sce_video.runs.continued import (
     CONTINUED_WARMUP_SHARE,
+    ROWS,
     WORDS,
     Start,
     continue_from,
@@ -261,7 +262,7 @@ def planned_pretraining(
         seconds_besides = {"spent": round(other - after, 2), "reserved": round(after, 2)}
         config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **seconds_besides}
     rows = [Choice("recipe", recipe, f"of --method {method}"), *chosen.values()]
-    shown = [row for row in rows if row.name in {*names, "recipe", "precision"}]
+    shown = [row for row in rows if row.name in {*names, *ROWS, "recipe", "precision"}]
     found: list[str] = []
     if start is not None:
         shown.insert(1, Choice("start", start.source.name, start.describe()))
