@@ -265,7 +265,7 @@ def planned_pretraining(
     shown = [row for row in rows if row.name in {*names, *ROWS, "recipe", "precision"}]
     found: list[str] = []
     if start is not None:
-        shown.insert(1, Choice("start", start.source.name, start.describe()))
+        shown.insert(1, Choice("starts from", start.source.name, start.describe()))
         found = remarks(start, chosen["size"].value, facts)
     planned = PlannedPretraining(config, facts, machine, tuple(shown), timing, other, tuple(found))
     config.plan = planned.lines()
