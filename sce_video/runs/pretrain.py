@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +36,14 @@ from sce_video.runs.choices import (
     warmup_and_momentum,
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
+from sce_video.runs.keep_best import (
+    EVALUATIONS,
+    KEEP,
+    TEXTS,
+    evaluated_count,
+    held_out_count,
+    keep_best,
+)
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.utils.files import write_text
@@ -199,6 +207,7 @@ def planned_pretraining(
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
     begun: float | None = None,
+    keep: str = "last",
 ) -> PlannedPretraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
@@ -207,7 +216,11 @@ def planned_pretraining(
     for ``hours``; None for now.
     """
     start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
-    machine, facts = this_machine(), examine_folder(str(videos))
+    if keep not in KEEP:
+        raise ValueError(f"keep must be one of {', '.join(KEEP)}, got {keep!r}")
+    machine, all_facts = this_machine(), examine_folder(str(videos))
+    held_out = held_out_count(all_facts.num_videos) if keep == "best" else 0
+    facts = replace(all_facts, num_videos=all_facts.num_videos - held_out)  # what is trained on
     chosen = choose(facts, machine, {**given, "precision": precision})
     for what, value, known in (
         ("precision", chosen["precision"].value, PRECISIONS),
@@ -236,17 +249,23 @@ def planned_pretraining(
     steps = max(1, samples // chosen["batch"].value)
     least = least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
+    evaluating = 0.0
+    if held_out:
+        evaluating = (1 + EVALUATIONS) * evaluated_count(all_facts) * timing.features(networks=1)
+    spent = other + evaluating
+    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
     length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps))
     chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
     config = _config(base, facts, out, chosen)
     config.run_page.compared = compared
+    if held_out:
+        chosen["keep"] = keep_best(config, all_facts, config.randomness.seed)
     if hours is not None:
         seconds_besides = {"spent": round(other - after, 2), "reserved": round(after, 2)}
         config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **seconds_besides}
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
-    shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
-    planned = PlannedPretraining(config, facts, machine, shown, timing, other)
+    shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision", "keep"})
+    planned = PlannedPretraining(config, all_facts, machine, shown, timing, other)
     config.plan = planned.lines()
     return planned
 
@@ -330,7 +349,7 @@ def planned_config(
     # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}
     known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
-    known |= trusted_stores(videos)
+    known |= {*trusted_stores(videos), *TEXTS}
     strange = next((value for value in _texts(stored) if value not in known), None)
     if strange is not None:
         raise ValueError(
@@ -368,6 +387,7 @@ def pretrain(
     hours: float | None = None,
     precision: str | None = None,
     overwrite: bool = False,
+    keep: str = "last",
     **settings: Any,
 ) -> VideoRunner:
     """Pretrain a network on a folder or a table of videos, labels not needed.
@@ -383,6 +403,8 @@ def pretrain(
             ``epochs``) as long as a first result takes.
         precision: One of ``PRECISIONS``.
         overwrite: Remove an earlier training from ``out``.
+        keep: "best" for the checkpoint that is best on videos held out of the training, which is
+            never below the start; the training ends when it has been below it for a fifth.
         settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,
             epochs=50, ...``; others are refused.
 
@@ -391,7 +413,7 @@ def pretrain(
     """
     begun = time.monotonic()
     planned = planned_pretraining(
-        videos, out, method=method, hours=hours, precision=precision, settings=settings
+        videos, out, method=method, hours=hours, precision=precision, settings=settings, keep=keep
     )
     cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
     return train_with_page(count_seconds(cfg, begun), overwrite)
