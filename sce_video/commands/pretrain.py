@@ -78,7 +78,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("--hours", "budget of each run, instead of --epochs", number(float, above=0))
     add("--seeds N", "a run for each, in RUN/seedN", number(int, 0, most=2**32 - 1), nargs="+")
     add("--precision", "default: what is fast here", choices=PRECISIONS)
-    keep = "best: the checkpoint that is best on held-out videos, at least the start; default with --from"
+    keep = "best: that of the best held-out evaluation, never below the start; default with --from"
     add("--keep", keep, choices=KEEP)
     add.shared("--track", "--mirror")
     add("--plan", "write RUN/config.py, do not train", bool)

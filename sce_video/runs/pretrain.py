@@ -401,12 +401,13 @@ def planned_config(
     # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}
     named = dict(stored)
-    # A training that started from a network has that, and its file: a path, since a name of the
-    # hub or a URL would be a request.
-    if os.path.isabs(str(named.get("pretrained"))):
-        del named["pretrained"]
+    # A training that started from a network has that, and the path of its file: a name of the hub,
+    # or a URL, would be a request.
+    if "pretrained" in named:
         stored["model"]["backbone"] = checked_backbone(stored["model"]["backbone"])
         named["model"] = {k: v for k, v in stored["model"].items() if k != "backbone"}
+    if os.path.isabs(str(named.get("pretrained"))):
+        del named["pretrained"]
     known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *WORDS, *TEXTS, mirror}
     known |= {*trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
     strange = next((value for value in _texts(named) if value not in known), None)
