@@ -174,9 +174,10 @@ def choose(
     else:
         workers = min(_MAX_WORKERS, max(1, cores - 1))
         add("workers", workers, f"{cores} cores, one for the training process")
-        no_bfloat16 = "float16", "the GPU has no bfloat16"
         bfloat16 = "bfloat16", "the GPU has it, and it needs no loss scaling"
-        add("precision", *(bfloat16 if machine.bfloat16 else no_bfloat16))
+        add(
+            "precision", *(bfloat16 if machine.bfloat16 else ("float16", "the GPU has no bfloat16"))
+        )
     for name in [name for name in (*(own or {}), *values) if name not in chosen]:
         add(name, None, "")
     return chosen
