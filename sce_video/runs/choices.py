@@ -144,8 +144,7 @@ def choose(
     add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
     add("embedding", scale["embedding"], "size of an embedding, likewise")
     duration = add("clip_duration", *_clip_duration(facts, frames, values.get("frames", frames)))
-    # No frame twice in a clip.
-    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))
+    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # no frame twice
     fewer = f"a clip of {duration:g} s has no more"
     add("frames", min(available, frames), fewer if available < frames else reason)
     wide = size, f"short side {facts.short_side}; {reason}"
@@ -174,10 +173,9 @@ def choose(
     else:
         workers = min(_MAX_WORKERS, max(1, cores - 1))
         add("workers", workers, f"{cores} cores, one for the training process")
+        no_bfloat16 = "float16", "the GPU has no bfloat16"
         bfloat16 = "bfloat16", "the GPU has it, and it needs no loss scaling"
-        add(
-            "precision", *(bfloat16 if machine.bfloat16 else ("float16", "the GPU has no bfloat16"))
-        )
+        add("precision", *(bfloat16 if machine.bfloat16 else no_bfloat16))
     for name in [name for name in (*(own or {}), *values) if name not in chosen]:
         add(name, None, "")
     return chosen
