@@ -12,6 +12,7 @@ from mmengine.model import initialize
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
+from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
@@ -27,6 +28,8 @@ _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
 #: Others are names of kernels, which transformers fetches from the hub and imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
 _PROJECTED = ("get_video_features", "get_image_features")
+#: Families whose blocks take a part of the tokens with their positions.
+_DROP_TOKENS = ("videomae", "vjepa2")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Family:
     per_frame: bool = False  # it encodes images, a clip frame by frame
     layers: str = "encoder.layer"  # path of the list of blocks in the network
     embeddings: str = "embeddings"  # path of what comes before the blocks
+    embedding_norm: str = ""  # path of the norm between the two, if it is no part of either
     unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
     # Class of its classifiers and the pool that they bring, which is then the default.
     classifier: tuple[str, str] | None = None
@@ -74,9 +78,16 @@ FAMILIES: dict[str, Family] = {
     "dinov2": Family("Dinov2Model", **_DINO),
     "dinov2_with_registers": Family("Dinov2WithRegistersModel", **_DINO),
     "dinov3_vit": Family("DINOv3ViTModel", layers="model.layer", **_DINO),
-    "clip": Family("CLIPModel", per_frame=True, unused=_TEXT, **_CLIP),
+    "clip": Family(
+        "CLIPModel",
+        per_frame=True,
+        embedding_norm="vision_model.pre_layrnorm",
+        unused=_TEXT,
+        **_CLIP,
+    ),
     "xclip": Family(
         "XCLIPModel",
+        embedding_norm="vision_model.pre_layernorm",
         unused=(*_TEXT, *_PROMPTS),
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
@@ -221,6 +232,12 @@ class HFEncoder(FreezableBackbone):
             in float: for processors that do so (DINOv3's); None refuses what does not fit.
         frozen_stages: -1 trains everything; 0 freezes the embeddings, s also s quarters of the
             blocks, 4 everything. A frozen part takes no gradient and stays in evaluation mode.
+        with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`; by transformers,
+            in training mode.
+        keep_tokens: Share of the tokens that the loss of a self-supervised method computes, as in
+            :class:`~sce_video.models.VisionTransformer3d`; the features are then (N, C, K).
+            VideoMAE and V-JEPA 2 alone, others are a ValueError.
+        token_pattern: As there.
         init_cfg: mmengine's initialisation config.
     """
 
@@ -230,10 +247,19 @@ class HFEncoder(FreezableBackbone):
         pool: str | None = None,
         resize_to: int | None = None,
         frozen_stages: int = -1,
+        with_cp: bool = False,
+        keep_tokens: float = 1.0,
+        token_pattern: str = "random",
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(with_cp, init_cfg)
         self.family = family_of(architecture.get("model_type"))
+        self.token_dropping = TokenDropping(keep_tokens, token_pattern)
+        if keep_tokens < 1.0 and architecture["model_type"] not in _DROP_TOKENS:
+            raise ValueError(
+                f"keep_tokens of a {architecture['model_type']} must be 1, got {keep_tokens}: of "
+                f"transformers' encoders {' and '.join(_DROP_TOKENS)} alone compute a part"
+            )
         self.pool_name = self.family.pools[0] if pool is None else pool
         if self.pool_name not in self.family.pools:
             raise ValueError(
@@ -246,6 +272,10 @@ class HFEncoder(FreezableBackbone):
         self.frozen_stages = frozen_stages
         network = getattr(transformers(), self.family.model)(config)
         self.network: Any = vision_part(network, self.family)
+        if with_cp:  # its older name warns since transformers 5
+            old = "gradient_checkpointing_enable"
+            name = "activation_checkpointing_enable"
+            getattr(network, name, getattr(network, old))({"use_reentrant": False})
         # What classifiers of the family pool patch tokens with.
         if self.pool_name == "mean_norm":
             self.pooler: nn.Module = nn.LayerNorm(config.hidden_size)
@@ -272,13 +302,12 @@ class HFEncoder(FreezableBackbone):
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
-    def frozen_parts(self) -> Sequence[nn.Module]:
-        """The embeddings and quarters of the blocks."""
-        layers: Any = self.network.get_submodule(self.family.layers)
-        if self.frozen_stages in (-1, 4):
-            return [self] if self.frozen_stages == 4 else []
-        count = round(len(layers) * self.frozen_stages / 4)
-        return [self.network.get_submodule(self.family.embeddings), *layers[:count]]
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
+        """The embeddings, with a norm that follows them, and each block."""
+        before = (self.family.embeddings, self.family.embedding_norm)
+        blocks: Any = self.network.get_submodule(self.family.layers)
+        embeddings = [self.network.get_submodule(path) for path in before if path]
+        return [embeddings, *([block] for block in blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to features (N, C, T', H', W'), see the class."""
@@ -295,25 +324,45 @@ class HFEncoder(FreezableBackbone):
             name = next(name for name in _PROJECTED if hasattr(self.network, name))
             pooled = getattr(self.network, name)(pixel_values=clip).pooler_output
         else:
-            tokens, class_token = self._tokens(clip)
+            rows, columns = (side // self._patch for side in frames.shape[3:])
+            grid = (max(1, T // self._tubelet), rows, columns)
+            kept = None
+            if self.training and self.token_dropping.keep_tokens < 1.0:
+                kept = self.token_dropping.draw(N, grid, view.device)
+            tokens, class_token = self._tokens(clip, kept)
+            if self.pool_name == "mean" and kept is not None:
+                return tokens.transpose(1, 2)
             if self.pool_name == "mean":
                 # Patch tokens come in the order time, row, column.
-                rows, columns = (side // self._patch for side in frames.shape[3:])
-                grid = tokens.reshape(N, -1, rows, columns, tokens.shape[-1])
-                return grid.permute(0, 4, 1, 2, 3)
+                return tokens.reshape(N, *grid, tokens.shape[-1]).permute(0, 4, 1, 2, 3)
             if self.pool_name == "mean_norm":
                 tokens = tokens.mean(dim=1)
             pooled = class_token if self.pool_name == "class" else self.pooler(tokens)
         return pooled.unflatten(0, (N, -1)).transpose(1, 2)[..., None, None]
 
-    def _tokens(self, clip: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Patch tokens (N, L, C) and class token (N, C) of (N, T, 3, H, W) or of frames."""
+    def _tokens(self, clip: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Patch tokens (N, L, C) and class token (N, C) of (N, T, 3, H, W) or of frames.
+
+        Of ``kept`` positions (N, K) alone, if they are given.
+        """
         config = self.network.config
         if config.model_type == "vjepa2":
-            return self.network.encoder(pixel_values_videos=clip).last_hidden_state, None
-        tokens = self.network(pixel_values=clip).last_hidden_state
+            encoder = self.network.encoder
+            if kept is None:
+                return encoder(pixel_values_videos=clip).last_hidden_state, None
+            # The masks of its own forward pass choose among tokens that are computed.
+            tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
+            for layer in encoder.layer:
+                tokens = layer(tokens, kept)[0]
+            return encoder.layernorm(tokens), None
         if config.model_type == "videomae":
-            return tokens, None
+            dropped = None
+            if kept is not None:
+                shape = len(clip), self.network.embeddings.num_patches
+                dropped = torch.ones(shape, dtype=torch.bool, device=clip.device)
+                dropped.scatter_(1, kept, False)
+            return self.network(clip, bool_masked_pos=dropped).last_hidden_state, None
+        tokens = self.network(pixel_values=clip).last_hidden_state
         first = 1 + (getattr(config, "num_register_tokens", 0) or 0)
         return tokens[:, first:], tokens[:, 0]
 
