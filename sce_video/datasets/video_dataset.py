@@ -32,9 +32,9 @@ from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
     line_number,
-    part_of,
     read_annotation_list,
     scan_folder,
+    subset_indices,
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 from sce_video.utils.storage import is_url
@@ -129,7 +129,7 @@ class VideoDataset(Dataset):
         class_file: Names of the labels of a list, one per line from label 0; searched as the list
             is. The names of a folder's labels are those of its sub-folders.
         subset: Only a part of a folder or a table: ``dict(part="held_out", held_out=64, seed=0)``,
-            see :func:`~sce_video.datasets.video_list.part_of`.
+            see :func:`~sce_video.datasets.video_list.subset_indices`.
 
     Raises:
         ValueError: Nothing to read, a label without a name, or a wrong option.
@@ -162,7 +162,7 @@ class VideoDataset(Dataset):
         if subset is not None:
             if ann_file is not None:  # messages name the lines of a list
                 raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
-            self._select(part_of(self.videos.labels, **subset))
+            self._select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
         # The step that decides the number of views: it samples the clips, or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})

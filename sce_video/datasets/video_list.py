@@ -68,11 +68,11 @@ class VideoList:
         return VideoList.from_paths(paths, self.labels[indices], self.classes)
 
 
-#: Parts into which :func:`part_of` divides a list.
+#: Parts into which :func:`subset_indices` divides a list.
 PARTS = ("training", "held_out", "gallery")
 
 
-def part_of(
+def subset_indices(
     labels: np.ndarray, part: str, held_out: int, gallery: int = 0, seed: int = 0
 ) -> np.ndarray:
     """Indices, ascending, of a part of N videos that are divided by a seed.

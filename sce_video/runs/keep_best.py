@@ -78,10 +78,10 @@ def keep_best(config: Config, facts: FolderFacts, seed: int = 0) -> Choice:
         if "num_clips" in step:
             step["num_clips"] = _CLIPS
 
-    def part(name: str, **more: int) -> dict[str, Any]:
+    def part(name: str, gallery: int = 0) -> dict[str, Any]:
         dataset = {"type": loader.dataset.type, **dataset_settings(facts.folder)}
         dataset |= {"on_error": "skip", "pipeline": pipeline}
-        dataset["subset"] = {"part": name, **division, **more}
+        dataset["subset"] = {"part": name, "gallery": gallery, **division}
         sizes = {"batch_size": test.batch_size, "num_workers": test.num_workers}
         return {**sizes, "dataset": dataset}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoDataset, read_annotation_list, scan_folder
-from sce_video.datasets.video_list import line_number, part_of, write_annotation_list
+from sce_video.datasets.video_list import line_number, subset_indices, write_annotation_list
 
 
 def write(path, text):
@@ -150,17 +150,17 @@ def test_lists_read_back(tmp_path, labels, held, refused):
 def test_parts_of_a_folder_are_disjoint_and_of_the_seed(gallery):
     """Of each class its share is held out; the gallery is as equal as the classes allow."""
     labels = np.repeat([-1, 0, 1, 2], [5, 40, 9, 6])
-    held_out = part_of(labels, "held_out", 20, seed=3)
-    training = part_of(labels, "training", 20, seed=3)
+    held_out = subset_indices(labels, "held_out", 20, seed=3)
+    training = subset_indices(labels, "training", 20, seed=3)
     assert sorted([*held_out, *training]) == list(range(60)) and len(held_out) == 20
     shares = [round(20 * count / 60) for count in (5, 40, 9, 6)]
     assert [int((labels[held_out] == name).sum()) for name in (-1, 0, 1, 2)] == shares
-    assert held_out.tolist() != part_of(labels, "held_out", 20, seed=4).tolist()
+    assert held_out.tolist() != subset_indices(labels, "held_out", 20, seed=4).tolist()
     if not gallery:
         with pytest.raises(ValueError, match="each part needs videos"):
-            part_of(labels, "gallery", 20, gallery)
+            subset_indices(labels, "gallery", 20, gallery)
         return
-    others = part_of(labels, "gallery", 20, gallery, seed=3)
+    others = subset_indices(labels, "gallery", 20, gallery, seed=3)
     assert set(others) <= set(training) and len(others) == min(gallery, 40)
     left = {name: int((labels[training] == name).sum()) for name in (-1, 0, 1, 2)}
     found = {name: int((labels[others] == name).sum()) for name in left}
