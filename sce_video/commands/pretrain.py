@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_videos, command_line, number
+from sce_video.commands.arguments import Parser, check_run, check_videos, command_line, number
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
@@ -51,7 +51,12 @@ _HELP = {
     "lr": "learning rate after the warm-up",
     "workers": "processes that decode",
     "seed": "of all random numbers",
+    "teacher": "frozen network to learn from: a run or a checkpoint",
+    "teacher_clips": "clips of each video whose features the teacher gives once; 0: in every step",
+    "objective": "cosine, tokens or relations",
 }
+#: Settings that are text, also where it looks like a number.
+_TEXTS = ("objective", "teacher")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -83,14 +88,18 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         setting(f"{option} X", _HELP.get(name), dest=f"set_{name}")
     args = parser.parse_args(argv)
     texts = {name: getattr(args, f"set_{name}") for name in names}
-    settings = {name: parse_value(text) for name, text in texts.items() if text is not None}
+    settings = {
+        name: text if name in _TEXTS else parse_value(text)
+        for name, text in texts.items()
+        if text is not None
+    }
     return args, settings
 
 
 def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raise an error for options or paths that cannot be meant."""
     for name, value in settings.items():
-        numbers = value if isinstance(value, tuple | list) else [value]
+        numbers = value if isinstance(value, tuple | list) else [value] * (name not in _TEXTS)
         if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
             raise ValueError(
                 f"--{name.replace('_', '-')} must be a number, not below 0: got {value!r}"
@@ -103,6 +112,10 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("give hours or epochs, not both")
     if args.resume and (args.videos is not None or settings or args.hours is not None):
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
+    if args.method == "distill" and not args.resume:
+        if "teacher" not in settings:
+            raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
+        check_run(settings["teacher"])
     if args.videos is not None:
         check_videos(args.videos)
     elif not args.resume:

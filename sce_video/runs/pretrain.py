@@ -22,6 +22,7 @@ from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.work_dir import CONFIG
+from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
@@ -38,7 +39,9 @@ from sce_video.runs.choices import (
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
+from sce_video.runs.teacher import PlannedTeacher, plan_teacher
 from sce_video.utils.files import write_text
+from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import STORES, trusted_stores
 
 _STEPS = 3
@@ -76,12 +79,12 @@ class Timing:
         return self.sample + networks * self.step / self.batch
 
 
-def measure(cfg: Config) -> Timing:
+def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
     """Time a few steps, and a few videos, of the data set, model and loader of a training.
 
     Medians: of three steps (forward and backward) after a first one, on random views of the real
     shapes, and of up to 12 videos, or as many as are read in 20 s; the mean of 12 where a data set
-    reads a batch ahead.
+    reads a batch ahead. A distillation is given its ``teacher``.
     """
     loader, on_gpu = cfg.train_dataloader, torch.cuda.is_available()
     dataset, batch = DATASETS.build(loader.dataset), loader.batch_size
@@ -92,14 +95,17 @@ def measure(cfg: Config) -> Timing:
     views = [
         torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8) for view in sample["inputs"]
     ]
-    taken = []
+    first, taken = torch.zeros(batch, dtype=torch.int64), []
     with cores_for_workers(loader.num_workers):
         model = MODELS.build(settings).to(device).train()
+        if teacher is not None:
+            teacher.stand_in(model, cfg)
         for _ in range(1 + _STEPS):
             begin = time.monotonic()
             mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
             with mixed:
-                data = model.data_preprocessor({"inputs": views}, training=True)
+                batch_of_views = {"inputs": views, "index": first, "clip": first}
+                data = model.data_preprocessor(batch_of_views, training=True)
                 losses = model(**data, mode="loss")
             losses["loss"].backward()
             if on_gpu:
@@ -139,7 +145,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
 _CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
 #: Settings that say where the run and its videos are, and why it was planned so.
-_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "work_dir")
+_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "teacher_checkpoint", "work_dir")
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
@@ -208,7 +214,10 @@ def planned_pretraining(
     """
     start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
     machine, facts = this_machine(), examine_folder(str(videos))
-    chosen = choose(facts, machine, {**given, "precision": precision})
+    teacher = plan_teacher(facts, given) if method == "distill" else None
+    of_teacher = {} if teacher is None else teacher.given
+    chosen = choose(facts, machine, {**given, **of_teacher, "precision": precision})
+    chosen |= {} if teacher is None else teacher.choices()
     for what, value, known in (
         ("precision", chosen["precision"].value, PRECISIONS),
         ("method", method, methods()),
@@ -224,13 +233,15 @@ def planned_pretraining(
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    first = _config(base, facts, out, chosen)
-    timing = measure(first)
+    first = _config(base, facts, out, chosen, teacher)
+    timing = measure(first, teacher)
+    # Before the first step, so that a teacher that these videos do not suit ends it here.
+    taught = 0.0 if teacher is None else teacher.seconds(first)
     now = time.monotonic()
     # Wall-clock over processor time: how much other programs slow this one down.
     slowness = (now - start) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
-    other = 0.0 if hours is None else now - (start if begun is None else begun) + after
+    other = 0.0 if hours is None else now - (start if begun is None else begun) + taught + after
     # Epochs, and the warm-up and momentum that suit so many.
     samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
@@ -239,7 +250,7 @@ def planned_pretraining(
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
     length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps))
     chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
-    config = _config(base, facts, out, chosen)
+    config = _config(base, facts, out, chosen, teacher)
     config.run_page.compared = compared
     if hours is not None:
         seconds_besides = {"spent": round(other - after, 2), "reserved": round(after, 2)}
@@ -268,7 +279,11 @@ def _comparison(
 
 
 def _config(
-    base: Config, facts: FolderFacts, out: str | Path, chosen: Mapping[str, Choice]
+    base: Config,
+    facts: FolderFacts,
+    out: str | Path,
+    chosen: Mapping[str, Choice],
+    teacher: PlannedTeacher | None,
 ) -> Config:
     """The recipe with the chosen settings that it declares, on the videos."""
     names = available_settings(base, known_keys)
@@ -285,6 +300,8 @@ def _config(
     config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
+    if teacher is not None:
+        config.model.teacher_channels = teacher.model.feature_size
     config.fit_queue = False  # the queue has been fitted
     config.work_dir = str(Path(out).resolve())
     return config
@@ -329,7 +346,14 @@ def planned_config(
         stored.pop(name, None)
     # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}
-    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
+    known = {
+        *_texts(base),
+        *PRECISIONS,
+        *OBJECTIVES,
+        *_CHOSEN_CLASSES,
+        *(TRACKERS[t][0] for t in track),
+        mirror,
+    }
     known |= trusted_stores(videos)
     strange = next((value for value in _texts(stored) if value not in known), None)
     if strange is not None:
@@ -348,7 +372,7 @@ def _texts(node: Any, urls: bool = False) -> Iterator[str]:
     elif isinstance(node, list | tuple | set):
         for value in node:
             yield from _texts(value, urls)
-    elif isinstance(node, str) and (not urls or "://" in node):
+    elif isinstance(node, str) and (not urls or "://" in node or is_model(node)):
         yield node
 
 
