@@ -58,7 +58,7 @@ class Distill(SelfSupervisedModel):
         tau_m: float = 0.05,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
+        super().__init__(backbone, data_preprocessor or {"type": "VideoDataPreprocessor"})
         self.build_heads({**projector, "out_channels": teacher_channels})
         self.objective, self.lambda_, self.tau, self.tau_m = objective, lambda_, tau, tau_m
         if objective == "relations":
