@@ -33,18 +33,8 @@ from sce_video.utils.run_files import TEACHER_FEATURES
 #: Videos after which ranks that wait for the features of rank 0 hear of it: collective operations
 #: end a training that waits longer than half an hour.
 _VIDEOS_PER_SIGN = 32
-
-
 #: Videos of which the features are timed; clips of each video unless given.
 _TIMED, _CLIPS = 4, 4
-
-
-def load_teacher(source: str | Path, clip_duration: float, num_frames: int) -> VideoModel:
-    """The network of a run or checkpoint, with the student's clips, see :func:`with_clip`.
-
-    Errors as of :func:`~sce_video.inference.model.load_model`.
-    """
-    return with_clip(load_model(source), clip_duration, num_frames)
 
 
 def with_clip(model: VideoModel, clip_duration: float, num_frames: int) -> VideoModel:
@@ -52,14 +42,10 @@ def with_clip(model: VideoModel, clip_duration: float, num_frames: int) -> Video
 
     One of images sees each of the student's ``num_frames`` frames, any other its own number.
     """
-    frames = num_frames if is_of_images(model.settings) else model.settings.num_frames
+    own = model.settings.num_frames
+    frames = num_frames if own == 1 else own
     settings = replace(model.settings, clip_duration=clip_duration, num_frames=frames)
     return replace(model, settings=settings)
-
-
-def is_of_images(settings: ModelSettings) -> bool:
-    """Whether a network sees single frames."""
-    return settings.num_frames == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +125,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     begun = time.monotonic()
     clip_duration, num_frames, clips = student_clip(cfg)
     if not clips:
-        model = load_teacher(cfg.teacher_checkpoint, clip_duration, num_frames)
+        model = with_clip(load_model(cfg.teacher_checkpoint), clip_duration, num_frames)
         cfg.model.teacher_channels = model.feature_size
         return TeacherHook(model)
     features = StoredFeatures(cfg, clip_duration, num_frames, clips)
@@ -192,7 +178,7 @@ class StoredFeatures:
 
     def compute(self) -> Iterator[int]:
         """Compute and write them; gives the number of videos so far, now and then."""
-        model = ClipFeatures(load_teacher(self.teacher, *self.clip), self.clips)
+        model = ClipFeatures(with_clip(load_model(self.teacher), *self.clip), self.clips)
         options = EmbedOptions(num_clips=self.clips, num_workers=self.workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
         rows, indices, failures = [], [], []
@@ -278,11 +264,11 @@ class PlannedTeacher:
     def choices(self) -> dict[str, Choice]:
         """The settings of the teacher with the reasons."""
         model, clips = self.model, self.given["teacher_clips"]
-        size = self.num_videos * clips * model.feature_size * 4 / 2**20
+        kib = -(-self.num_videos * clips * model.feature_size * 4 // 1024)
         reason = f"{model.settings.backbone['type']}, {model.feature_size} numbers a clip"
-        if is_of_images(model.settings):
+        if model.settings.num_frames == 1:
             reason += "; a network of images: per frame, the mean over the frames of a clip"
-        once = f"of each video, seen once: {size:.1f} MiB in {TEACHER_FEATURES}"
+        once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
         each = "the teacher runs in every step, on the student's views"
         found = {
             "teacher": (model.checkpoint, reason),
@@ -330,7 +316,7 @@ def plan_teacher(facts: FolderFacts, given: Mapping[str, Any]) -> PlannedTeacher
     model = load_model(given["teacher"])
     decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
     settings = model.settings
-    own = None if is_of_images(settings) else settings.clip_duration  # None: a whole video
+    own = None if settings.num_frames == 1 else settings.clip_duration  # None: a whole video
     if own is not None and "clip_duration" not in given:
         if own > facts.duration:
             shorter = max(0.1, round(0.8 * facts.duration, 1))
