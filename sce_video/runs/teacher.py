@@ -17,15 +17,16 @@ from torch import Tensor, nn
 
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.features import load_features, save_features
-from sce_video.evaluation.multi_view import rows_of_views
+from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.embed import EmbedOptions, iterate_embeddings
-from sce_video.inference.model import VideoModel, load_model
+from sce_video.inference.model import VideoModel, build_model, load_model
 from sce_video.inference.views import ModelSettings
 from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.choices import Choice
 from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.source import find_source
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.run_files import TEACHER_FEATURES
@@ -72,10 +73,9 @@ class ClipFeatures:
 
     def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
         """(K D,) of a video packed by ``PackVideo``."""
-        encoder: Any = self.model.encoder
+        function = mean_representation(max_views, clips=True)
         with torch.inference_mode():
-            (views,) = rows_of_views(encoder, {"videos": [sample]}, encoder.represent, max_views)
-        return views.cpu().numpy().ravel()
+            return function(self.model.encoder, {"videos": [sample]}).values.numpy().ravel()
 
 
 def student_clip(cfg: Config) -> tuple[float, int, int]:
@@ -254,19 +254,21 @@ def give_teacher(
 class PlannedTeacher:
     """The teacher of a distillation that has not begun.
 
-    ``given`` are the settings that it decides, by name; ``num_videos`` those of the folder.
+    ``given`` are the settings that it decides, by name; ``num_videos`` those of the folder;
+    ``per_frame``: it is a network of images.
     """
 
     model: VideoModel
     given: Mapping[str, Any]
     num_videos: int
+    per_frame: bool
 
     def choices(self) -> dict[str, Choice]:
         """The settings of the teacher with the reasons."""
         model, clips = self.model, self.given["teacher_clips"]
         kib = -(-self.num_videos * clips * model.feature_size * 4 // 1024)
         reason = f"{model.settings.backbone['type']}, {model.feature_size} numbers a clip"
-        if model.settings.num_frames == 1:
+        if self.per_frame:
             reason += "; a network of images: per frame, the mean over the frames of a clip"
         once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
         each = "the teacher runs in every step, on the student's views"
@@ -313,10 +315,10 @@ def plan_teacher(facts: FolderFacts, given: Mapping[str, Any]) -> PlannedTeacher
     objective = given.get("objective", OBJECTIVES[0])
     clips = given.get("teacher_clips", 0 if objective == "tokens" else _CLIPS)
     check_objective(objective, clips)
-    model = load_model(given["teacher"])
+    source = find_source(given["teacher"])
+    model = build_model(source.settings, source.checkpoint)
     decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
-    settings = model.settings
-    own = None if settings.num_frames == 1 else settings.clip_duration  # None: a whole video
+    own = None if source.per_frame else source.settings.clip_duration  # None: a whole video
     if own is not None and "clip_duration" not in given:
         if own > facts.duration:
             shorter = max(0.1, round(0.8 * facts.duration, 1))
@@ -325,4 +327,4 @@ def plan_teacher(facts: FolderFacts, given: Mapping[str, Any]) -> PlannedTeacher
                 f"--clip-duration {shorter:g} to show it shorter clips"
             )
         decided["clip_duration"] = own
-    return PlannedTeacher(model, decided, facts.num_videos)
+    return PlannedTeacher(model, decided, facts.num_videos, source.per_frame)
