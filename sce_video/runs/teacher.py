@@ -162,7 +162,6 @@ class StoredFeatures:
 
     def find(self) -> Path | None:
         """A file with these features: that of the run or, of several seeds, of another run."""
-        # Not read where there is a choice: a damaged file of the run is an error.
         others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
         seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
         for file in (self.file, *seeds):
@@ -171,6 +170,8 @@ class StoredFeatures:
         return None
 
     def _read(self, file: Path) -> tuple[Rows, dict]:
+        """The rows of a file and their provenance; ValueError if it is damaged."""
+        # Not computed again without a word: hours of work may be in a file that is repairable.
         try:
             return load_features(file)
         except ValueError as error:
