@@ -417,9 +417,9 @@ def planned_config(
     named = dict(stored)
     # A training that started from a network has that, and the path of its file: a name of the hub,
     # or a URL, would be a request.
-    if "pretrained" in named:
-        stored["model"]["backbone"] = checked_backbone(stored["model"]["backbone"])
-        named["model"] = {k: v for k, v in stored["model"].items() if k != "backbone"}
+    if "pretrained" in named and isinstance(model := stored.get("model"), dict):
+        model["backbone"] = checked_backbone(model.get("backbone"))
+        named["model"] = {key: value for key, value in model.items() if key != "backbone"}
     if os.path.isabs(str(named.get("pretrained"))):
         del named["pretrained"]
     known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *WORDS, *TEXTS, mirror, *OBJECTIVES}
