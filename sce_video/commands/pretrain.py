@@ -12,6 +12,11 @@ tools/train.py RUN/config.py` is the same training, and runs that file.
 Starts from a network that has learnt already: a run, a checkpoint, an exported folder, or a model
 of transformers. Its clip and normalisation are kept, and the learning rates suit it.
 
+    sce-video pretrain VIDEOS --out RUN --method distill --teacher SOURCE [--objective relations]
+
+Learns the features of a frozen network, which are computed once. The settings of a method:
+sce-video pretrain --method distill --help.
+
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 
 Plans once and trains each seed in RUN/seed0, RUN/seed1, ..., one after another, then prints means
