@@ -31,11 +31,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_videos, command_line, number
+from sce_video.commands.arguments import (
+    Parser,
+    check_exists,
+    check_run,
+    check_videos,
+    command_line,
+    number,
+)
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
-from sce_video.utils.run_files import CONFIG, check_source
+from sce_video.utils.run_files import CONFIG, is_model
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -150,8 +157,12 @@ def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("--freeze and --lora need a network to start from: give --from")
     if args.start is not None and "width" in settings:
         raise ValueError(f"--width is that of the network {args.start}: leave it out")
-    if args.start is not None:
-        check_source(args.start)
+    if args.start is None:
+        return
+    if is_model(args.start):
+        check_run(args.start)
+    else:
+        check_exists(args.start, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")

@@ -114,8 +114,7 @@ def choose(
         facts: Of the videos.
         machine: That trains.
         given: Settings that the user chose, by name; the others are chosen to suit them.
-        own: Values and reasons that the network brings which the training starts from
-            (:func:`~sce_video.runs.continued.own_choices`).
+        own: What the network brings that it starts from (:func:`~.continued.own_choices`).
 
     Raises:
         ValueError: there is one video only, or a given number is not positive or too large.
@@ -135,8 +134,8 @@ def choose(
     def add(name: str, value: Any, reason: str) -> Any:
         """What is given wins; later choices follow the value."""
         value, reason = (own or {}).get(name, (value, reason))
-        is_given = name in values
-        chosen[name] = Choice(name, *((values[name], "given") if is_given else (value, reason)))
+        found = (values[name], "given") if name in values else (value, reason)
+        chosen[name] = Choice(name, *found)
         return chosen[name].value
 
     scale, reason = network_scale(machine, count)
@@ -175,9 +174,10 @@ def choose(
     else:
         workers = min(_MAX_WORKERS, max(1, cores - 1))
         add("workers", workers, f"{cores} cores, one for the training process")
-        no_bfloat16 = "float16", "the GPU has no bfloat16"
         bfloat16 = "bfloat16", "the GPU has it, and it needs no loss scaling"
-        add("precision", *(bfloat16 if machine.bfloat16 else no_bfloat16))
+        add(
+            "precision", *(bfloat16 if machine.bfloat16 else ("float16", "the GPU has no bfloat16"))
+        )
     for name in [name for name in (*(own or {}), *values) if name not in chosen]:
         add(name, None, "")
     return chosen
