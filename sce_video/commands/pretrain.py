@@ -139,10 +139,8 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     given = (args.videos, args.start, args.hours, args.freeze, args.lora, args.keep)
     if args.resume and (settings or any(value is not None for value in given)):
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
-    if args.method == "distill" and not args.resume:
-        if "teacher" not in settings:
-            raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
-        check_source(settings["teacher"])
+    if args.method == "distill" and not args.resume and "teacher" not in settings:
+        raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
     if args.videos is not None:
         check_videos(args.videos)
     elif not args.resume:
@@ -157,12 +155,11 @@ def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("--freeze and --lora need a network to start from: give --from")
     if args.start is not None and "width" in settings:
         raise ValueError(f"--width is that of the network {args.start}: leave it out")
-    if args.start is None:
-        return
-    if is_model(args.start):
-        check_run(args.start)
-    else:
-        check_exists(args.start, "run, checkpoint or model of transformers (hf:NAME)")
+    for source in filter(None, (args.start, settings.get("teacher"))):
+        if is_model(source):
+            check_run(source)
+        else:
+            check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
