@@ -9,13 +9,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from helpers.recipes import small_recipe
 from helpers.run_tool import run_gloo
 from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, write_lossless
 from helpers.training import Recorder, make_videos, train
 
 from sce_video.commands.main import main
-from sce_video.engine.config.load import load_config
-from sce_video.engine.recipes import find_recipe
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
 from sce_video.models.backbones import ResNet2d
@@ -24,7 +23,6 @@ from sce_video.runs import launch, teacher
 from sce_video.runs.pretrain import planned_config, planned_pretraining
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher
 
-RECIPE = "distill_r3d18_folder_small"
 K = 4
 
 
@@ -44,39 +42,25 @@ def _own_argv(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
 
-def config(videos, network, work_dir, **changes):
+def config(videos, network, work_dir, clips=K, **changes):
     """The recipe without augmentation, on the crops and with the normalisation of the teacher."""
     central = [
         dict(type="OpenVideo"),
-        dict(type="OneOfClips", clip_duration=0.48, num_frames=NUM_FRAMES, num_clips=K),
+        dict(type="OneOfClips", clip_duration=0.48, num_frames=NUM_FRAMES, num_clips=clips),
         dict(type="DecodeClips"),
         dict(type="ResizeShortSide", size=40),
         dict(type="CenterCropClips", size=32),
         dict(type="PackClips"),
     ]
-    options = {
-        "train_dataloader.dataset.data_root": str(videos),
-        "train_dataloader.dataset.pipeline": central,
-        "train_dataloader.batch_size": 4,
-        "train_dataloader.num_workers": 0,
-        "train_dataloader.persistent_workers": False,
-        "train_dataloader.sampler.min_samples": 0,
-        "data_preprocessor.views": [{}],
-        "data_preprocessor.mean": (0.4, 0.45, 0.5),
-        "data_preprocessor.std": 0.2,
-        "model.backbone.base_channels": 4,
-        "model.projector.hidden_channels": 16,
-        "model.queue_size": 8,
-        "teacher_checkpoint": str(network),
-        "train_cfg.max_epochs": 2,
-        "default_hooks.logger.interval": 1,
-        "default_hooks.checkpoint.interval": 1,
-        "visualizer": None,
-    }
-    given = {key.replace("__", "."): value for key, value in changes.items()}
-    cfg = load_config(find_recipe(RECIPE), {**options, **given})
-    cfg.work_dir, cfg.launcher = str(work_dir), "none"
-    return cfg
+    options = dict(
+        train_dataloader__dataset__pipeline=central,
+        data_preprocessor__views=[{}],
+        data_preprocessor__mean=(0.4, 0.45, 0.5),
+        data_preprocessor__std=0.2,
+        model__teacher=None,
+        teacher_checkpoint=str(network),
+    )
+    return small_recipe("Distill", videos, work_dir, **{**options, **changes})
 
 
 class Taught(Recorder):
@@ -137,14 +121,14 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
     assert list(runner.train_dataloader.dataset._bad_paths) == [str(clips / "class0/bad.mp4")]
     half = tmp_path / "half"
     half.mkdir()
-    for name in ("epoch_1.pth", "teacher.npz"):
+    for name in ("iter_3.pth", "teacher.npz"):
         shutil.copy(tmp_path / "whole" / name, half)
 
     def never(*_, **__):
         raise AssertionError("the teacher's network was asked for")
 
     monkeypatch.setattr(teacher, "load_model", never)
-    cfg.work_dir, cfg.resume, cfg.load_from = str(half), True, str(half / "epoch_1.pth")
+    cfg.work_dir, cfg.resume, cfg.load_from = str(half), True, str(half / "iter_3.pth")
     resumed = launch.train(cfg)
     rows = [row["loss"] for row in read_scalars(tmp_path / "whole")]
     assert [row["loss"] for row in read_scalars(half)] == rows[3:] and len(rows) == 6
@@ -166,9 +150,9 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
     other = save_tiny(tmp_path / "other.pth", tiny_backbone(1))
     fewer = shutil.copytree(videos, tmp_path / "fewer")
     next(fewer.rglob("*.mp4")).unlink()
-    run, clips = tmp_path / "run", "train_dataloader__dataset__pipeline__1__num_clips"
+    run = tmp_path / "run"
     cases = [(videos, network, {}), (videos, other, {}), (fewer, other, {})]
-    cases += [(fewer, other, {clips: 2})]
+    cases += [(fewer, other, dict(clips=2))]
     for number, (root, source, changes) in enumerate(cases, start=1):
         values = [prepare_teacher(config(root, source, run, **changes))._features for _ in range(2)]
         assert len(computed) == number and torch.equal(*values)
