@@ -15,6 +15,11 @@ would not suffice; --no-memory prevents it.
 Starts from a network that has learnt already: a run, a checkpoint, an exported folder, or a model
 of transformers. Its clip and normalisation are kept, and the learning rates suit it.
 
+    sce-video pretrain VIDEOS --out RUN --method distill --teacher SOURCE [--objective relations]
+
+Learns the features of a frozen network, which are computed once. The settings of a method:
+sce-video pretrain --method distill --help.
+
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 
 Plans once and trains each seed in RUN/seed0, RUN/seed1, ..., one after another, then prints means
@@ -69,8 +74,13 @@ _HELP = {
     "memory": "compute activations again in the backward pass instead of keeping them",
     "workers": "processes that decode",
     "seed": "of all random numbers",
+    "teacher": "frozen network to learn from: a run or a checkpoint",
+    "teacher_clips": "clips of each video whose features the teacher gives once; 0: in every step",
+    "objective": "cosine, tokens or relations",
 }
 _SWITCHES = ("memory",)
+#: Settings that are text, also where it looks like a number.
+_TEXTS = ("objective", "teacher")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -112,7 +122,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     args = parser.parse_args(argv)
     given = {name: getattr(args, f"set_{name}") for name in names}
     settings = {
-        name: parse_value(value) if isinstance(value, str) else value
+        name: parse_value(value) if isinstance(value, str) and name not in _TEXTS else value
         for name, value in given.items()
         if value is not None
     }
@@ -122,7 +132,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
 def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raise an error for options or paths that cannot be meant."""
     for name, value in settings.items():
-        numbers = value if isinstance(value, tuple | list) else [value]
+        numbers = value if isinstance(value, tuple | list) else [value] * (name not in _TEXTS)
         if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
             raise ValueError(
                 f"--{name.replace('_', '-')} must be a number, not below 0: got {value!r}"
@@ -137,6 +147,8 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     given = (args.videos, args.start, args.hours, args.freeze, args.lora, args.keep)
     if args.resume and (settings or any(value is not None for value in given)):
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
+    if args.method == "distill" and not args.resume and "teacher" not in settings:
+        raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
     if args.videos is not None:
         check_videos(args.videos)
     elif not args.resume:
@@ -151,12 +163,11 @@ def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("--freeze and --lora need a network to start from: give --from")
     if args.start is not None and "width" in settings:
         raise ValueError(f"--width is that of the network {args.start}: leave it out")
-    if args.start is None:
-        return
-    if is_model(args.start):
-        check_run(args.start)
-    else:
-        check_exists(args.start, "run, checkpoint or model of transformers (hf:NAME)")
+    for source in filter(None, (args.start, settings.get("teacher"))):
+        if is_model(source):
+            check_run(source)
+        else:
+            check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")

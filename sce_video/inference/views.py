@@ -26,7 +26,7 @@ from sce_video.datasets.transforms import (
 from sce_video.engine.weights import checked_backbone
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
-_CLIPS = ("RandomClips", "UniformClips")
+_CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
 #: Clip of an image network, of which one frame is used: clips a second apart differ visibly.

@@ -70,15 +70,15 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         """Prepare a batch; augment it in ``training``.
 
         ``data`` are ``inputs``, a list of V uint8 tensors (N, T, H, W, 3) of any T, H and W;
-        optionally ``label`` and ``index`` (N,), and ``seed`` (N,) int64: without it seeds are
-        drawn from torch's global generator.
+        optionally ``label``, ``index`` and ``clip`` (N,), and ``seed`` (N,) int64: without it seeds
+        are drawn from torch's global generator.
 
         Returns:
             ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples`` with
-            ``label`` and ``index`` on the device, and ``seed``, N ints, in training.
+            ``label``, ``index`` and ``clip`` on the device, and ``seed``, N ints, in training.
         """
         views = self.prepare_views(data, training)
-        samples = {key: data[key] for key in ("label", "index") if key in data}
+        samples = {key: data[key] for key in ("label", "index", "clip") if key in data}
         samples = self.cast_data(samples)
         if training and "seed" in data:  # no tensor: DistributedDataParallel would move it
             samples["seed"] = data["seed"].tolist()

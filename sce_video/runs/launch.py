@@ -30,6 +30,7 @@ from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS
 from sce_video.runs.configs import RESULTS, extraction_config, testing_config, training_config
+from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
 from sce_video.utils.run_files import KEPT, is_model, newest_checkpoint
@@ -143,7 +144,10 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
         run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite or restarted))
         # Needs the number of processes, and must come before the network is built.
         fitted = fit_queue(cfg)
+        teacher = prepare_teacher(cfg)
         runner = _runner(cfg)
+        if teacher is not None:
+            runner.register_hook(teacher)
         if fitted:
             runner.logger.info(fitted)
         model = unwrap_model(runner.model)

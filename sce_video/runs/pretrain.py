@@ -24,6 +24,7 @@ from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
+from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
@@ -59,7 +60,9 @@ from sce_video.runs.keep_best import (
 )
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
+from sce_video.runs.teacher import PlannedTeacher, plan_teacher
 from sce_video.utils.files import write_text
+from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import STORES, trusted_stores
 
 _STEPS = 3
@@ -97,12 +100,12 @@ class Timing:
         return self.sample + networks * self.step / self.batch
 
 
-def measure(cfg: Config) -> Timing:
+def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
     """Time a few steps, and a few videos, of the data set, model and loader of a training.
 
     Medians: of three steps (forward and backward) after a first one, on random views of the real
     shapes, and of up to 12 videos, or as many as are read in 20 s; the mean of 12 where a data set
-    reads a batch ahead.
+    reads a batch ahead. A distillation is given its ``teacher``.
     """
     loader, on_gpu = cfg.train_dataloader, torch.cuda.is_available()
     dataset, batch = DATASETS.build(loader.dataset), loader.batch_size
@@ -113,14 +116,17 @@ def measure(cfg: Config) -> Timing:
     views = [
         torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8) for view in sample["inputs"]
     ]
-    taken = []
+    first, taken = torch.zeros(batch, dtype=torch.int64), []
     with cores_for_workers(loader.num_workers):
         model = MODELS.build(settings).to(device).train()
+        if teacher is not None:
+            teacher.stand_in(model, cfg)
         for _ in range(1 + _STEPS):
             begin = time.monotonic()
             mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
             with mixed:
-                data = model.data_preprocessor({"inputs": views}, training=True)
+                batch_of_views = {"inputs": views, "index": first, "clip": first}
+                data = model.data_preprocessor(batch_of_views, training=True)
                 losses = model(**data, mode="loss")
             losses["loss"].backward()
             if on_gpu:
@@ -160,7 +166,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
 _CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
 #: Settings that say where the run and its videos are, and why it was planned so.
-_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "work_dir")
+_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "teacher_checkpoint", "work_dir")
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
@@ -243,18 +249,23 @@ def planned_pretraining(
     machine, all_facts = this_machine(), examine_folder(str(videos))
     held_out = held_out_count(all_facts.num_videos) if keep == "best" else 0
     facts = replace(all_facts, num_videos=all_facts.num_videos - held_out)  # what is trained on
-    recipe, chosen = _choices(facts, machine, method, {**given, "precision": precision}, start)
+    teacher = plan_teacher(facts, given) if method == "distill" else None
+    wanted = {**given, **({} if teacher is None else teacher.given), "precision": precision}
+    recipe, chosen = _choices(facts, machine, method, wanted, start)
+    chosen |= {} if teacher is None else teacher.choices()
     base = load_config(recipe)
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    first = _config(base, facts, out, chosen, start)
-    timing = measure(first)
+    first = _config(base, facts, out, chosen, start, teacher)
+    timing = measure(first, teacher)
+    # Before the first step, so that a teacher that these videos do not suit ends it here.
+    taught = 0.0 if teacher is None else teacher.seconds(first)
     now = time.monotonic()
     # Wall-clock over processor time: how much other programs slow this one down.
     slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
-    other = 0.0 if hours is None else now - (began if begun is None else begun) + after
+    other = 0.0 if hours is None else now - (began if begun is None else begun) + taught + after
     # Epochs, and the warm-up and momentum that suit so many.
     samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
@@ -268,7 +279,7 @@ def planned_pretraining(
     rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
     length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
     chosen |= {c.name: c for c in length if c.name in names and c.name not in chosen}
-    config = _config(base, facts, out, chosen, start)
+    config = _config(base, facts, out, chosen, start, teacher)
     config.run_page.compared = compared
     if held_out:
         chosen["keep"] = keep_best(config, all_facts, config.randomness.seed)
@@ -338,6 +349,7 @@ def _config(
     out: str | Path,
     chosen: Mapping[str, Choice],
     start: Start | None,
+    teacher: PlannedTeacher | None,
 ) -> Config:
     """The recipe with the chosen settings that it declares, on the videos, and the network."""
     names = available_settings(base, known_keys)
@@ -354,6 +366,8 @@ def _config(
     config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
+    if teacher is not None:
+        config.model.teacher_channels = teacher.model.feature_size
     config.fit_queue = False  # the queue has been fitted
     if start is not None:
         continue_from(config, start)
@@ -408,7 +422,7 @@ def planned_config(
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}
     if os.path.isabs(str(named.get("pretrained"))):
         del named["pretrained"]
-    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *WORDS, *TEXTS, mirror}
+    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *WORDS, *TEXTS, mirror, *OBJECTIVES}
     known |= {*trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
     strange = next((value for value in _texts(named) if value not in known), None)
     if strange is not None:
@@ -427,7 +441,7 @@ def _texts(node: Any, urls: bool = False) -> Iterator[str]:
     elif isinstance(node, list | tuple | set):
         for value in node:
             yield from _texts(value, urls)
-    elif isinstance(node, str) and (not urls or "://" in node):
+    elif isinstance(node, str) and (not urls or "://" in node or is_model(node)):
         yield node
 
 

@@ -20,6 +20,8 @@ HISTORY = "history.jsonl"
 #: The page of the run, and the features of the videos that it shows.
 PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
+#: The features that the teacher of a distillation has given of the training videos.
+TEACHER_FEATURES = "teacher.npz"
 #: The two files of a pretrained network (:mod:`sce_video.engine.weights`).
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 #: The checkpoint with the best value of an evaluation during the training, where one is kept.

@@ -9,7 +9,7 @@ import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from sce_video.datasets.transforms import LoadImage, RandomClips, RandomFrame
+from sce_video.datasets.transforms import LoadImage, OneOfClips, RandomClips, RandomFrame
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 
@@ -62,7 +62,7 @@ def test_has_no_unknown_key_and_builds(path, no_random_weights):
     for loop in filter(None, (cfg.get("train_cfg"), cfg.test_cfg)):
         assert LOOPS.get(loop.type) is not None
     if path in RECIPES:
-        samplers = (RandomClips, RandomFrame, LoadImage)
+        samplers = (RandomClips, RandomFrame, LoadImage, OneOfClips)
         (views,) = [t.num_views for t in steps["train_dataloader"] if isinstance(t, samplers)]
         assert len(model.data_preprocessor.views) == views
     elif "optim_wrapper" in cfg:

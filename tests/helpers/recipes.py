@@ -20,6 +20,17 @@ VIT = "SCE, VisionTransformer3d"
 FREE = "SCE, free coefficients"
 KEPT = "LeJEPA, VisionTransformer3d, kept tokens"
 SWAV_QUEUE = "SwAV, queue"
+RELATIONS = "Distill, relations"
+#: A frozen teacher of random weights, as wide as the students.
+_TEACHER = dict(
+    teacher_channels=32,
+    teacher=dict(
+        type="Encoder",
+        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4, zero_init_residual=False),
+        data_preprocessor=dict(type="VideoDataPreprocessor", mean=0.4, std=0.2),
+    ),
+)
+_DISTILL = "configs/distill/distill_r3d18_folder_small.py"
 #: Four views, one backward pass for each, shuffle-BN: bf16 or fp32 only, so not in VARIANTS.
 RHO = "rho-MoCo"
 _RHO_RECIPE = "configs/moco/moco_rho4_r3d50_8xb64-8x224-200e_k400.py"
@@ -35,6 +46,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "configs/swav/swav_r3d18_folder_small.py",
         dict(num_prototypes=SMALL, queue_size=SMALL, queue_start_steps=1),
     ),
+    "Distill": (_DISTILL, _TEACHER),
+    RELATIONS: (_DISTILL, {**_TEACHER, "objective": "relations"}),
 }
 
 

@@ -185,8 +185,9 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     Returns:
         ``inputs``: V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped; or
         ``videos``: N dicts of ``frames, positions, offsets, crop_size``. Also ``label``, ``index``,
-        ``seed``: (N,) int64; ``failures``: one flat list of (path, error); ``differences``: sums
-        over the samples, see :class:`~sce_video.datasets.transforms.DecodeClips`.
+        ``seed``, and ``clip`` where samples have it: (N,) int64; ``failures``: one flat list of
+        (path, error); ``differences``: sums over the samples, see
+        :class:`~sce_video.datasets.transforms.DecodeClips`.
 
     Raises:
         ValueError: The samples differ in their number of views or in the shape of a view.
@@ -208,7 +209,7 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
                     "end the pipeline with a crop of fixed size"
                 )
         batch = {"inputs": [stack_slots(view) for view in views]}
-    for name in ("label", "index", "seed"):
+    for name in ("label", "index", "seed", *(("clip",) if kept and "clip" in kept[0] else ())):
         batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
     batch["failures"] = [failure for sample in samples for failure in sample.get("failures", ())]
     counted = [sample["differences"] for sample in kept if "differences" in sample]

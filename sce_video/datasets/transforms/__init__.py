@@ -15,6 +15,7 @@ from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
+    OneOfClips,
     RandomClips,
     RandomFrame,
     RandomSegmentClip,
@@ -39,6 +40,7 @@ __all__ = [
     "KeyFrameClip",
     "LazyView",
     "LoadImage",
+    "OneOfClips",
     "OpenFrameFolder",
     "OpenVideo",
     "PackBoxes",

@@ -286,8 +286,9 @@ class PackClips:
 
         Returns:
             ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``; and
-            if present ``differences`` of :class:`DecodeClips`, ``boxes`` (n, 4) in pixels and their
-            ``actions`` (n, 80) of 0 and 1, both float32.
+            if present ``clip`` of :class:`~.sampling.OneOfClips`, ``differences`` of
+            :class:`DecodeClips`, ``boxes`` (n, 4) in pixels and their ``actions`` (n, 80) of 0 and
+            1, both float32.
 
         Raises:
             ValueError: A local view has as many pixels as the first view: methods tell local from
@@ -303,7 +304,8 @@ class PackClips:
                     "RandomResizedCropClips"
                 )
         packed: dict[str, Any] = {"inputs": pack_views(views, results.get("targets"))}
-        packed |= {name: int(results[name]) for name in ("label", "index", "seed")}
+        numbers = ("label", "index", "seed", *(("clip",) if "clip" in results else ()))
+        packed |= {name: int(results[name]) for name in numbers}
         if "differences" in results:
             packed["differences"] = results["differences"]
         if results.get("flipped"):

@@ -166,6 +166,36 @@ class UniformClips:
 
 
 @TRANSFORMS.register_module()
+class OneOfClips(UniformClips):
+    """One of the K clips of :class:`UniformClips`, at random, for training beside their features.
+
+    What is stored of these clips is found by the sample's ``index`` and ``clip``. ``num_clips=0``
+    takes a clip at a uniformly random position, of which nothing can be stored.
+    """
+
+    num_views = 1
+
+    def __init__(self, clip_duration: float, num_frames: int, num_clips: int = 4) -> None:
+        super().__init__(clip_duration, num_frames, max(1, num_clips))
+        self.num_clips = num_clips
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader`` and ``rng``, write ``clips``, one ``ClipIndices``, and ``clip``, 0..K-1.
+
+        Without K there is no ``clip``.
+        """
+        reader, drawn, number = results["reader"], float(results["rng"].random()), {}
+        start = drawn * max(0.0, reader.duration - self.clip_duration)
+        if self.num_clips:
+            number = {"clip": int(drawn * self.num_clips)}
+            starts = spaced_starts(reader.duration, self.clip_duration, self.num_clips)
+            start = float(starts[number["clip"]])
+        length: dict[str, Any] = dict(clip_duration=self.clip_duration, num_frames=self.num_frames)
+        clips = [make_clip(reader.timestamps, start=start, **length)]
+        return {**results, "clips": clips, **number}
+
+
+@TRANSFORMS.register_module()
 class CenterSegmentClip:
     """One clip of T frames, the centre of each of T equal segments of the video, for testing."""
 

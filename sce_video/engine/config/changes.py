@@ -264,8 +264,8 @@ def available_settings(
     def has(place: str) -> bool:
         *parents, last = numbered_path(cfg, place.split("."))
         node = node_at(cfg, parents)
-        if not isinstance(node, dict) or last in node or known is None:
-            return isinstance(node, dict) and last in node
+        if not isinstance(node, dict | Config) or last in node or known is None:
+            return isinstance(node, dict | Config) and last in node
         taken = known(node, tuple(parents))
         return taken is not None and last in taken.keys
 

@@ -48,7 +48,7 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
 _RUNNER_KEYS = set(
     "activation_checkpointing adopted compile conv_2d custom_imports efficient_conv_bn_eval "
     "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
-    "pretrained runner_type sync_bn".split()
+    "pretrained runner_type sync_bn teacher_checkpoint".split()
 )
 # Read by the tools of this project: what the provenance of a result and the splits need.
 # ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``plan``: what

@@ -5,6 +5,7 @@ Every module of this folder is imported, so a new method is one file here and a 
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.algorithms.byol import BYOL
+from sce_video.models.algorithms.distill import Distill
 from sce_video.models.algorithms.encoder import ActionDetector, Encoder
 from sce_video.models.algorithms.moco import MoCo
 from sce_video.models.algorithms.moco_v3 import MoCoV3
@@ -19,6 +20,7 @@ __all__ = [
     "BYOL",
     "SCE",
     "ActionDetector",
+    "Distill",
     "Encoder",
     "LeJEPA",
     "MoCo",

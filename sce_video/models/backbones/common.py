@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -36,6 +37,22 @@ def map_tokens(features: Tensor) -> Tensor:
             "model.backbone.pool=mean, if its family has that"
         )
     return features.flatten(2).transpose(1, 2)
+
+
+def rows_of_positions(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+    """Features (N, C, ...) and (N, D, T, H, W) as rows (N T H W, C) and (N T H W, D).
+
+    The student's are interpolated to the teacher's grid; ValueError for features of one position.
+    """
+    for name, features in (("student", student), ("teacher", teacher)):
+        if features.ndim != 5 or features[0, 0].numel() < 2:
+            raise ValueError(
+                f"objective='tokens' compares positions, and the {name}'s features of a clip, "
+                f"{tuple(features.shape[1:])}, have one: use 'cosine' or 'relations'"
+            )
+    on_grid = F.interpolate(student, teacher.shape[2:], mode="trilinear")
+    rows, keys = (x.movedim(1, -1).flatten(0, -2) for x in (on_grid, teacher))
+    return rows, keys
 
 
 def represent(backbone: nn.Module, view: Tensor) -> Tensor:

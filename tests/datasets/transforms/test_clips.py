@@ -52,6 +52,27 @@ def test_random_clips_probabilities(reader):
     assert np.abs(correlations).max() < 0.2
 
 
+def test_one_of_the_clips_of_a_test_is_drawn_and_named(reader):
+    """The stored features of clip k are those of frames that UniformClips shows as clip k."""
+    length = dict(clip_duration=1.0, num_frames=4)
+    given = {"reader": reader}
+    known = build("UniformClips", **length, num_clips=3)(given)["clips"]
+    transform, counts = build("OneOfClips", **length, num_clips=3), [0, 0, 0]
+    assert (transform.num_views, transform.num_clips) == (1, 3)
+    for seed in range(300):
+        drawn = transform({**given, "rng": np.random.default_rng(seed)})
+        (clip,) = drawn["clips"]
+        assert clip.start == known[drawn["clip"]].start
+        np.testing.assert_array_equal(clip.frames, known[drawn["clip"]].frames)
+        counts[drawn["clip"]] += 1
+    assert min(counts) > 75
+    anywhere = build("OneOfClips", **length, num_clips=0)
+    drawn = [anywhere({**given, "rng": np.random.default_rng(seed)}) for seed in range(300)]
+    assert all("clip" not in results for results in drawn)
+    starts = np.array([results["clips"][0].start for results in drawn]) / 3.0
+    assert np.abs(np.histogram(starts, 3, (0, 1))[0] / 300 - 1 / 3).max() < 0.1
+
+
 def test_ordered_clips_are_the_same_clips_by_start(reader):
     options = dict(num_views=4, diff_prob=0.5, duration_jitter=0.2)
     for seed in range(10):

@@ -10,7 +10,17 @@ from functools import partial
 import pytest
 import torch
 from helpers.query_methods import build_method
-from helpers.recipes import FREE, KEPT, RHO, SWAV_QUEUE, VIT, arguments, recipe, small_recipe
+from helpers.recipes import (
+    FREE,
+    KEPT,
+    RELATIONS,
+    RHO,
+    SWAV_QUEUE,
+    VIT,
+    arguments,
+    recipe,
+    small_recipe,
+)
 from helpers.run_tool import run_gloo
 from helpers.tiny_encoder import write_lossless
 from helpers.training import Recorder, make_videos, train
@@ -27,7 +37,7 @@ REGISTERED = sorted(
     for name, kind in MODELS.module_dict.items()
     if inspect.isclass(kind) and issubclass(kind, SelfSupervisedModel)
 )
-METHODS = [*REGISTERED, SWAV_QUEUE]
+METHODS = [*REGISTERED, RELATIONS, SWAV_QUEUE]
 
 
 def own_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
@@ -53,6 +63,8 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 #: First losses of whole seeded runs, computed once.
 GOLDEN = {
     "BYOL": [3.129983, 0.782971, 0.417656, 0.276755, 0.157898],
+    "Distill": [0.877391, 0.834807, 0.756469, 0.640838, 0.551759],
+    RELATIONS: [3.365152, 1.636186, 2.227125, 2.190513, 2.18579],
     "LeJEPA": [0.085382, 0.084043, 0.083868, 0.08419, 0.084535],
     "MoCo": [1.460546, 1.516879, 2.073382, 1.894186, 2.021949],
     "MoCoV3": [1.128361, 1.287992, 1.333538, 1.25625, 1.442872],
@@ -126,7 +138,7 @@ def videos(tmp_path_factory):
 
 
 def test_the_contract_covers_methods():
-    names = {"BYOL", "LeJEPA", "MoCo", "MoCoV3", "ReSSL", "SCE", "SimCLR", "SwAV"}
+    names = {"BYOL", "Distill", "LeJEPA", "MoCo", "MoCoV3", "ReSSL", "SCE", "SimCLR", "SwAV"}
     assert names <= set(REGISTERED) <= set(GOLDEN)
 
 
@@ -162,7 +174,7 @@ def test_only_loss_is_minimised():
         model.parse_losses({"loss": torch.tensor(1.0), "b": torch.ones(2)})
 
 
-@pytest.mark.parametrize("name", ["SCE", SWAV_QUEUE, RHO, KEPT])
+@pytest.mark.parametrize("name", ["SCE", RELATIONS, SWAV_QUEUE, RHO, KEPT])
 def test_a_resumed_run_equals_the_uninterrupted_one(name, videos, tmp_path):
     """Targets and queues, prototypes and steps, and Shuffle-BN, of other permutations a step."""
     views = {"data_preprocessor__views": [{}] * 4} if name == RHO else {}

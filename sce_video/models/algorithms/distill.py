@@ -1,0 +1,149 @@
+"""Distillation from a frozen teacher, with SCE's objective for its relations (as SEED)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
+from sce_video.models.backbones.common import average_pool, rows_of_positions
+from sce_video.models.losses.sce import check_sce, sce_terms
+from sce_video.models.losses.siamese import byol_loss
+from sce_video.models.modules import KeyQueue, queue_warnings
+from sce_video.registry import MODELS
+
+OBJECTIVES = ("cosine", "tokens", "relations")
+
+
+@MODELS.register_module()
+class Distill(SelfSupervisedModel):
+    """A student whose projected representation approaches the features of a frozen teacher.
+
+    z and t are the student's projection and the teacher's feature of a clip, l2-normalised; the
+    loss, a mean over samples and views, is
+
+    - ``cosine``: 1 - z.t of the pooled features;
+    - ``tokens``: the same at each position of the teacher's grid, to which the student's features
+      are interpolated;
+    - ``relations``: SCE (eq. 9) with z as query, t as key and a queue of the teacher's features:
+      SEED's (arXiv 2101.04731) similarities, of which the positive keeps the share ``lambda_``.
+
+    The teacher gives stored features of fixed clips, found by the samples' ``index`` and ``clip``,
+    or is a network that sees the student's augmented view (arXiv 2106.05237) in its own size and
+    normalisation, as ``tokens`` needs. It is no part of the state, but in its own checkpoint.
+
+    Others: see ``SelfSupervisedModel``; ``lambda_``, ``tau``, ``tau_m``: see ``SCE``.
+
+    Args:
+        teacher_channels: D, size of the teacher's feature and of the projector's output.
+        teacher: Config of an ``Encoder``; None if :meth:`set_teacher` will be called.
+        queue_size: K, for ``relations``.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        projector: dict[str, Any],
+        teacher_channels: int,
+        objective: str = "cosine",
+        teacher: dict[str, Any] | None = None,
+        queue_size: int = 65536,
+        lambda_: float = 0.5,
+        tau: float = 0.1,
+        tau_m: float = 0.05,
+        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+    ) -> None:
+        super().__init__(backbone, data_preprocessor or {"type": "VideoDataPreprocessor"})
+        self.build_heads({**projector, "out_channels": teacher_channels})
+        self.objective, self.lambda_, self.tau, self.tau_m = objective, lambda_, tau, tau_m
+        if objective == "relations":
+            self.queue = KeyQueue(queue_size, teacher_channels)
+        self.set_teacher(None if teacher is None else MODELS.build(teacher))
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Raise ValueError for an unknown objective, a coefficient or a temperature."""
+        if self.objective not in OBJECTIVES:
+            known = ", ".join(OBJECTIVES)
+            raise ValueError(f"objective must be one of {known}, got {self.objective!r}")
+        check_sce(self.lambda_, None, None, self.tau, self.tau_m)
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """Warn of an unsuitable queue."""
+        sizes = [len(self.queue.keys)] if self.objective == "relations" else []
+        return [w for size in sizes for w in queue_warnings(size, num_samples, batch_size, 1)]
+
+    def chance_level(self) -> float | None:
+        """log(K+1) of ``relations``, as of SCE; a cosine has none: features share directions."""
+        return math.log(len(self.queue.keys) + 1) if self.objective == "relations" else None
+
+    def set_teacher(
+        self,
+        network: nn.Module | None = None,
+        features: Tensor | None = None,
+        clip: tuple[int, int] | None = None,
+    ) -> None:
+        """Give the teacher: an ``Encoder``, or its features (videos, clips, D).
+
+        ``clip`` are the frames and the side in pixels that the network takes; None: the student's.
+        """
+        # In a tuple, not a submodule: neither trained, saved, initialised nor set to training mode.
+        self._teacher: Any = () if network is None else (network.eval().requires_grad_(False),)
+        self._features, self._clip = features, clip
+
+    @torch.no_grad()
+    def teach(self, view: Tensor, samples: Mapping[str, Tensor] | None) -> Tensor:
+        """The teacher's features of a view: (N, D), of a network and ``tokens`` (N, D, T, H, W)."""
+        if self._features is not None and samples is not None and "clip" in samples:
+            return self._features[samples["index"], samples["clip"]]
+        if not self._teacher:
+            raise ValueError("Distill has no teacher: give teacher_checkpoint, or model.teacher")
+        teacher, own = self._teacher[0].to(view.device), self.data_preprocessor
+        its = teacher.data_preprocessor
+        shown = ((view * own.std + own.mean - its.mean) / its.std).to(view.dtype)
+        if self._clip is not None:
+            frames, side = self._clip
+            kept = torch.arange(frames, device=view.device) * (view.shape[2] - 1)
+            shown = shown.index_select(2, kept // max(1, frames - 1))
+            if shown.shape[3:] != (side, side):
+                shown = F.interpolate(shown, (frames, side, side), mode="trilinear")
+        return teacher.backbone(shown) if self.objective == "tokens" else teacher.represent(shown)
+
+    def forward(
+        self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
+    ) -> dict[str, Tensor] | list[Tensor]:
+        """As of every method; the loss also gets ``data_samples``."""
+        if mode == "loss":
+            return self.loss(inputs, data_samples)
+        return super().forward(inputs, data_samples, mode)
+
+    def loss(
+        self, views: Sequence[Tensor], samples: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """The objective and its parts; ``samples`` have ``index`` and ``clip`` (N,)."""
+        sums = QuerySum(self)
+        for view in views:
+            taught = self.teach(view, samples)  # without gradient
+            if self.objective == "tokens":  # a row for each position
+                features = self.backbone(view)
+                h, (rows, keys) = average_pool(features), rows_of_positions(features, taught)
+            else:
+                h = rows = self.represent(view)
+                keys = taught
+            z = self.projector(rows)
+            query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
+            if self.objective == "relations":
+                options: Any = {name: getattr(self, name) for name in ("lambda_", "tau", "tau_m")}
+                parts = sce_terms(query, key, self.queue.keys, **options)._asdict()
+                if view is views[0]:  # enters the queue after the optimiser step
+                    self.queue.stage(key)
+            else:
+                loss = byol_loss(query, key) / 2  # 1 - z.t
+                parts = {"loss": loss, "positive_similarity": 1 - loss.detach()}
+            sums.add(h, z, {name: value / len(views) for name, value in parts.items()})
+        return sums.total()

@@ -1,0 +1,331 @@
+"""The teacher of a distillation: its features, computed once for a training, or its network."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from torch import Tensor, nn
+
+from sce_video.engine.checkpoint import file_sha256
+from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.multi_view import mean_representation
+from sce_video.evaluation.rows import Rows
+from sce_video.inference.embed import EmbedOptions, iterate_embeddings
+from sce_video.inference.model import VideoModel, build_model, load_model
+from sce_video.inference.views import ModelSettings
+from sce_video.models.algorithms.distill import OBJECTIVES
+from sce_video.registry import DATASETS
+from sce_video.runs.choices import Choice
+from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.source import find_source
+from sce_video.utils.command import Progress
+from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.run_files import TEACHER_FEATURES
+
+#: Videos after which ranks that wait for the features of rank 0 hear of it: collective operations
+#: end a training that waits longer than half an hour.
+_VIDEOS_PER_SIGN = 32
+#: Videos of which the features are timed; clips of each video unless given.
+_TIMED, _CLIPS = 4, 4
+
+
+def with_clip(model: VideoModel, clip_duration: float, num_frames: int) -> VideoModel:
+    """The network with clips of so many seconds.
+
+    One of images sees each of the student's ``num_frames`` frames, any other its own number.
+    """
+    own = model.settings.num_frames
+    frames = num_frames if own == 1 else own
+    settings = replace(model.settings, clip_duration=clip_duration, num_frames=frames)
+    return replace(model, settings=settings)
+
+
+@dataclass(frozen=True, eq=False)
+class ClipFeatures:
+    """A network whose row of a video are the features of its K clips in order, (K D,)."""
+
+    model: VideoModel
+    clips: int
+
+    @property
+    def settings(self) -> ModelSettings:
+        """Clip and crop."""
+        return self.model.settings
+
+    @property
+    def checkpoint(self) -> str:
+        """Path of the weights."""
+        return self.model.checkpoint
+
+    @property
+    def row_size(self) -> int:
+        """K D."""
+        return self.clips * self.model.feature_size
+
+    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
+        """(K D,) of a video packed by ``PackVideo``."""
+        function = mean_representation(max_views, clips=True)
+        with torch.inference_mode():
+            return function(self.model.encoder, {"videos": [sample]}).values.numpy().ravel()
+
+
+def student_clip(cfg: Config) -> tuple[float, int, int]:
+    """Seconds and frames of the student's clips, and K, fixed ones of a video; 0 for any."""
+    pipeline = cfg.train_dataloader.dataset.pipeline
+    step = next((step for step in pipeline if {"clip_duration", "num_frames"} <= {*step}), None)
+    if step is None:
+        raise ValueError("a distillation trains on clips: the pipeline samples none")
+    fixed = step.type.rpartition(".")[2] == "OneOfClips"
+    clips = step.get("num_clips", 4) if fixed else 0
+    check_objective(cfg.model.get("objective", OBJECTIVES[0]), clips)
+    return step.clip_duration, step.num_frames, clips
+
+
+def check_objective(objective: Any, clips: Any) -> None:
+    """Raise ValueError for an unknown objective, or one that stored features do not serve."""
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    if type(clips) is not int or clips < 0:
+        raise ValueError(f"teacher-clips must be a whole number from 0, got {clips!r}")
+    if objective == "tokens" and clips:
+        raise ValueError(
+            "objective 'tokens' compares positions of one crop, so the teacher has to see the "
+            f"student's: give --teacher-clips 0, not {clips}"
+        )
+
+
+def prepare_teacher(cfg: Config) -> TeacherHook | None:
+    """The hook that gives a ``Distill`` its teacher; None for another method.
+
+    The features of K clips of each video are those of ``teacher.npz`` in the folder of the run (or
+    of another seed) if these are of the same teacher, list and clips, and are computed otherwise,
+    by rank 0, while the others wait. Sets ``model.teacher_channels`` and adds the seconds to those
+    of a budget. All ranks call this, before the network is built.
+
+    Raises:
+        FileNotFoundError: no such teacher.
+        ValueError: none is given, or the stored features are damaged.
+    """
+    if "teacher_checkpoint" not in cfg:
+        return None
+    if cfg.teacher_checkpoint is None:
+        raise ValueError(
+            "a distillation needs a teacher: sce-video pretrain --teacher SOURCE, or "
+            "teacher_checkpoint=PATH in the config"
+        )
+    begun = time.monotonic()
+    clip_duration, num_frames, clips = student_clip(cfg)
+    if not clips:
+        model = with_clip(load_model(cfg.teacher_checkpoint), clip_duration, num_frames)
+        cfg.model.teacher_channels = model.feature_size
+        return TeacherHook(model)
+    features = StoredFeatures(cfg, clip_duration, num_frames, clips)
+    file = run_on_main_rank(features.find)
+    if file is None:
+        work = features.compute()  # advanced by rank 0 alone
+        while run_on_main_rank(lambda: next(work, None)) is not None:
+            pass
+        file = features.file
+    budget = cfg.get("default_hooks", {}).get("budget")
+    if budget is not None:
+        budget.spent = round(budget.get("spent", 0.0) + time.monotonic() - begun, 2)
+    values, failures = features.load(file)
+    cfg.model.teacher_channels = values.shape[2]
+    return TeacherHook(features=values, failures=failures)
+
+
+class StoredFeatures:
+    """The teacher's features of K clips of each training video, and the file that holds them."""
+
+    def __init__(self, cfg: Config, clip_duration: float, num_frames: int, clips: int) -> None:
+        self.teacher, self.file = cfg.teacher_checkpoint, Path(cfg.work_dir, TEACHER_FEATURES)
+        self.clip, self.clips = (clip_duration, num_frames), clips
+        self.workers = cfg.train_dataloader.get("num_workers", 0)
+        dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
+        self.paths = [dataset.path(index) for index in range(len(dataset))]
+        listed = hashlib.sha256("\0".join(self.paths).encode("utf-8", "surrogateescape"))
+        #: What the features depend on.
+        self.key = {
+            "sha256": file_sha256(self.teacher),
+            "videos": listed.hexdigest(),
+            "clips": [clip_duration, num_frames, clips],
+        }
+
+    def find(self) -> Path | None:
+        """A file with these features: that of the run or, of several seeds, of another run."""
+        others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
+        seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
+        for file in (self.file, *seeds):
+            if file.is_file() and self._read(file)[1].get("teacher") == self.key:
+                return file
+        return None
+
+    def _read(self, file: Path) -> tuple[Rows, dict]:
+        """The rows of a file and their provenance; ValueError if it is damaged."""
+        # Not computed again without a word: hours of work may be in a file that is repairable.
+        try:
+            return load_features(file)
+        except ValueError as error:
+            raise ValueError(f"{error}; remove it, and it is computed again") from None
+
+    def compute(self) -> Iterator[int]:
+        """Compute and write them; gives the number of videos so far, now and then."""
+        model = ClipFeatures(with_clip(load_model(self.teacher), *self.clip), self.clips)
+        options = EmbedOptions(num_clips=self.clips, num_workers=self.workers)
+        progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
+        rows, indices, failures = [], [], []
+        for index, (row, reason) in enumerate(iterate_embeddings(model, self.paths, options)):
+            if row is None:
+                failures.append((self.paths[index], reason))
+            else:
+                rows.append(row)
+                indices.append(index)
+            progress.advance(row is None)
+            if (index + 1) % _VIDEOS_PER_SIGN == 0:
+                yield index + 1
+        progress.finish()
+        if not rows:
+            path, reason = failures[0]
+            raise ValueError(
+                f"the teacher can read none of {len(failures)} videos; {path}: {reason}"
+            )
+        values, labels = torch.from_numpy(np.stack(rows)), torch.full((len(rows),), -1)
+        paths = [self.paths[index] for index in indices]
+        found = Rows(values, labels, torch.tensor(indices), paths, failures, self.clips)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        save_features(self.file, found, {"teacher": self.key})
+
+    def load(self, file: Path) -> tuple[Tensor, list[tuple[str, str]]]:
+        """Features (videos, K, D) of all listed videos, and those that have none (zeros), why."""
+        rows, count = self._read(file)[0], len(self.paths)
+        size, left = divmod(rows.values.shape[1], self.clips)
+        indices = rows.indices
+        if left or not len(rows) or len({*indices.tolist()}) < len(rows):
+            raise ValueError(f"{file} has no features of {self.clips} clips for each video")
+        if indices.min() < 0 or indices.max() >= count:
+            raise ValueError(f"{file} has features of video {int(indices.max())} of {count}")
+        values = rows.values
+        if len(rows) < count:
+            values = torch.zeros(count, rows.values.shape[1])
+            values[indices] = rows.values
+        return values.view(count, self.clips, size), rows.failures
+
+
+class TeacherHook(Hook):
+    """Gives a ``Distill`` its teacher before the first step: a network, or stored features.
+
+    Videos of which the teacher could not read the clips are bad files.
+    """
+
+    def __init__(
+        self,
+        model: VideoModel | None = None,
+        features: Tensor | None = None,
+        failures: list[tuple[str, str]] | None = None,
+    ) -> None:
+        self._model, self._features, self._failures = model, features, failures or []
+
+    def before_train(self, runner) -> None:
+        give_teacher(unwrap_model(runner.model), self._model, self._features)
+        for path, reason in self._failures:
+            runner.train_dataloader.dataset.mark_bad(path, reason)
+
+
+def give_teacher(
+    student: Any, model: VideoModel | None = None, features: Tensor | None = None
+) -> None:
+    """Give a ``Distill`` a network, with the clip that it takes, or features on its device."""
+    if features is not None:
+        student.set_teacher(features=features.to(next(student.parameters()).device))
+    elif model is not None:
+        clip = (model.settings.num_frames, model.settings.crop_size)
+        student.set_teacher(model.encoder, clip=clip)
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedTeacher:
+    """The teacher of a distillation that has not begun.
+
+    ``given`` are the settings that it decides, by name; ``num_videos`` those of the folder;
+    ``per_frame``: it is a network of images.
+    """
+
+    model: VideoModel
+    given: Mapping[str, Any]
+    num_videos: int
+    per_frame: bool
+
+    def choices(self) -> dict[str, Choice]:
+        """The settings of the teacher with the reasons."""
+        model, clips = self.model, self.given["teacher_clips"]
+        kib = -(-self.num_videos * clips * model.feature_size * 4 // 1024)
+        reason = f"{model.settings.backbone['type']}, {model.feature_size} numbers a clip"
+        if self.per_frame:
+            reason += "; a network of images: per frame, the mean over the frames of a clip"
+        once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
+        each = "the teacher runs in every step, on the student's views"
+        found = {
+            "teacher": (model.checkpoint, reason),
+            "teacher_clips": (clips, once if clips else each),
+            "objective": (self.given["objective"], "what the student learns of the teacher"),
+        }
+        if "clip_duration" in self.given:
+            found["clip_duration"] = (self.given["clip_duration"], "as the teacher's clips")
+        return {name: Choice(name, *values) for name, values in found.items()}
+
+    def stand_in(self, student: nn.Module, config: Config) -> None:
+        """Give a network that is timed the teacher, or features of the right size."""
+        clip_duration, num_frames, clips = student_clip(config)
+        features = torch.ones(1, clips, self.model.feature_size) if clips else None
+        give_teacher(student, with_clip(self.model, clip_duration, num_frames), features)
+
+    def seconds(self, config: Config) -> float:
+        """Time of the features of all videos, from some; 0 if none are stored."""
+        clip_duration, num_frames, clips = student_clip(config)
+        if not clips:
+            return 0.0
+        dataset = DATASETS.build({**config.train_dataloader.dataset, "pipeline": []})
+        chosen = np.linspace(0, len(dataset) - 1, _TIMED).astype(int)
+        paths = [dataset.path(int(index)) for index in np.unique(chosen)]
+        network = ClipFeatures(with_clip(self.model, clip_duration, num_frames), clips)
+        begun = time.monotonic()
+        for _ in iterate_embeddings(network, paths, EmbedOptions(num_clips=clips)):
+            pass
+        return (time.monotonic() - begun) / len(paths) * len(dataset)
+
+
+def plan_teacher(facts: FolderFacts, given: Mapping[str, Any]) -> PlannedTeacher:
+    """The teacher of the settings that the user gave, and what it decides.
+
+    Raises:
+        FileNotFoundError: no such teacher.
+        ValueError: none is given, its clip does not fit the videos, or as of
+            :func:`check_objective`.
+    """
+    if given.get("teacher") is None:
+        raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
+    objective = given.get("objective", OBJECTIVES[0])
+    clips = given.get("teacher_clips", 0 if objective == "tokens" else _CLIPS)
+    check_objective(objective, clips)
+    source = find_source(given["teacher"])
+    model = build_model(source.settings, source.checkpoint)
+    decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
+    own = None if source.per_frame else source.settings.clip_duration  # None: a whole video
+    if own is not None and "clip_duration" not in given:
+        if own > facts.duration:
+            shorter = max(0.1, round(0.8 * facts.duration, 1))
+            raise ValueError(
+                f"the teacher's clips last {own:g} s, the videos {facts.duration:.1f} s: give "
+                f"--clip-duration {shorter:g} to show it shorter clips"
+            )
+        decided["clip_duration"] = own
+    return PlannedTeacher(model, decided, facts.num_videos, source.per_frame)

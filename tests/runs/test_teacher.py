@@ -1,0 +1,265 @@
+"""The teacher of a distillation: features that are computed once, and plans."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from helpers.recipes import small_recipe
+from helpers.run_tool import run_gloo
+from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, write_lossless
+from helpers.training import Recorder, make_videos, train
+
+from sce_video.commands.main import main
+from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.model import load_model
+from sce_video.models.backbones import ResNet2d
+from sce_video.pages.curves import read_scalars
+from sce_video.runs import launch, teacher
+from sce_video.runs.pretrain import planned_config, planned_pretraining
+from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher
+
+K = 4
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"), write=write_lossless)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A teacher with clips of 0.48 s, 4 frames of 32x32 cut from 40."""
+    return save_tiny(tmp_path_factory.mktemp("teacher") / "epoch_1.pth")
+
+
+@pytest.fixture(autouse=True)
+def _own_argv(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+
+
+def config(videos, network, work_dir, clips=K, **changes):
+    """The recipe without augmentation, on the crops and with the normalisation of the teacher."""
+    central = [
+        dict(type="OpenVideo"),
+        dict(type="OneOfClips", clip_duration=0.48, num_frames=NUM_FRAMES, num_clips=clips),
+        dict(type="DecodeClips"),
+        dict(type="ResizeShortSide", size=40),
+        dict(type="CenterCropClips", size=32),
+        dict(type="PackClips"),
+    ]
+    options = dict(
+        train_dataloader__dataset__pipeline=central,
+        data_preprocessor__views=[{}],
+        data_preprocessor__mean=(0.4, 0.45, 0.5),
+        data_preprocessor__std=0.2,
+        model__teacher=None,
+        teacher_checkpoint=str(network),
+    )
+    return small_recipe("Distill", videos, work_dir, **{**options, **changes})
+
+
+class Taught(Recorder):
+    """Gives the teacher before the first step."""
+
+    def __init__(self, hook: TeacherHook) -> None:
+        super().__init__()
+        self.hook = hook
+
+    def before_train(self, runner) -> None:
+        self.hook.before_train(runner)
+
+
+def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_path):
+    """Their mean is the feature that ``embed`` gives the video, and clips of a video differ."""
+    cfg = config(videos, network, tmp_path)
+    hook = prepare_teacher(cfg)
+    model = load_model(network)
+    assert cfg.model.teacher_channels == model.feature_size == 32
+    stored, listed = hook._features, StoredFeatures(cfg, 0.48, NUM_FRAMES, K).paths
+    assert stored.shape == (12, K, 32) and len(listed) == 12
+    wanted = embed(model, listed, EmbedOptions(num_clips=K))
+    np.testing.assert_allclose(stored.mean(dim=1).numpy(), wanted, rtol=1e-5, atol=1e-6)
+    assert (stored[:, 0] - stored[:, -1]).abs().max() > 1e-3
+    content = torch.load(network, weights_only=True)
+    content["state_dict"]["cls_head.fc_cls.weight"] = torch.zeros(2, 32)
+    torch.save(content, tmp_path / "classifier.pth")  # teaches by its backbone
+    again = prepare_teacher(config(videos, tmp_path / "classifier.pth", tmp_path))
+    assert torch.equal(again._features, stored)
+
+
+@pytest.mark.parametrize("objective", ["cosine", "relations"])
+def test_stored_features_train_as_the_network_in_every_step(objective, videos, network, tmp_path):
+    """On the same clips, where both see the same view."""
+    cfg = config(videos, network, tmp_path, model__objective=objective)
+    stored = prepare_teacher(cfg)
+    assert stored._model is None
+    _, once = train(cfg, recorder=Taught(stored))
+    each_step = Taught(TeacherHook(load_model(network)))
+    cfg.work_dir = str(tmp_path / "other")
+    train(cfg, recorder=each_step)
+    np.testing.assert_allclose(np.array(once.rows)[:, 1], np.array(each_step.rows)[:, 1], rtol=1e-3)
+    assert once.indices == each_step.indices
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
+    videos, network, tmp_path, monkeypatch
+):
+    """The student is augmented, and one video cannot be read by the teacher."""
+    clips = shutil.copytree(videos, tmp_path / "videos")
+    (clips / "class0/bad.mp4").write_bytes(b"no video")
+    augmented = dict(
+        data_preprocessor__views=[dict(name="strong-alpha", strength=0.5)],
+        model__objective="relations",
+    )
+    cfg = config(clips, network, tmp_path / "whole", **augmented)
+    runner = launch.train(cfg.copy())
+    assert list(runner.train_dataloader.dataset._bad_paths) == [str(clips / "class0/bad.mp4")]
+    half = tmp_path / "half"
+    half.mkdir()
+    for name in ("iter_3.pth", "teacher.npz"):
+        shutil.copy(tmp_path / "whole" / name, half)
+
+    def never(*_, **__):
+        raise AssertionError("the teacher's network was asked for")
+
+    monkeypatch.setattr(teacher, "load_model", never)
+    cfg.work_dir, cfg.resume, cfg.load_from = str(half), True, str(half / "iter_3.pth")
+    resumed = launch.train(cfg)
+    rows = [row["loss"] for row in read_scalars(tmp_path / "whole")]
+    assert [row["loss"] for row in read_scalars(half)] == rows[3:] and len(rows) == 6
+    weights = [dict(one.model.state_dict()) for one in (runner, resumed)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+def test_features_are_computed_again_for_another_teacher_list_or_clips(
+    videos, network, tmp_path, monkeypatch
+):
+    computed = []
+    compute = StoredFeatures.compute
+
+    def counted(self):
+        computed.append(self.key)
+        return compute(self)
+
+    monkeypatch.setattr(StoredFeatures, "compute", counted)
+    other = save_tiny(tmp_path / "other.pth", tiny_backbone(1))
+    fewer = shutil.copytree(videos, tmp_path / "fewer")
+    next(fewer.rglob("*.mp4")).unlink()
+    run = tmp_path / "run"
+    cases = [(videos, network, {}), (videos, other, {}), (fewer, other, {})]
+    cases += [(fewer, other, dict(clips=2))]
+    for number, (root, source, changes) in enumerate(cases, start=1):
+        values = [prepare_teacher(config(root, source, run, **changes))._features for _ in range(2)]
+        assert len(computed) == number and torch.equal(*values)
+    # Seeds of a plan share what the first of them has computed.
+    for seed in (0, 1):
+        prepare_teacher(config(videos, network, tmp_path / f"runs/seed{seed}"))
+    assert len(computed) == 5 and not (tmp_path / "runs/seed1/teacher.npz").exists()
+    file = run / "teacher.npz"
+    whole = file.read_bytes()
+    for content in (whole[: len(whole) // 2], b"x" * 100, b""):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*; remove it"):
+            prepare_teacher(config(videos, network, run))
+    features = StoredFeatures(config(videos, network, run), 0.48, NUM_FRAMES, K)
+    file.write_bytes(whole)
+    rows, provenance = teacher.load_features(file)[0], {"teacher": features.key}
+    for changes, message in (
+        (dict(values=rows.values[:, :-1].contiguous()), "has no features of 4 clips"),
+        (dict(indices=rows.indices + 5), "has features of video .* of 12"),
+    ):
+        teacher.save_features(file, teacher.replace(rows, **changes), provenance)
+        with pytest.raises(ValueError, match=message):
+            prepare_teacher(config(videos, network, run))
+
+
+def prepared(make, rank: int, world: int):
+    hook = prepare_teacher(make())
+    return hook._features.clone()
+
+
+@pytest.mark.distributed
+def test_one_of_two_processes_computes_for_both(videos, network, tmp_path):
+    make = partial(config, videos, network, tmp_path / "run")
+    first, second = run_gloo(partial(prepared, make), tmp_path)
+    alone = prepared(partial(config, videos, network, tmp_path / "alone"), 0, 1)
+    assert torch.equal(first, second) and torch.equal(first, alone)
+    assert len(list(tmp_path.rglob("teacher.npz"))) == 2
+
+
+TINY = dict(width=4, frames=2, size=32, hidden=16, batch=4, epoch_samples=8, workers=0, epochs=1)
+
+
+def plan(videos, out, **settings):
+    return planned_pretraining(videos, out, method="distill", settings={**TINY, **settings})
+
+
+def test_a_distillation_of_one_command(videos, network, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+    run, given = tmp_path / "run", {**TINY, "teacher": network, "objective": "relations"}
+    words = [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    command = ["pretrain", str(videos), "--out", str(run), "--method", "distill", *words]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert f"{network}  ResNet3dSlowPath, 32 numbers a clip" in shown
+    assert "seen once: 6 KiB in teacher.npz" in shown and "as the teacher's clips" in shown
+    cfg = planned_config(run / "config.py")
+    assert cfg.teacher_checkpoint == str(network) and cfg.model.teacher_channels == 32
+    assert cfg.train_dataloader.dataset.pipeline[1].clip_duration == 0.48
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 0
+    assert load_model(run).settings.clip_duration == 0.48  # evaluated with the student's clip
+    # The file may be a stranger's: no request, no other class.
+    text = (run / "config.py").read_text()
+    for change in (f"'{network}'", "'hf:some/model'"), ("type='Distill'", "type='Other'"):
+        assert change[0] in text
+        (run / "config.py").write_text(text.replace(*change))
+        with pytest.raises(ValueError, match="config.py names '(hf:some/model|Other)'"):
+            planned_config(run / "config.py")
+
+
+def test_what_the_teacher_decides(videos, network, tmp_path):
+    tokens = plan(videos, tmp_path, teacher=network, objective="tokens")
+    shown = "\n".join(tokens.lines())
+    assert "teacher_clips  0" in shown and "in every step, on the student's views" in shown
+    assert tokens.config.train_dataloader.dataset.pipeline[1].num_clips == 0
+    text = CONFIG.replace("ResNet3dSlowPath", "ResNet2d").replace("num_frames=4", "num_frames=1")
+    torch.manual_seed(0)
+    images = save_tiny(tmp_path / "images.pth", ResNet2d(18, 4), text)
+    planned = plan(videos, tmp_path, teacher=images)
+    assert "a network of images: per frame" in "\n".join(planned.lines())
+    own = planned_pretraining(videos, tmp_path, settings={**TINY, "embedding": 8})
+    durations = [
+        p.config.train_dataloader.dataset.pipeline[1].clip_duration for p in (planned, own)
+    ]
+    assert durations[0] == durations[1]  # frames have no clip: the student's
+    hook = prepare_teacher(planned.config)
+    assert hook._features.shape == (12, K, 32)
+    shorter = plan(videos, tmp_path, teacher=network, clip_duration=0.3)
+    assert shorter.config.train_dataloader.dataset.pipeline[1].clip_duration == 0.3
+
+
+def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys):
+    long = save_tiny(tmp_path / "long.pth", text=CONFIG.replace("0.48", "2.0"))
+    for settings, message in (
+        ({}, "needs --teacher SOURCE"),
+        (dict(teacher=long), r"clips last 2 s, the videos 0\.8 s: give --clip-duration 0\.6 "),
+        (dict(teacher=network, objective="l2"), "objective must be one of cosine, tokens, rel"),
+        (dict(teacher=network, teacher_clips=2.5), "whole number from 0, got 2.5"),
+        (dict(teacher=network, objective="tokens", teacher_clips=3), "give --teacher-clips 0, no"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plan(videos, tmp_path, **settings)
+    with pytest.raises(FileNotFoundError, match="there is no .*none.pth"):
+        plan(videos, tmp_path, teacher=tmp_path / "none.pth")
+    with pytest.raises(ValueError, match="needs a teacher: sce-video pretrain --teacher SOURCE"):
+        prepare_teacher(config(videos, network, tmp_path, teacher_checkpoint=None))
+    out = ["--out", str(tmp_path / "run")]
+    assert main(["pretrain", str(videos), *out, "--method", "distill"]) == 2
+    assert "--method distill needs --teacher SOURCE" in capsys.readouterr().err
+    with pytest.raises(SystemExit):  # an option of this method alone
+        main(["pretrain", str(videos), *out, "--teacher", str(network)])
