@@ -17,11 +17,13 @@ finished seeds and resumes the others; with --seeds it also adds new ones.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_videos, command_line, number
+from mmengine.config import Config
+
+from sce_video.commands.arguments import Options, Parser, check_videos, command_line, number
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
@@ -29,7 +31,7 @@ from sce_video.utils.run_files import CONFIG
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
-    from sce_video.runs.pretrain import PlannedPretraining
+    from sce_video.runs.pretrain import PlannedTraining
 
 #: Of :mod:`sce_video.runs.pretrain`, whose import takes seconds.
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -76,25 +78,42 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
+    return parse_settings(parser, add, recipe, _HELP, argv)
+
+
+def parse_settings(
+    parser: Parser,
+    add: Options,
+    recipe: Config,
+    texts: Mapping[str, str],
+    argv: Sequence[str] | None,
+) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """The command line with an option for each setting of a recipe, and those that are given.
+
+    ``texts`` say what they are.
+
+    Raises:
+        ValueError: a setting is no number, or negative.
+    """
     setting = add.group("settings", "chosen for your videos and this machine unless you give them")
     names = available_settings(recipe)
     for name in names:
         option = f"--{name.replace('_', '-')}"
-        setting(f"{option} X", _HELP.get(name), dest=f"set_{name}")
+        setting(f"{option} X", texts.get(name), dest=f"set_{name}")
     args = parser.parse_args(argv)
-    texts = {name: getattr(args, f"set_{name}") for name in names}
-    settings = {name: parse_value(text) for name, text in texts.items() if text is not None}
-    return args, settings
-
-
-def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Raise an error for options or paths that cannot be meant."""
+    given = {name: getattr(args, f"set_{name}") for name in names}
+    settings = {name: parse_value(text) for name, text in given.items() if text is not None}
     for name, value in settings.items():
         numbers = value if isinstance(value, tuple | list) else [value]
         if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
             raise ValueError(
                 f"--{name.replace('_', '-')} must be a number, not below 0: got {value!r}"
             )
+    return args, settings
+
+
+def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise an error for options or paths that cannot be meant."""
     if args.seeds is not None and len(set(args.seeds)) < len(args.seeds):
         raise ValueError(f"--seeds must be different numbers, got {args.seeds}")
     if args.seeds is not None and "seed" in settings:
@@ -161,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _planned(
     args: argparse.Namespace, settings: dict[str, Any], begun: float | None = None
-) -> PlannedPretraining:
+) -> PlannedTraining:
     """The plan, which is printed."""
     from sce_video.runs.pretrain import planned_pretraining
 

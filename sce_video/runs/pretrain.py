@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
 from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
 from sce_video.engine.config.changes import available_settings
@@ -21,7 +23,9 @@ from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
+from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
+from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
@@ -39,6 +43,7 @@ from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.utils.files import write_text
+from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import STORES, trusted_stores
 
 _STEPS = 3
@@ -71,7 +76,7 @@ class Timing:
         """Time in which the workers make a batch, in that of a step."""
         return self.batch * self.sample / max(1, workers) / self.step
 
-    def features(self, networks: int) -> float:
+    def features(self, networks: float) -> float:
         """Seconds in which one core reads a video and several networks embed its two clips."""
         return self.sample + networks * self.step / self.batch
 
@@ -93,20 +98,29 @@ def measure(cfg: Config) -> Timing:
         torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8) for view in sample["inputs"]
     ]
     taken = []
-    with cores_for_workers(loader.num_workers):
+    labels = torch.zeros(batch, dtype=torch.int64)  # of a classifier; others do not look at them
+    # Inside mmaction2's recogniser names are looked up in the default scope.
+    scope = DefaultScope.overwrite_default_scope("sce_video")
+    with cores_for_workers(loader.num_workers), scope:
         model = MODELS.build(settings).to(device).train()
         for _ in range(1 + _STEPS):
             begin = time.monotonic()
             mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
             with mixed:
-                data = model.data_preprocessor({"inputs": views}, training=True)
-                losses = model(**data, mode="loss")
-            losses["loss"].backward()
+                data = {"inputs": views, "label": labels}
+                data = model.data_preprocessor(data, training=True)
+                loss, _ = model.parse_losses(model(**data, mode="loss"))
+            loss.backward()
             if on_gpu:
                 torch.cuda.synchronize()
             taken.append(time.monotonic() - begin)
-            model.discard_step()
+            if isinstance(model, SelfSupervisedModel):
+                model.discard_step()
+            else:
+                model.zero_grad()
     samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
+    if not loader.get("drop_last"):
+        samples = math.ceil(samples / batch) * batch
     # The first step allocates memory and tunes cuDNN.
     return Timing(median(taken[1:]), seconds, batch, samples, on_gpu)
 
@@ -134,12 +148,17 @@ def _decode(dataset: VideoDataset) -> tuple[dict, float]:
 
 #: The recipe with the paper's views, for networks and clips of the paper's size.
 _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
+#: The recipe of sce-video finetune.
+FINETUNING = "r3d18_folder"
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
 _CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+#: And a finetuning of the network of a source, whose frames may be resized in another way.
+OF_SOURCES = ("CenterSegmentClip", "RandomSegmentClip", "ResizeAsProcessor", "bicubic", "bilinear")
+NO_DECAY = ("bias", "position_time", "position_space")
 #: Settings that say where the run and its videos are, and why it was planned so.
-_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "work_dir")
+_OF_THE_RUN = ("ann_file", "class_file", "data_root", "plan", "pretrained", "run_dir", "work_dir")
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
@@ -147,11 +166,12 @@ _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 
 
 @dataclass(frozen=True)
-class PlannedPretraining:
-    """A pretraining that has not begun.
+class PlannedTraining:
+    """A pretraining or finetuning that has not begun.
 
-    ``choices`` are all chosen or given settings with the reason, in the order to show;
-    ``other_seconds`` those of a command with a budget, before and after the training.
+    ``choices`` are all chosen or given settings with the reason, in the order to show, ``remarks``
+    sentences about what is unusual; ``other_seconds`` those of a command with a budget, before and
+    after the training.
     """
 
     config: Config
@@ -159,6 +179,7 @@ class PlannedPretraining:
     machine: Machine
     choices: tuple[Choice, ...]
     timing: Timing
+    remarks: tuple[str, ...] = ()
     other_seconds: float = 0.0
 
     @property
@@ -182,11 +203,7 @@ class PlannedPretraining:
         in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
         duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
         length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
-        size = next(choice.value for choice in self.choices if choice.name == "size")
-        loader = self.config.train_dataloader
-        loading = self.timing.loading(loader.num_workers)
-        differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
-        remarks = [f"note: {note}" for note in notes(self.facts, size, loading, differences)]
+        remarks = [f"note: {remark}" for remark in self.remarks]
         return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
 
@@ -199,7 +216,7 @@ def planned_pretraining(
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
     begun: float | None = None,
-) -> PlannedPretraining:
+) -> PlannedTraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
     Arguments and errors as of :func:`pretrain`, but ``settings`` by the names that the recipe
@@ -209,14 +226,9 @@ def planned_pretraining(
     start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
     machine, facts = this_machine(), examine_folder(str(videos))
     chosen = choose(facts, machine, {**given, "precision": precision})
-    for what, value, known in (
-        ("precision", chosen["precision"].value, PRECISIONS),
-        ("method", method, methods()),
-    ):
-        if value not in known:
-            raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
-    if hours is not None and "epochs" in given:
-        raise ValueError("give hours or epochs, not both")
+    if method not in methods():
+        raise ValueError(f"method must be one of {', '.join(methods())}, got {method!r}")
+    check_chosen(chosen, hours, given)
     recipe = methods()[method]
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
@@ -224,7 +236,9 @@ def planned_pretraining(
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    first = _config(base, facts, out, chosen)
+    data = dataset_settings(facts.folder)
+    data = {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
+    first = filled_recipe(base, chosen, data, out)
     timing = measure(first)
     now = time.monotonic()
     # Wall-clock over processor time: how much other programs slow this one down.
@@ -239,14 +253,17 @@ def planned_pretraining(
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
     length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps))
     chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
-    config = _config(base, facts, out, chosen)
+    config = filled_recipe(base, chosen, data, out)
     config.run_page.compared = compared
     if hours is not None:
-        seconds_besides = {"spent": round(other - after, 2), "reserved": round(after, 2)}
-        config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **seconds_besides}
+        add_budget(config, hours, other - after, after)
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
-    planned = PlannedPretraining(config, facts, machine, shown, timing, other)
+    loader = config.train_dataloader
+    differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
+    loading = timing.loading(loader.num_workers)
+    remarks = tuple(notes(facts, chosen["size"].value, loading, differences))
+    planned = PlannedTraining(config, facts, machine, shown, timing, remarks, other)
     config.plan = planned.lines()
     return planned
 
@@ -267,15 +284,30 @@ def _comparison(
     return compared, page + compared * each + drawn * timing.features(networks=1)
 
 
-def _config(
-    base: Config, facts: FolderFacts, out: str | Path, chosen: Mapping[str, Choice]
+def check_chosen(
+    chosen: Mapping[str, Choice], hours: float | None, given: Mapping[str, Any]
+) -> None:
+    """Raise ValueError for an unknown precision, or both hours and epochs."""
+    precision = chosen["precision"].value
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if hours is not None and "epochs" in given:
+        raise ValueError("give hours or epochs, not both")
+
+
+def add_budget(config: Config, hours: float, before: float, after: float) -> None:
+    """Let a training end within the hours, with the seconds of its command around it."""
+    besides = {"spent": round(before, 2), "reserved": round(after, 2)}
+    config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **besides}
+
+
+def filled_recipe(
+    base: Config, chosen: Mapping[str, Choice], data: Mapping[str, Any], out: str | Path
 ) -> Config:
-    """The recipe with the chosen settings that it declares, on the videos."""
+    """The recipe with the chosen settings that it declares, and changes ``data`` by key."""
     names = available_settings(base, known_keys)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
-    data = dataset_settings(facts.folder)
-    options = options_of_settings(base, values)
-    options |= {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
+    options = options_of_settings(base, values) | dict(data)
     # torch refuses persistent workers without workers.
     if values.get("workers") == 0:
         options["train_dataloader.persistent_workers"] = False
@@ -285,12 +317,13 @@ def _config(
     config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
-    config.fit_queue = False  # the queue has been fitted
+    if "fit_queue" in config:
+        config.fit_queue = False  # the queue has been fitted
     config.work_dir = str(Path(out).resolve())
     return config
 
 
-def write_config(planned: PlannedPretraining) -> Path:
+def write_config(planned: PlannedTraining) -> Path:
     """Write the planned config, with the choices as ``plan``, into the folder of the run.
 
     ``python tools/train.py RUN/config.py`` is the same training.
@@ -322,8 +355,8 @@ def planned_config(
     stored = parse_config_text(text, str(path))
     advice = f"to run it as a program, if you trust it: sce-video train {path} --resume"
     recipe = next((str(c[1]) for c in plan_of(stored).choices if c[0] == "recipe"), "")
-    if recipe not in (*methods().values(), _LARGE_RECIPE):
-        raise ValueError(f"{path} has no plan of sce-video pretrain; {advice}")
+    if recipe not in (*methods().values(), _LARGE_RECIPE, FINETUNING):
+        raise ValueError(f"{path} has no plan of sce-video pretrain or finetune; {advice}")
     base = load_config(recipe)
     for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
         stored.pop(name, None)
@@ -331,7 +364,13 @@ def planned_config(
     stored |= {"load_from": None, "resume": False}
     known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
     known |= trusted_stores(videos)
-    strange = next((value for value in _texts(stored) if value not in known), None)
+    checked = stored
+    if recipe == FINETUNING:  # its network is that of a source
+        known |= {*OF_SOURCES, *NO_DECAY}
+        model = stored.get("model") if isinstance(stored.get("model"), dict) else {}
+        checked = {**stored, "model": {k: v for k, v in model.items() if k != "backbone"}}
+        stored["model"] = {**model, "backbone": checked_backbone(model.get("backbone"))}
+    strange = next((value for value in _texts(checked) if value not in known), None)
     if strange is not None:
         raise ValueError(
             f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
@@ -348,7 +387,7 @@ def _texts(node: Any, urls: bool = False) -> Iterator[str]:
     elif isinstance(node, list | tuple | set):
         for value in node:
             yield from _texts(value, urls)
-    elif isinstance(node, str) and (not urls or "://" in node):
+    elif isinstance(node, str) and (not urls or "://" in node or is_model(node)):
         yield node
 
 

@@ -20,6 +20,9 @@ HISTORY = "history.jsonl"
 #: The page of the run, and the features of the videos that it shows.
 PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
+#: Results of a test, as JSON; of a finetuning also the scores of every test video, and the linear
+#: probe of the network that it started from.
+RESULTS, SCORES, PROBE = "results.json", "scores.npz", "linear_probe.json"
 #: The two files of a pretrained network (:mod:`sce_video.engine.weights`).
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 #: The config of a run that was planned in its own folder.

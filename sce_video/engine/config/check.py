@@ -83,7 +83,7 @@ _RUNNER_DICTS: dict[str, set[str]] = {
     - {"parameters"},
     "compile": _names(torch.compile) - {"model"},
     "auto_scale_lr": {"enable", "base_batch_size"},
-    "run_page": {"videos", "compared"},
+    "run_page": {"videos", "compared", "tested"},
 }
 
 
