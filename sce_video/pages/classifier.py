@@ -37,7 +37,7 @@ def classifier_parts(
     labelled = torch.nonzero(scores.labels >= 0).flatten()
     if not len(labelled):
         title = "Test of the classifier"
-        return [sentence_part("classifier", title, "The tested videos have no labels.")]
+        return [sentence_part("classifier", title, "The tested videos have no labels.", True)]
     rows = scores.subset(labelled)
     names = [str(name) for name in record.data.get("classes") or []]
     parts = [_accuracy(record, rows), _confusion(rows, names)]
@@ -96,7 +96,7 @@ def _accuracy(record: RunRecord, rows: Rows) -> Part:
         "videos": len(rows),
         "sentence": _beside_probe(record.folder),
     }
-    return render_part("classifier", "Test of the classifier", "part_accuracy.html", values)
+    return render_part("classifier", "Test of the classifier", "part_accuracy.html", values, True)
 
 
 class _Line(NamedTuple):
@@ -167,7 +167,7 @@ def _confusion(rows: Rows, names: Sequence[str]) -> Part:
                 classes, sizes, confusion_counts(rows.values, rows.labels).tolist(), strict=True
             )
         ]
-    return render_part("confusion", "Confusion matrix", "part_confusion.html", values)
+    return render_part("confusion", "Confusion matrix", "part_confusion.html", values, True)
 
 
 def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipReader) -> Part:
@@ -175,7 +175,8 @@ def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipRead
     found = confident_mistakes(rows.values, rows.labels, _MISTAKES)
     title = "Most confident mistakes"
     if not found:
-        return sentence_part("mistakes", title, f"All {len(rows)} videos are classified rightly.")
+        right = f"All {len(rows)} test videos are classified rightly."
+        return sentence_part("mistakes", title, right, True)
     # The page makes no requests: what lies in a store is named, not shown.
     files = [rows.paths[m.row] for m in found if "://" not in rows.paths[m.row]]
     tiles = ClipTiles(files, max_bytes, reader)
@@ -200,4 +201,4 @@ def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipRead
         "unread": tiles.unread,
         **tiles.values,
     }
-    return render_part("mistakes", title, "part_mistakes.html", values)
+    return render_part("mistakes", title, "part_mistakes.html", values, True)
