@@ -2,8 +2,8 @@
 
 ``sce_video.pretrain(videos, out)`` is the command ``sce-video pretrain``, and
 ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with ``--seeds 0 1 2``.
-Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``, ``search``,
-``predict`` and ``export``.
+Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``,
+``search``, ``predict`` and ``export``.
 """
 
 import importlib

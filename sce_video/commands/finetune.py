@@ -1,15 +1,15 @@
-"""Train a classifier of videos from a pretrained network, with settings chosen for it, and test it.
+"""Train a classifier of videos from a network, with settings chosen for it, and test it.
 
-    sce-video finetune SOURCE --train TRAIN --test TEST --out RUN [--few 10] [--hours 2 | --epochs 50]
+    sce-video finetune SOURCE --train TRAIN --test TEST --out RUN [--few 10] [--hours 2]
 
 SOURCE is a run, a checkpoint, a model of transformers (hf:NAME), an exported folder, or none for
 random weights. TRAIN and TEST are folders with a sub-folder for each class, tables, lists of 'path
-label' as the search page writes them, or CSV files with the columns path and label; without --test a
-quarter of the videos is held out. Prints the chosen settings with a reason each, writes them to
+label' as the search page writes them, or CSV files with the columns path and label; without --test
+a quarter of the videos is held out. Prints the chosen settings with a reason each, writes them to
 RUN/config.py, trains, tests with several views of each video, and writes the page RUN/run.html.
 Ctrl-C, SIGTERM or SIGHUP completes the current step and writes a checkpoint; --out RUN --resume
-continues from it, and reads RUN/config.py as data. `python tools/train.py RUN/config.py` is the same
-training, and runs that file. Then: sce-video predict RUN VIDEOS
+continues from it, and reads RUN/config.py as data. `python tools/train.py RUN/config.py` is the
+same training, and runs that file. Then: sce-video predict RUN VIDEOS
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sce_video.commands.arguments import RUN, check_exists, check_run, command_line, number, pattern
+from sce_video.commands.arguments import RUN, check_exists, command_line, number, pattern
 from sce_video.commands.pretrain import PRECISIONS, parse_settings
 from sce_video.datasets.labelled import read_pair
 from sce_video.datasets.sources import is_table
 from sce_video.engine.config.changes import read_config
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command, printable
-from sce_video.utils.run_files import CONFIG
+from sce_video.utils.run_files import CONFIG, check_source
 
 #: Of :mod:`sce_video.runs`, whose import takes seconds.
 FINETUNING, NONE = "r3d18_folder", "none"
@@ -91,7 +91,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     if args.test is not None and args.group_pattern is not None:
         raise ValueError("--group-pattern holds groups out where there is no --test: give one")
     if args.source != NONE:
-        check_run(args.source)
+        check_source(args.source)
     sets = [path for path in (args.train, args.test) if path is not None]
     if any(map(is_table, sets)):  # their rows are read later
         for path in sets:

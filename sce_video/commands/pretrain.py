@@ -7,6 +7,11 @@ RUN/config.py, and trains. Ctrl-C, SIGTERM or SIGHUP (a closed terminal) complet
 and writes a checkpoint; --resume continues from it, and reads RUN/config.py as data. `python
 tools/train.py RUN/config.py` is the same training, and runs that file.
 
+    sce-video pretrain VIDEOS --out RUN --from SOURCE [--method simclr] [--freeze 2 | --lora 16]
+
+Starts from a network that has learnt already: a run, a checkpoint, an exported folder, or a model
+of transformers. Its clip and normalisation are kept, and the learning rates suit it.
+
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 
 Plans once and trains each seed in RUN/seed0, RUN/seed1, ..., one after another, then prints means
@@ -27,7 +32,7 @@ from sce_video.commands.arguments import Options, Parser, check_videos, command_
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
-from sce_video.utils.run_files import CONFIG
+from sce_video.utils.run_files import CONFIG, check_source
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -66,6 +71,10 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("videos", "folder, sub-folders too; or a table (v.lance)", nargs="?")
     add("--out RUN", "folder of the run", Path, required=True)
     add("--method", "default: sce", default="sce", choices=sorted(known))
+    source = "start from a run, a checkpoint (ours, torchvision's, ...), or hf:NAME"
+    add("--from SOURCE", source, dest="start")
+    add("--freeze N", "with --from: quarters of the network that stay", number(int, 0, most=3))
+    add("--lora RANK", "with --from: train adapters of this rank instead", number(int, 1))
     add("--hours", "budget of each run, instead of --epochs", number(float, above=0))
     add("--seeds N", "a run for each, in RUN/seedN", number(int, 0, most=2**32 - 1), nargs="+")
     add("--precision", "default: what is fast here", choices=PRECISIONS)
@@ -114,13 +123,15 @@ def parse_settings(
 
 def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raise an error for options or paths that cannot be meant."""
+    _check_start(args, settings)
     if args.seeds is not None and len(set(args.seeds)) < len(args.seeds):
         raise ValueError(f"--seeds must be different numbers, got {args.seeds}")
     if args.seeds is not None and "seed" in settings:
         raise ValueError("give seed or seeds, not both")
     if args.hours is not None and "epochs" in settings:
         raise ValueError("give hours or epochs, not both")
-    if args.resume and (args.videos is not None or settings or args.hours is not None):
+    given = (args.videos, args.start, args.hours, args.freeze, args.lora)
+    if args.resume and (settings or any(value is not None for value in given)):
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
     if args.videos is not None:
         check_videos(args.videos)
@@ -128,6 +139,16 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("give the folder of videos or a table, or --resume")
     elif args.mirror is None and not any(args.out.glob(f"**/{CONFIG}")):
         raise ValueError(f"no training in {args.out} to resume: there is no {args.out / CONFIG}")
+
+
+def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise an error for a network that cannot be started from, or options without one."""
+    if args.start is None and (args.freeze is not None or args.lora is not None):
+        raise ValueError("--freeze and --lora need a network to start from: give --from")
+    if args.start is not None and "width" in settings:
+        raise ValueError(f"--width is that of the network {args.start}: leave it out")
+    if args.start is not None:
+        check_source(args.start)
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
@@ -182,10 +203,12 @@ def _planned(
     args: argparse.Namespace, settings: dict[str, Any], begun: float | None = None
 ) -> PlannedTraining:
     """The plan, which is printed."""
+    from sce_video.runs.continued import start_from
     from sce_video.runs.pretrain import planned_pretraining
 
     names = ("method", "hours", "precision")
     given = {name: getattr(args, name) for name in names}
+    given["start"] = start_from(args.start, args.freeze, args.lora)
     planned = planned_pretraining(args.videos, args.out, settings=settings, begun=begun, **given)
     print("\n".join(map(printable, planned.lines())), flush=True)
     return planned

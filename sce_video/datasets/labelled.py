@@ -107,8 +107,8 @@ class LabelledVideos:
         refused += [c for c in classes if c != c.strip() or len(c.splitlines()) != 1]
         if refused:
             raise ValueError(
-                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an end, "
-                f"or no text): rename it in {self.source}"
+                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an "
+                f"end, or no text): rename it in {self.source}"
             )
         settings["ann_file"] = str(file)
         if classes:
@@ -203,7 +203,9 @@ def _read_csv(source: str, kind: str) -> VideoList:
 def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
     """Numbers of the columns with the path and the label, from the first line."""
     names = [name.lower() for name in first]
-    found = [next((names.index(n) for n in known if n in names), None) for known in (_PATHS, _LABELS)]
+    found = [
+        next((names.index(n) for n in known if n in names), None) for known in (_PATHS, _LABELS)
+    ]
     if found[0] is None and len(first) == 2 and first[0].lower().endswith(VIDEO_EXTENSIONS):
         return 0, 1
     if found[0] is None or found[1] is None:
@@ -236,7 +238,9 @@ def read_pair(
 
 def check_pair(train: LabelledVideos, test: LabelledVideos) -> None:
     """Raise ValueError unless two sets have the same classes: names, or numbers of the first."""
-    first, second = ({s.name(i) for i in np.unique(s.videos.labels).tolist()} for s in (train, test))
+    first, second = (
+        {s.name(i) for i in np.unique(s.videos.labels).tolist()} for s in (train, test)
+    )
     named = bool(train.videos.classes) or bool(test.videos.classes)
     only = [sorted(a - b) for a, b in ((first, second), (second, first))]
     if (named and train.videos.classes != test.videos.classes) or only[1]:

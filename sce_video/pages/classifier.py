@@ -1,4 +1,4 @@
-"""The test of a classifier on the page of its run: accuracy, confusion matrix, mistakes as clips."""
+"""The test of a classifier on the page of its run: accuracy, confusions, mistakes as clips."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ def tiles(record: RunRecord) -> list[Tile]:
     """The numbers that tell how a run stands; only those that were logged.
 
     In this order: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
-    test top-1 with its interval, effective rank, videos/s, data wait, training time (the sum over all starts).
+    test top-1 with its interval, effective rank, videos/s, data wait, training time (the sum over
+    all starts).
     """
     last = record.last
     found = []

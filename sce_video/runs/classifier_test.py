@@ -30,9 +30,7 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     cfg.pop("experiment_name", None)  # each test has a log of its own
     launcher = {"launcher": cfg.get("launcher", "none"), "work_dir": folder / "evaluation"}
     checkpoint = str(find_checkpoints(folder)[0])
-    tested = testing_config(
-        cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher
-    )
+    tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
     metrics = test(tested)
     start = cfg.get("pretrained") or RANDOM
     test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
@@ -46,12 +44,17 @@ def probe_config(cfg: Config) -> Config:
     central crops, and never augmented.
     """
     probed = copy.deepcopy(cfg)
-    preprocessor = {k: cfg.data_preprocessor[k] for k in ("mean", "std") if k in cfg.data_preprocessor}
+    preprocessor = {
+        k: cfg.data_preprocessor[k] for k in ("mean", "std") if k in cfg.data_preprocessor
+    }
     backbone = {k: v for k, v in cfg.model.backbone.items() if k != "frozen_stages"}
     probed.model = {"type": "Encoder", "backbone": backbone}
     probed.data_preprocessor = {"type": "VideoDataPreprocessor", **preprocessor}
     pipeline = [_few_views(step) for step in cfg.test_dataloader.dataset.pipeline]
-    loader = {**cfg.test_dataloader, "dataset": {**cfg.test_dataloader.dataset, "pipeline": pipeline}}
+    loader = {
+        **cfg.test_dataloader,
+        "dataset": {**cfg.test_dataloader.dataset, "pipeline": pipeline},
+    }
     of_training = cfg.train_dataloader.dataset
     names = ("type", "data_root", "ann_file", "class_file")
     data = {name: of_training[name] for name in names if name in of_training}

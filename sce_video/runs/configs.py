@@ -119,10 +119,12 @@ def training_config(
         pretrained = checkpoint_of(pretrained)
     if resumed is not None:
         cfg = adopted_config(config, cfg_options, resumed, "resume", content)
-    # A plan has taken from the checkpoint what it needs, and changed some of it.
-    elif "pretrained" in cfg and pretrained not in (None, RANDOM) and not cfg.get("plan"):
+    elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
-        cfg = adopted_config(config, cfg_options, pretrained, "finetune")
+        # Network and views of a plan are those that were chosen.
+        cfg = (
+            cfg if cfg.get("plan") else adopted_config(config, cfg_options, pretrained, "finetune")
+        )
     if backend is not None:
         set_backend(cfg, backend)
     cfg.launcher, cfg.work_dir = launcher, work_dir
@@ -299,6 +301,7 @@ def testing_config(
         cfg[name] = None
     for name in _TRAINING_HOOKS:
         (cfg.get("default_hooks") or {}).pop(name, None)
+    cfg.pop("lora", None)  # adapters are part of the weights that are read
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     meta = (content or {}).get("meta")  # of a stranger's file, anything

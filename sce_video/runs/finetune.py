@@ -21,13 +21,10 @@ from sce_video.engine.runner import RANDOM
 from sce_video.engine.work_dir import check_unused
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.functional.statistics import group_ids
-from sce_video.runs.choices import (
-    Choice,
-    choose_epochs,
-    this_machine,
-    warmup_and_momentum,
-)
+from sce_video.inference.views import TEST_CROPS
+from sce_video.runs.choices import Choice, choose_epochs, this_machine, warmup_and_momentum
 from sce_video.runs.configs import complete_classifier, training_config
+from sce_video.runs.continued import NO_DECAY, take_network
 from sce_video.runs.finetune_choices import (
     FROM_SCRATCH,
     LEAST_STEPS,
@@ -36,15 +33,14 @@ from sce_video.runs.finetune_choices import (
     is_transformer,
     layer_decay,
 )
-from sce_video.runs.folder_facts import FolderFacts, examine_folder
+from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.page import train_with_page
 from sce_video.runs.pretrain import (
     FINETUNING,
-    NO_DECAY,
     PlannedTraining,
     Timing,
     add_budget,
-    check_chosen,
+    check_words,
     count_seconds,
     filled_recipe,
     measure,
@@ -94,8 +90,13 @@ def split_videos(
     all_of_them = len(videos)
     if few is not None:
         videos = videos.few(few, seed)
-    of = f"{few} of each class, of {all_of_them}, drawn by the seed" if few else "all that are given"
-    rows = Choice("train", f"{len(videos)} videos", of), Choice("test", f"{len(tested)} videos", reason)
+    of = (
+        f"{few} of each class, of {all_of_them}, drawn by the seed" if few else "all that are given"
+    )
+    rows = (
+        Choice("train", f"{len(videos)} videos", of),
+        Choice("test", f"{len(tested)} videos", reason),
+    )
     return videos, tested, rows
 
 
@@ -115,10 +116,11 @@ def planned_finetuning(
     """Examine source, videos and machine, choose what is not given, and measure a few steps.
 
     Arguments and errors as of :func:`finetune`; ``begun`` as of
-    :func:`~sce_video.runs.pretrain.planned_pretraining`. Lists of the videos, where they are needed,
-    are written to ``out``.
+    :func:`~sce_video.runs.pretrain.planned_pretraining`. Lists of the videos, where they are
+    needed, are written to ``out``.
     """
     start, given = time.monotonic(), dict(settings or {})
+    check_words(given.get("precision"), hours, given)
     base = load_config(FINETUNING)
     options_of_settings(base, {k: v for k, v in given.items() if k != "precision"})  # unknown ones
     videos, tested, rows = split_videos(
@@ -136,7 +138,6 @@ def planned_finetuning(
     classes = videos.videos.classes
     per_class = int(np.median(counts[counts > 0]))
     chosen = choose_finetuning(facts, machine, network, per_class, given, classes)
-    check_chosen(chosen, hours, given)
     decay = layer_decay(network, chosen["frozen"].value)
     data = _data(videos, tested, out)
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
@@ -158,7 +159,7 @@ def planned_finetuning(
     remarks = finetuning_notes(counts[counts > 0].tolist(), len(tested), shared, size, loading)
     about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows)
     shown = (*about, *chosen.values(), *((decay,) if decay else ()))
-    planned = PlannedTraining(config, facts, machine, shown, timing, tuple(remarks), other)
+    planned = PlannedTraining(config, facts, machine, shown, timing, other, tuple(remarks))
     config.plan = planned.lines()
     return planned
 
@@ -199,57 +200,53 @@ def _config(
     out: str | Path,
 ) -> Config:
     """The recipe with the chosen settings, on the videos, from the network of the source."""
-    known = {name: choice for name, choice in chosen.items() if choice.value is not None}
-    config = filled_recipe(base, known, data, out)
+    config = filled_recipe(base, chosen, data, out)
     between = max(1, config.train_cfg.max_epochs // _VALIDATIONS)
     config.train_cfg.val_interval = config.default_hooks.checkpoint.interval = between
     config.run_page = {"videos": _PAGE_VIDEOS, "tested": True}
     config.pretrained = RANDOM
     if source is not None:
-        _take_network(config, source, chosen)
+        _start_from(config, source, chosen)
     complete_classifier(config)
     return config
 
 
-def _take_network(config: Config, source: Source, chosen: Mapping[str, Choice]) -> None:
-    """Network, normalisation and frames of the source, in place of those of the recipe."""
-    settings, frozen = source.settings, chosen["frozen"].value
-    backbone = {k: v for k, v in settings.backbone.items() if k not in ("resize_to", "frozen_stages")}
-    if frozen >= 0:
-        backbone["frozen_stages"] = frozen
-    config.model.backbone = backbone
-    config.pretrained = source.checkpoint
-    config.data_preprocessor.update(mean=settings.mean, std=settings.std)
-    if backbone.get("channels_last"):
-        config.data_preprocessor.channels_last = True
+def _start_from(config: Config, source: Source, chosen: Mapping[str, Choice]) -> None:
+    """Change a planned config, in place: network, frames and parameter groups of a source."""
+    frozen = chosen["frozen"].value
+    take_network(config, source, frozen)
     if is_transformer(source):
         decay = layer_decay(source, frozen)
         config.optim_wrapper.paramwise_cfg = {"no_decay": list(NO_DECAY)}
         if decay is not None:
             config.optim_wrapper.paramwise_cfg.layer_decay = decay.value
     own_size = chosen["size"].value == source.train_size
-    for part in ("train", "val", "test"):
+    for part in ("val", "test"):
         dataset = config[f"{part}_dataloader"].dataset
         dataset.pipeline = [_step(step, source, own_size) for step in dataset.pipeline]
 
 
 def _step(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
-    """A step of a pipeline that gives the frames which the network of the source takes."""
-    settings, changed = source.settings, dict(step)
-    kind, whole = step["type"], settings.resize in ("square", "network")
-    if settings.clip_duration is None and kind in ("RandomClips", "UniformClips"):
-        segments = "RandomSegmentClip" if kind == "RandomClips" else "CenterSegmentClip"
-        return {"type": segments, "num_frames": step["num_frames"]}
-    if kind == "ResizeShortSide" and own_size:
-        changed["size"] = settings.short_side
-    if kind in ("CenterCropClips", "PackVideo") and own_size:
-        changed["size" if kind == "CenterCropClips" else "crop_size"] = settings.crop_size
-    if kind == "ResizeShortSide" and settings.resize != "linear":
-        side = settings.crop_size if whole and own_size else changed["size"]
-        how = settings.resize if settings.resize in ("bilinear", "bicubic") else "bilinear"
-        size = [side, side] if whole else side
-        return {"type": "ResizeAsProcessor", "size": size, "interpolation": how}
-    return changed
+    """A step of a test pipeline that gives the frames which the network of the source takes.
+
+    ``own_size``: its test crop is that of the source, which may be larger than the training's.
+    """
+    settings, changed, kind = source.settings, dict(step), step["type"]
+    if kind in TEST_CROPS and own_size:
+        changed[TEST_CROPS[kind]] = settings.crop_size
+    if kind != "ResizeShortSide":
+        return changed
+    side = settings.short_side if own_size else step["size"]
+    if settings.resize == "linear":
+        return {**changed, "size": side}
+    whole = settings.resize in ("square", "network")
+    crop = settings.crop_size if own_size else step["size"]
+    how = settings.resize if settings.resize in ("bilinear", "bicubic") else "bilinear"
+    return {
+        "type": "ResizeAsProcessor",
+        "size": [crop, crop] if whole else side,
+        "interpolation": how,
+    }
 
 
 def _seconds_after(

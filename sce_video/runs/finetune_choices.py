@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sce_video.runs.choices import Choice, Machine, choose, slow_loading
+from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.source import Source
 
@@ -22,7 +23,6 @@ LEAST_STEPS, FROM_SCRATCH = 600, 1500
 _FEW_FOR_CONVOLUTIONS, _FEW_FOR_TRANSFORMERS = 3, 20
 #: Parameters of a transformer that a CPU does not train in an hour (not measured).
 _LARGE = 50_000_000
-_LAYER_DECAY = 0.75
 _RATE, _RATE_OF_TRANSFORMERS, _RATE_OF_HEADS = 1e-3, 5e-4, 1e-2
 _DIRECTIONS = re.compile(r"(?<![a-z])(left|right)(?![a-z])", re.IGNORECASE)
 #: Test clips of a video at most: the paper's 10, half of them without a GPU.
@@ -57,9 +57,8 @@ def choose_finetuning(
             of a finetuning.
     """
     values = {name: value for name, value in given.items() if value is not None}
-    if source is not None and "width" in values:
-        raise ValueError(f"the network is that of {source.name}: --width goes with none")
-    own = choose(facts, machine, values if source is None else _without_clip(values))
+    clip = {} if source is None else _clip(source, facts, machine, values)
+    own = choose(facts, machine, values, clip)
     chosen: dict[str, Choice] = {}
 
     def add(name: str, value: Any, reason: str) -> Any:
@@ -73,14 +72,8 @@ def choose_finetuning(
     frozen = add("frozen", *_frozen(machine, source, per_class))
     add("lr", *_rate(source, frozen, batch))
     add("dropout", *_dropout(source, frozen))
-    if source is None:
-        kept = ("width", "clip_duration", "frames", "size")
-        chosen |= {name: own[name] for name in kept}
-    else:
-        clip, frames = _clip_of_source(source, own, facts, values)
-        add("frames", *frames)
-        add("clip_duration", *clip)
-        add("size", source.train_size, f"that {source.name} was trained with")
+    kept = ("width",) * (source is None) + ("clip_duration", "frames", "size")
+    chosen |= {name: own[name] for name in kept}
     directed = [name for name in classes if _DIRECTIONS.search(name)]
     tells = f"the class {directed[0]!r} tells left from right" if directed else ""
     add("flip", 0.0 if directed else 0.5, tells or "no class name tells left from right")
@@ -92,9 +85,22 @@ def choose_finetuning(
     return {**chosen, **extra}
 
 
-def _without_clip(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the source does not decide."""
-    return {k: v for k, v in values.items() if k not in ("frames", "clip_duration", "size")}
+def _clip(
+    source: Source, facts: FolderFacts, machine: Machine, values: Mapping[str, Any]
+) -> dict[str, tuple[Any, str]]:
+    """Frames, duration and size of a clip for the network of a source, with reasons.
+
+    An image network sees several frames, whose features are averaged, as long as a video network
+    of one's own would. Raises ValueError: they do not fit.
+    """
+    clip = clip_of_network(source, facts, values)
+    if not source.per_frame:
+        return clip
+    usual = choose(facts, machine, {k: v for k, v in values.items() if k != "width"})
+    reason = "of an image network the features of the frames are averaged"
+    return {"size": clip["size"]} | {
+        k: (usual[k].value, reason) for k in ("frames", "clip_duration")
+    }
 
 
 def _frozen(machine: Machine, source: Source | None, per_class: int) -> tuple[int, str]:
@@ -124,10 +130,10 @@ def _rate(source: Source | None, frozen: int, batch: int) -> tuple[float, str]:
 
 
 def layer_decay(source: Source | None, frozen: int) -> Choice | None:
-    """Factor of the rate from a layer of a transformer to the one below; None for other networks."""
-    if not is_transformer(source) or frozen == 4:
+    """Rate of a layer of a transformer in that of the one above; None for other networks."""
+    if source is None or not is_transformer(source) or frozen == 4 or not names_layers(source):
         return None
-    return Choice("layer_decay", _LAYER_DECAY, "lower layers change less, as in VideoMAE")
+    return Choice("layer_decay", LAYER_DECAY, "lower layers change less, as in VideoMAE")
 
 
 def _dropout(source: Source | None, frozen: int) -> tuple[float, str]:
@@ -139,42 +145,8 @@ def _dropout(source: Source | None, frozen: int) -> tuple[float, str]:
     return 0.5, "before the classifier, as in the recipe"
 
 
-def _clip_of_source(
-    source: Source, own: Mapping[str, Choice], facts: FolderFacts, values: Mapping[str, Any]
-) -> tuple[tuple[float | None, str], tuple[int, str]]:
-    """Duration and frames of a clip, with their reasons; those of the source where they fit.
-
-    Raises:
-        ValueError: a clip has more frames than the videos.
-    """
-    settings, reason = source.settings, f"that {source.name} was trained with"
-    frames, duration = values.get("frames", settings.num_frames), settings.clip_duration
-    if source.per_frame and "frames" not in values:
-        frames, duration = own["frames"].value, own["clip_duration"].value
-        reason = "an image network: its features of the frames are averaged"
-    available = max(1, round(facts.duration * facts.fps))
-    if frames > available:
-        raise ValueError(
-            f"a clip of {source.name} has {frames} frames, and the videos have {available} "
-            f"(median): give longer videos, or --frames {available} if the network takes so few"
-        )
-    why = reason
-    if duration is not None and duration > facts.duration:
-        # As long as the frames need at least, so that none is twice in a clip.
-        duration = round(max(0.8 * facts.duration, frames / facts.fps), 2)
-        why = f"{source.name} was trained with {settings.clip_duration:g} s, a video has "
-        why += f"{facts.duration:.1f} s"
-    if duration is None:
-        why = "the whole video, as in its training"
-    return (duration, why), (frames, reason)
-
-
-def _test_clips(
-    machine: Machine, facts: FolderFacts, duration: float | None
-) -> tuple[int, str]:
+def _test_clips(machine: Machine, facts: FolderFacts, duration: float) -> tuple[int, str]:
     """Clips of a video in the test, whose probabilities are averaged, and the reason."""
-    if duration is None:
-        return 1, "a clip spans the whole video"
     most = _MAX_CLIPS_ON_CPU if machine.gpu is None else _MAX_CLIPS
     # Half of neighbouring clips overlap; two at least, for a video of one clip they differ little.
     wanted = max(2, math.ceil(2 * facts.duration / duration))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
+    WARMUP_SHARE,
     Choice,
     Machine,
     choose,
@@ -39,11 +41,20 @@ from sce_video.runs.choices import (
     this_machine,
     warmup_and_momentum,
 )
+from sce_video.runs.continued import (
+    CONTINUED_WARMUP_SHARE,
+    ROWS,
+    WORDS,
+    Start,
+    continue_from,
+    own_choices,
+    remarks,
+    start_from,
+)
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.utils.files import write_text
-from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import STORES, trusted_stores
 
 _STEPS = 3
@@ -154,11 +165,10 @@ FINETUNING = "r3d18_folder"
 PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
 _CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
-#: And a finetuning of the network of a source, whose frames may be resized in another way.
-OF_SOURCES = ("CenterSegmentClip", "RandomSegmentClip", "ResizeAsProcessor", "bicubic", "bilinear")
-NO_DECAY = ("bias", "position_time", "position_space")
+#: And a finetuning, to resize frames as the encoder of others does that it starts from.
+_RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
 #: Settings that say where the run and its videos are, and why it was planned so.
-_OF_THE_RUN = ("ann_file", "class_file", "data_root", "plan", "pretrained", "run_dir", "work_dir")
+_OF_THE_RUN = ("ann_file", "class_file", "data_root", "plan", "run_dir", "work_dir")
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
@@ -179,8 +189,8 @@ class PlannedTraining:
     machine: Machine
     choices: tuple[Choice, ...]
     timing: Timing
-    remarks: tuple[str, ...] = ()
     other_seconds: float = 0.0
+    remarks: tuple[str, ...] = ()
 
     @property
     def epoch_seconds(self) -> float:
@@ -215,55 +225,66 @@ def planned_pretraining(
     hours: float | None = None,
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    start: Start | None = None,
     begun: float | None = None,
 ) -> PlannedTraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
     Arguments and errors as of :func:`pretrain`, but ``settings`` by the names that the recipe
-    declares, and ``begun``: the value of ``time.monotonic()`` when the command began, which counts
-    for ``hours``; None for now.
+    declares, the network to ``start`` from, and ``begun``: the value of ``time.monotonic()`` when
+    the command began, which counts for ``hours``; None for now.
     """
-    start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
-    machine, facts = this_machine(), examine_folder(str(videos))
-    chosen = choose(facts, machine, {**given, "precision": precision})
+    began, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
+    check_words(precision, hours, given)
     if method not in methods():
         raise ValueError(f"method must be one of {', '.join(methods())}, got {method!r}")
-    check_chosen(chosen, hours, given)
+    machine, facts = this_machine(), examine_folder(str(videos))
     recipe = methods()[method]
+    base = load_config(recipe)
+    rate = base.optim_wrapper.optimizer.lr
+    own = {} if start is None else own_choices(start, facts, machine, given, rate)
+    chosen = choose(facts, machine, {**given, "precision": precision}, own)
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
-    base = load_config(recipe)
+        base = load_config(recipe)
+    least = least_steps(machine, chosen["width"].value)
+    if start is not None:
+        chosen.pop("width")
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
     data = dataset_settings(facts.folder)
     data = {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
-    first = filled_recipe(base, chosen, data, out)
+    first = _config(base, chosen, data, out, start)
     timing = measure(first)
     now = time.monotonic()
     # Wall-clock over processor time: how much other programs slow this one down.
-    slowness = (now - start) / max(time.process_time() - worked, 1e-3)
+    slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
-    other = 0.0 if hours is None else now - (start if begun is None else begun) + after
+    other = 0.0 if hours is None else now - (began if begun is None else begun) + after
     # Epochs, and the warm-up and momentum that suit so many.
     samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
-    least = least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
-    length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps))
-    chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
-    config = filled_recipe(base, chosen, data, out)
+    rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
+    length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
+    chosen |= {c.name: c for c in length if c.name in names and c.name not in {*given, *own}}
+    config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
     if hours is not None:
         add_budget(config, hours, other - after, after)
-    rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
-    shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
+    rows = [Choice("recipe", recipe, f"of --method {method}"), *chosen.values()]
+    shown = [row for row in rows if row.name in {*names, *ROWS, "recipe", "precision"}]
+    found: list[str] = []
+    if start is not None:
+        shown.insert(1, Choice("starts from", start.source.name, start.describe()))
+        found = remarks(start, chosen["size"].value, facts)
     loader = config.train_dataloader
     differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
     loading = timing.loading(loader.num_workers)
-    remarks = tuple(notes(facts, chosen["size"].value, loading, differences))
-    planned = PlannedTraining(config, facts, machine, shown, timing, remarks, other)
+    found += notes(facts, chosen["size"].value, loading, differences)
+    planned = PlannedTraining(config, facts, machine, tuple(shown), timing, other, tuple(found))
     config.plan = planned.lines()
     return planned
 
@@ -284,12 +305,9 @@ def _comparison(
     return compared, page + compared * each + drawn * timing.features(networks=1)
 
 
-def check_chosen(
-    chosen: Mapping[str, Choice], hours: float | None, given: Mapping[str, Any]
-) -> None:
+def check_words(precision: str | None, hours: float | None, given: Mapping[str, Any]) -> None:
     """Raise ValueError for an unknown precision, or both hours and epochs."""
-    precision = chosen["precision"].value
-    if precision not in PRECISIONS:
+    if precision is not None and precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
@@ -299,6 +317,21 @@ def add_budget(config: Config, hours: float, before: float, after: float) -> Non
     """Let a training end within the hours, with the seconds of its command around it."""
     besides = {"spent": round(before, 2), "reserved": round(after, 2)}
     config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **besides}
+
+
+def _config(
+    base: Config,
+    chosen: Mapping[str, Choice],
+    data: Mapping[str, Any],
+    out: str | Path,
+    start: Start | None,
+) -> Config:
+    """The recipe with the chosen settings, on the videos, and the network to start from."""
+    config = filled_recipe(base, chosen, data, out)
+    config.fit_queue = False  # the queue has been fitted
+    if start is not None:
+        continue_from(config, start)
+    return config
 
 
 def filled_recipe(
@@ -317,8 +350,6 @@ def filled_recipe(
     config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
-    if "fit_queue" in config:
-        config.fit_queue = False  # the queue has been fitted
     config.work_dir = str(Path(out).resolve())
     return config
 
@@ -362,15 +393,24 @@ def planned_config(
         stored.pop(name, None)
     # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}
-    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
+    named = dict(stored)
+    # A training that started from a network has that, and its file: a path, since a name of the
+    # hub or a URL would be a request.
+    if os.path.isabs(str(named.get("pretrained"))):
+        del named["pretrained"]
+        stored["model"]["backbone"] = checked_backbone(stored["model"]["backbone"])
+        named["model"] = {k: v for k, v in stored["model"].items() if k != "backbone"}
+    known = {
+        *_texts(base),
+        *PRECISIONS,
+        *_CHOSEN_CLASSES,
+        *_RESIZING,
+        *WORDS,
+        *(TRACKERS[t][0] for t in track),
+        mirror,
+    }
     known |= trusted_stores(videos)
-    checked = stored
-    if recipe == FINETUNING:  # its network is that of a source
-        known |= {*OF_SOURCES, *NO_DECAY}
-        model = stored.get("model") if isinstance(stored.get("model"), dict) else {}
-        checked = {**stored, "model": {k: v for k, v in model.items() if k != "backbone"}}
-        stored["model"] = {**model, "backbone": checked_backbone(model.get("backbone"))}
-    strange = next((value for value in _texts(checked) if value not in known), None)
+    strange = next((value for value in _texts(named) if value not in known), None)
     if strange is not None:
         raise ValueError(
             f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
@@ -387,7 +427,7 @@ def _texts(node: Any, urls: bool = False) -> Iterator[str]:
     elif isinstance(node, list | tuple | set):
         for value in node:
             yield from _texts(value, urls)
-    elif isinstance(node, str) and (not urls or "://" in node or is_model(node)):
+    elif isinstance(node, str) and (not urls or "://" in node):
         yield node
 
 
@@ -404,6 +444,9 @@ def pretrain(
     out: str | Path,
     *,
     method: str = "sce",
+    start: str | Path | None = None,
+    freeze: int | None = None,
+    lora: int | None = None,
     hours: float | None = None,
     precision: str | None = None,
     overwrite: bool = False,
@@ -418,6 +461,11 @@ def pretrain(
         videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
         out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
         method: One of :func:`methods`.
+        start: Network to start from, see :func:`~sce_video.runs.source.find_source`: its clip and
+            normalisation are kept, and the other settings suit it; None for random weights.
+        freeze: With ``start``: quarters of its blocks that stay as they are, 0 for the embeddings.
+        lora: With ``start``, a transformer: rank of adapters that are trained in place of its
+            weights.
         hours: Budget of the call, kept by measuring again while training; without it (and
             ``epochs``) as long as a first result takes.
         precision: One of ``PRECISIONS``.
@@ -430,7 +478,13 @@ def pretrain(
     """
     begun = time.monotonic()
     planned = planned_pretraining(
-        videos, out, method=method, hours=hours, precision=precision, settings=settings
+        videos,
+        out,
+        method=method,
+        hours=hours,
+        precision=precision,
+        settings=settings,
+        start=start_from(start, freeze, lora),
     )
     cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
     return train_with_page(count_seconds(cfg, begun), overwrite)

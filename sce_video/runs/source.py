@@ -36,8 +36,14 @@ from sce_video.interop.weights.videos import (
 )
 from sce_video.models.backbones.hf_encoder import family_of
 from sce_video.registry import MODELS
-from sce_video.utils.files import cache_folder, read_json
-from sce_video.utils.run_files import MODEL_CONFIG, MODEL_PREFIX, is_model, newest_checkpoint
+from sce_video.utils.files import cache_folder, local_copy, read_json
+from sce_video.utils.run_files import (
+    MODEL_CONFIG,
+    MODEL_PREFIX,
+    check_source,
+    is_model,
+    newest_checkpoint,
+)
 from sce_video.utils.storage import is_url
 
 _HEADS = ("cls_head.", "roi_head.")
@@ -53,7 +59,8 @@ class Source:
     """A network that a training takes its backbone from; made by :func:`find_source`.
 
     Attributes:
-        checkpoint: File or URL with the backbone's weights under ``backbone.``, and its config.
+        checkpoint: Absolute path of a file with a config and the backbone's weights, under
+            ``backbone.``.
         settings: The backbone, and the input that it was trained with.
         name: What the user gave, for messages.
         family: "vit", "convolution", or the ``model_type`` of an encoder of transformers.
@@ -88,17 +95,19 @@ def find_source(source: str | os.PathLike) -> Source:
             weights do not fit its network.
     """
     name = os.fspath(source)
-    path = newest_checkpoint(run_of_model(_model_of(name)))
-    if not (is_url(path) or os.path.exists(path)):
-        raise FileNotFoundError(
-            f"there is no {name}: give a run, a checkpoint, the folder of an exported network, or "
-            f"a model of transformers as {MODEL_PREFIX}NAME"
+    check_source(name)
+    found = newest_checkpoint(run_of_model(_model_of(name)))
+    if is_url(found) and not found.endswith(".pth"):
+        raise ValueError(
+            f"{name} is an exported network in a store: copy its folder to this machine"
         )
+    # A path, also of a URL: the config of a training names it, and may cause no request.
+    path = os.path.abspath(local_copy(found))
     try:
         content = load_checkpoint_file(path)
     except ValueError:
         # PyTorch Lightning's files hold hyper-parameters and callbacks, which are passed over.
-        content = {} if is_url(path) else load_third_party_checkpoint(path)
+        content = load_third_party_checkpoint(path)
     weights = checkpoint_weights(content)
     if weights and all(key.startswith(_HEADS) for key in weights):
         raise ValueError(f"{name} has nothing but a head: give the checkpoint of its backbone")
@@ -192,8 +201,8 @@ def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]
     It is made once for each state of the file.
     """
     weights = stored_weights(content)
-    state = os.stat(path) if os.path.exists(path) else None
-    facts = [_FORMAT, os.path.abspath(path), state and [state.st_size, state.st_mtime_ns]]
+    state = os.stat(path)
+    facts = [_FORMAT, path, state.st_size, state.st_mtime_ns]
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     out = cache_folder() / "converted" / digest / f"{Path(path).stem}.pth"
     if out.is_file():

@@ -47,8 +47,8 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
 # Read by Runner from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = set(
     "activation_checkpointing adopted compile conv_2d custom_imports efficient_conv_bn_eval "
-    "find_unused_parameters fit_queue global_batch keep_global_batch model_wrapper_cfg pretrained "
-    "runner_type sync_bn".split()
+    "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
+    "pretrained runner_type sync_bn".split()
 )
 # Read by the tools of this project: what the provenance of a result and the splits need.
 # ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``plan``: what
@@ -82,6 +82,7 @@ _RUNNER_DICTS: dict[str, set[str]] = {
     )
     - {"parameters"},
     "compile": _names(torch.compile) - {"model"},
+    "lora": {"rank", "alpha"},
     "auto_scale_lr": {"enable", "base_batch_size"},
     "run_page": {"videos", "compared", "tested"},
 }

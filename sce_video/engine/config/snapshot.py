@@ -26,7 +26,7 @@ _MAX_CHARACTERS = 2**21
 TRAINING = (
     *("model", "data_preprocessor", "train_dataloader", "train_cfg", "optim_wrapper"),
     *("param_scheduler", "auto_scale_lr", "custom_hooks", "default_hooks", "sync_bn"),
-    *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval"),
+    *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval", "lora"),
 )
 TEST = ("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator")
 #: Keys at any depth that are paths, workers, devices, intervals of validation, or the seed.

@@ -62,16 +62,41 @@ def check_view(view: Tensor) -> None:
 
 
 class FreezableBackbone(BaseModule):
-    """A backbone whose first parts may be frozen: no gradient, no statistics, no dropout."""
+    """A backbone that names its layers: the first may be frozen or have lower learning rates.
+
+    ``frozen_stages``: -1 trains everything; 0 freezes the embeddings or the stem, s also the first
+    s quarters of the blocks or stages, 4 everything. A frozen layer takes no gradient and stays in
+    evaluation mode: no statistics, no dropout.
+    """
+
+    frozen_stages: int
 
     @abstractmethod
-    def frozen_parts(self) -> Sequence[nn.Module]:
-        """What ``frozen_stages`` freezes."""
+    def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The network in order: the embeddings or the stem, then each block or stage.
+
+        What is in none of them, such as a last norm or a pooler, is at the end of the network.
+        """
+
+    def depths(self) -> dict[nn.Parameter, int]:
+        """Depth of each parameter: its place in :meth:`layers`, or their number if in none."""
+        layers = self.layers()
+        found = dict.fromkeys(self.parameters(), len(layers))
+        for depth, layer in enumerate(layers):
+            for part in layer:
+                own = part.parameters() if isinstance(part, nn.Module) else [part]
+                found |= dict.fromkeys(own, depth)
+        return found
 
     def freeze(self) -> None:
-        """Stop gradients and the training mode of the frozen parts."""
-        for part in self.frozen_parts():
-            for module in part.modules():
+        """Stop gradients and the training mode of what is frozen."""
+        frozen: list[nn.Module | nn.Parameter] = [self] if self.frozen_stages == 4 else []
+        if 0 <= self.frozen_stages < 4:
+            layers = self.layers()
+            count = 1 + round((len(layers) - 1) * self.frozen_stages / 4)
+            frozen = [part for layer in layers[:count] for part in layer]
+        for part in frozen:
+            for module in part.modules() if isinstance(part, nn.Module) else ():
                 module.training = False
             part.requires_grad_(False)
 
@@ -93,8 +118,7 @@ class StagedBackbone(FreezableBackbone):
     :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips of fewer frames
     than ``least_frames`` take another graph of operators than longer ones. Options of all of them:
 
-    - ``frozen_stages``: -1 trains everything; 0 freezes the stem, s also the first s stages, 4
-      everything. A frozen part takes no gradient and its BN statistics stay.
+    - ``frozen_stages``: see :class:`FreezableBackbone`; here quarters are stages.
     - ``norm_eval``: keep every BN in evaluation mode while training.
     - ``channels_last``: compute in ``torch.channels_last(_3d)`` memory, faster on tensor cores.
     - ``init_cfg``: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
@@ -141,11 +165,9 @@ class StagedBackbone(FreezableBackbone):
         is_3d = any(isinstance(module, nn.Conv3d) for module in self.modules())
         return torch.channels_last_3d if is_3d else torch.channels_last
 
-    def frozen_parts(self) -> Sequence[nn.Module]:
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
         """Stem and stages."""
-        if self.frozen_stages < 0:
-            return []
-        return [*self.stem_layers(), *self.stages()[: self.frozen_stages]]
+        return [self.stem_layers(), *([stage] for stage in self.stages())]
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for what is frozen and, with ``norm_eval``, BN."""

@@ -38,6 +38,7 @@ class Family:
     per_frame: bool = False  # it encodes images, a clip frame by frame
     layers: str = "encoder.layer"  # path of the list of blocks in the network
     embeddings: str = "embeddings"  # path of what comes before the blocks
+    embedding_norm: str = ""  # path of the norm between the two, if it is no part of either
     unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
     # Class of its classifiers and the pool that they bring, which is then the default.
     classifier: tuple[str, str] | None = None
@@ -74,9 +75,16 @@ FAMILIES: dict[str, Family] = {
     "dinov2": Family("Dinov2Model", **_DINO),
     "dinov2_with_registers": Family("Dinov2WithRegistersModel", **_DINO),
     "dinov3_vit": Family("DINOv3ViTModel", layers="model.layer", **_DINO),
-    "clip": Family("CLIPModel", per_frame=True, unused=_TEXT, **_CLIP),
+    "clip": Family(
+        "CLIPModel",
+        per_frame=True,
+        embedding_norm="vision_model.pre_layrnorm",
+        unused=_TEXT,
+        **_CLIP,
+    ),
     "xclip": Family(
         "XCLIPModel",
+        embedding_norm="vision_model.pre_layernorm",
         unused=(*_TEXT, *_PROMPTS),
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
@@ -272,13 +280,12 @@ class HFEncoder(FreezableBackbone):
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
-    def frozen_parts(self) -> Sequence[nn.Module]:
-        """The embeddings and quarters of the blocks."""
-        layers: Any = self.network.get_submodule(self.family.layers)
-        if self.frozen_stages in (-1, 4):
-            return [self] if self.frozen_stages == 4 else []
-        count = round(len(layers) * self.frozen_stages / 4)
-        return [self.network.get_submodule(self.family.embeddings), *layers[:count]]
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
+        """The embeddings, with a norm that follows them, and each block."""
+        before = (self.family.embeddings, self.family.embedding_norm)
+        blocks: Any = self.network.get_submodule(self.family.layers)
+        embeddings = [self.network.get_submodule(path) for path in before if path]
+        return [embeddings, *([block] for block in blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to features (N, C, T', H', W'), see the class."""

@@ -175,15 +175,9 @@ class VisionTransformer3d(FreezableBackbone):
     def _learned_positions(self) -> list[nn.Parameter]:
         return [self.position_time, self.position_space] if self.position == "learned" else []
 
-    def frozen_parts(self) -> Sequence[nn.Module]:
-        """The embeddings and quarters of the blocks."""
-        if self.frozen_stages < 0:
-            return []
-        for parameter in self._learned_positions():
-            parameter.requires_grad_(False)
-        count = round(len(self.blocks) * self.frozen_stages / 4)
-        last = [self.norm] if self.frozen_stages == 4 else []
-        return [self.patch_embed, *self.blocks[:count], *last]
+    def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The embeddings and each block."""
+        return [[self.patch_embed, *self._learned_positions()], *([b] for b in self.blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to normalised tokens (N, C, ceil(T/t), H/p, W/p).
