@@ -23,7 +23,9 @@ from sce_video.commands import (
 )
 from sce_video.commands.main import COMMANDS
 from sce_video.curation.curate import THRESHOLDS
+from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
+from sce_video.engine.recipes import find_recipe
 from sce_video.evaluation import PROTOCOLS
 from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
@@ -191,3 +193,4 @@ def test_choices_are_those_of_the_heavy_modules():
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS
     assert (finetune.FINETUNING, finetune.NONE) == (FINETUNING, NONE)
+    assert {*finetune._HELP} == {*available_settings(read_config(find_recipe(FINETUNING)))}

@@ -23,7 +23,7 @@ _base_ = [
 
 # None: the channels of the backbone, the classes of the training data.
 model = dict(
-    backbone=dict(zero_init_residual=False),
+    backbone=dict(base_channels=64, frozen_stages=-1, zero_init_residual=False),
     cls_head=dict(in_channels=None, num_classes=None, dropout_ratio=0.5),
 )
 # Where left and right are classes: data_preprocessor.views.0.flip_prob=0
