@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: Of :mod:`sce_video.runs.pretrain`, whose import takes seconds.
 PRECISIONS = ("float32", "bfloat16", "float16")
 
+KEEP = ("best", "last")
+
 #: What the settings of the recipes are.
 _HELP = {
     "width": "channels of the network's stem",
@@ -78,6 +80,8 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("--hours", "budget of each run, instead of --epochs", number(float, above=0))
     add("--seeds N", "a run for each, in RUN/seedN", number(int, 0, most=2**32 - 1), nargs="+")
     add("--precision", "default: what is fast here", choices=PRECISIONS)
+    keep = "best: that of the best held-out evaluation, never below the start; default with --from"
+    add("--keep", keep, choices=KEEP)
     add.shared("--track", "--mirror")
     add("--plan", "write RUN/config.py, do not train", bool)
     start = add.exclusive()
@@ -130,7 +134,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("give seed or seeds, not both")
     if args.hours is not None and "epochs" in settings:
         raise ValueError("give hours or epochs, not both")
-    given = (args.videos, args.start, args.hours, args.freeze, args.lora)
+    given = (args.videos, args.start, args.hours, args.freeze, args.lora, args.keep)
     if args.resume and (settings or any(value is not None for value in given)):
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
     if args.videos is not None:
@@ -195,8 +199,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         **{"track": args.track, "mirror": args.mirror},
     )
     status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
+    _say_result(args.out)
     leave_process_group(status)
     return status
+
+
+def _say_result(folder: Path) -> None:
+    """Print which checkpoint is the result of a run that keeps its best one."""
+    from mmengine.dist import is_main_process
+
+    from sce_video.runs.keep_best import kept_message
+
+    message = kept_message(folder) if is_main_process() else None
+    if message is not None:
+        print(printable(f"{folder}: {message}"), flush=True)
 
 
 def _planned(
@@ -206,7 +222,7 @@ def _planned(
     from sce_video.runs.continued import start_from
     from sce_video.runs.pretrain import planned_pretraining
 
-    names = ("method", "hours", "precision")
+    names = ("method", "hours", "precision", "keep")
     given = {name: getattr(args, name) for name in names}
     given["start"] = start_from(args.start, args.freeze, args.lora)
     planned = planned_pretraining(args.videos, args.out, settings=settings, begun=begun, **given)
@@ -251,6 +267,8 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     )
     for line in runs.chance.lines():
         print(printable(line))
+    for folder in runs.folders:
+        _say_result(folder)
     if len(seeds) > 1 and runs.status == 0:
         print(f"written: {args.out / COMPARISON}")
     leave_process_group(runs.status)

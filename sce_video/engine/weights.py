@@ -119,17 +119,17 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
 
 
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
-    """Load and count the weights of a bare model's backbone, :func:`check_backbone_weights`.
+    """Load and count the weights of a bare model's backbone, as of :func:`check_backbone_weights`.
 
     The target of a self-supervised method becomes equal to the online branch.
     """
     count = check_backbone_weights(model, checkpoint, name)
     weights = checkpoint_weights(checkpoint)
     backbone = {k: v for k, v in weights.items() if k.startswith(_PREFIX)}
-    inner: Any = model
-    inner.load_state_dict(backbone, strict=False)
-    if isinstance(target := getattr(inner, "target", None), TargetEncoder):
-        target.copy_from(inner.backbone, inner.projector)
+    model.load_state_dict(backbone, strict=False)
+    parts: Any = model
+    if isinstance(getattr(model, "target", None), TargetEncoder):
+        parts.target.copy_from(parts.backbone, parts.projector)
     return count
 
 

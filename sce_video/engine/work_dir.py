@@ -23,6 +23,7 @@ from sce_video.utils.run_files import (
     ALARMS,
     CONFIG,
     HISTORY,
+    KEPT,
     METRICS,
     PAGE,
     PAGE_FEATURES,
@@ -36,7 +37,7 @@ LOCK = "training.lock"
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
 #: What mmengine's CheckpointHook and our hooks write besides.
 _OTHERS = (
-    *("best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
+    *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
     *(METRICS, ALARMS, PAGE, PAGE_FEATURES, SCORES, PROBE),
 )
 _descriptors: set[int] = set()

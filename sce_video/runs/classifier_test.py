@@ -8,11 +8,10 @@ from typing import Any
 
 from mmengine.config import Config
 
-from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.runs.configs import testing_config
 from sce_video.runs.launch import test
-from sce_video.utils.run_files import PROBE, RESULTS, SCORES
+from sce_video.utils.run_files import PROBE, RESULTS, SCORES, newest_checkpoint
 
 #: Clips of a video whose features are averaged for the probe, as in sce-video embed.
 _CLIPS = 4
@@ -29,7 +28,7 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     cfg = copy.deepcopy(runner.cfg)
     cfg.pop("experiment_name", None)  # each test has a log of its own
     launcher = {"launcher": cfg.get("launcher", "none"), "work_dir": folder / "evaluation"}
-    checkpoint = str(find_checkpoints(folder)[0])
+    checkpoint = newest_checkpoint(folder)
     tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
     metrics = test(tested)
     start = cfg.get("pretrained") or RANDOM

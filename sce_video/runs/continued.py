@@ -84,10 +84,6 @@ class Start:
 
     def __post_init__(self) -> None:
         kind = self.source.settings.backbone["type"]
-        if self.freeze is not None and self.lora is not None:
-            raise ValueError(
-                "give freeze or lora, not both: adapters leave all weights as they are"
-            )
         if self.freeze is not None and not (type(self.freeze) is int and 0 <= self.freeze <= 3):
             raise ValueError(f"freeze must be from 0 to 3 quarters, got {self.freeze!r}")
         if self.freeze is not None and not _takes(kind, "frozen_stages"):

@@ -37,10 +37,10 @@ from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.page import train_with_page
 from sce_video.runs.pretrain import (
     FINETUNING,
+    PRECISIONS,
     PlannedTraining,
     Timing,
     add_budget,
-    check_words,
     count_seconds,
     filled_recipe,
     measure,
@@ -120,7 +120,11 @@ def planned_finetuning(
     needed, are written to ``out``.
     """
     start, given = time.monotonic(), dict(settings or {})
-    check_words(given.get("precision"), hours, given)
+    if given.get("precision", PRECISIONS[0]) not in PRECISIONS:
+        known = ", ".join(PRECISIONS)
+        raise ValueError(f"precision must be one of {known}, got {given['precision']!r}")
+    if hours is not None and "epochs" in given:
+        raise ValueError("give hours or epochs, not both")
     base = load_config(FINETUNING)
     options_of_settings(base, {k: v for k, v in given.items() if k != "precision"})  # unknown ones
     videos, tested, rows = split_videos(

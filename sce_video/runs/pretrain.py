@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -52,6 +52,14 @@ from sce_video.runs.continued import (
     start_from,
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
+from sce_video.runs.keep_best import (
+    EVALUATIONS,
+    KEEP,
+    TEXTS,
+    evaluated_count,
+    held_out_count,
+    keep_best,
+)
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.utils.files import write_text
@@ -173,6 +181,10 @@ _OF_THE_RUN = ("ann_file", "class_file", "data_root", "plan", "run_dir", "work_d
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
 _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
+#: Steps without a budget of a training that continues, and rows of a plan that are no settings.
+_STEPS_TO_CONTINUE = 2000
+_SOURCE = "starts from"
+_ROWS = ("recipe", _SOURCE, "precision", "keep")
 
 
 @dataclass(frozen=True)
@@ -227,6 +239,7 @@ def planned_pretraining(
     settings: Mapping[str, Any] | None = None,
     start: Start | None = None,
     begun: float | None = None,
+    keep: str | None = None,
 ) -> PlannedTraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
@@ -235,21 +248,15 @@ def planned_pretraining(
     the command began, which counts for ``hours``; None for now.
     """
     began, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
-    check_words(precision, hours, given)
-    if method not in methods():
-        raise ValueError(f"method must be one of {', '.join(methods())}, got {method!r}")
-    machine, facts = this_machine(), examine_folder(str(videos))
-    recipe = methods()[method]
+    keep = keep or ("last" if start is None else "best")
+    _check_words(method, precision, keep)
+    if hours is not None and "epochs" in given:
+        raise ValueError("give hours or epochs, not both")
+    machine, all_facts = this_machine(), examine_folder(str(videos))
+    held_out = held_out_count(all_facts.num_videos) if keep == "best" else 0
+    facts = replace(all_facts, num_videos=all_facts.num_videos - held_out)  # what is trained on
+    recipe, chosen = _choices(facts, machine, method, {**given, "precision": precision}, start)
     base = load_config(recipe)
-    rate = base.optim_wrapper.optimizer.lr
-    own = {} if start is None else own_choices(start, facts, machine, given, rate)
-    chosen = choose(facts, machine, {**given, "precision": precision}, own)
-    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
-        recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
-        base = load_config(recipe)
-    least = least_steps(machine, chosen["width"].value)
-    if start is not None:
-        chosen.pop("width")
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
@@ -265,28 +272,65 @@ def planned_pretraining(
     # Epochs, and the warm-up and momentum that suit so many.
     samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
+    least = _STEPS_TO_CONTINUE if start else least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
+    evaluating = 0.0
+    if held_out:
+        evaluating = (1 + EVALUATIONS) * evaluated_count(all_facts) * timing.features(networks=1)
+    spent = other + evaluating
+    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
     rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
     length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
-    chosen |= {c.name: c for c in length if c.name in names and c.name not in {*given, *own}}
+    chosen |= {c.name: c for c in length if c.name in names and c.name not in chosen}
     config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
+    if held_out:
+        chosen["keep"] = keep_best(config, all_facts, config.randomness.seed)
     if hours is not None:
         add_budget(config, hours, other - after, after)
-    rows = [Choice("recipe", recipe, f"of --method {method}"), *chosen.values()]
-    shown = [row for row in rows if row.name in {*names, *ROWS, "recipe", "precision"}]
-    found: list[str] = []
-    if start is not None:
-        shown.insert(1, Choice("starts from", start.source.name, start.describe()))
-        found = remarks(start, chosen["size"].value, facts)
+    found = [] if start is None else remarks(start, chosen["size"].value, facts)
     loader = config.train_dataloader
     differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
     loading = timing.loading(loader.num_workers)
-    found += notes(facts, chosen["size"].value, loading, differences)
-    planned = PlannedTraining(config, facts, machine, tuple(shown), timing, other, tuple(found))
+    found += notes(all_facts, chosen["size"].value, loading, differences)
+    rows = chosen.values()
+    shown = tuple(row for row in rows if row.name in {*names, *ROWS, *_ROWS})
+    planned = PlannedTraining(config, all_facts, machine, shown, timing, other, tuple(found))
     config.plan = planned.lines()
     return planned
+
+
+def _choices(
+    facts: FolderFacts,
+    machine: Machine,
+    method: str,
+    given: Mapping[str, Any],
+    start: Start | None,
+) -> tuple[str, dict[str, Choice]]:
+    """The recipe, and every setting but the length, in the order to show them."""
+    recipe, own = methods()[method], {}
+    if start is not None:
+        rate = load_config(recipe).optim_wrapper.optimizer.lr
+        own = own_choices(start, facts, machine, given, rate)
+    chosen = choose(facts, machine, given, own)
+    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
+        recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
+    rows = {"recipe": Choice("recipe", recipe, f"of --method {method}")}
+    if start is not None:
+        del chosen["width"]  # that of the network
+        rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
+    return recipe, rows | chosen
+
+
+def _check_words(method: str, precision: str | None, keep: str) -> None:
+    """Raise ValueError for a word that is none of those there are."""
+    for what, value, known in (
+        ("precision", precision or PRECISIONS[0], PRECISIONS),
+        ("method", method, tuple(methods())),
+        ("keep", keep, KEEP),
+    ):
+        if value not in known:
+            raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
 
 
 def _comparison(
@@ -303,14 +347,6 @@ def _comparison(
     compared, drawn = min(most, num_videos), min(_PAGE_VIDEOS, num_videos)
     page = _PAGE_SECONDS * min(20.0, max(1.0, slowness))
     return compared, page + compared * each + drawn * timing.features(networks=1)
-
-
-def check_words(precision: str | None, hours: float | None, given: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown precision, or both hours and epochs."""
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if hours is not None and "epochs" in given:
-        raise ValueError("give hours or epochs, not both")
 
 
 def add_budget(config: Config, hours: float, before: float, after: float) -> None:
@@ -394,22 +430,15 @@ def planned_config(
     # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}
     named = dict(stored)
-    # A training that started from a network has that, and its file: a path, since a name of the
-    # hub or a URL would be a request.
+    # A training that started from a network has that, and the path of its file: a name of the hub,
+    # or a URL, would be a request.
+    if "pretrained" in named and isinstance(model := stored.get("model"), dict):
+        model["backbone"] = checked_backbone(model.get("backbone"))
+        named["model"] = {key: value for key, value in model.items() if key != "backbone"}
     if os.path.isabs(str(named.get("pretrained"))):
         del named["pretrained"]
-        stored["model"]["backbone"] = checked_backbone(stored["model"]["backbone"])
-        named["model"] = {k: v for k, v in stored["model"].items() if k != "backbone"}
-    known = {
-        *_texts(base),
-        *PRECISIONS,
-        *_CHOSEN_CLASSES,
-        *_RESIZING,
-        *WORDS,
-        *(TRACKERS[t][0] for t in track),
-        mirror,
-    }
-    known |= trusted_stores(videos)
+    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *_RESIZING, *WORDS, *TEXTS, mirror}
+    known |= {*trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
     strange = next((value for value in _texts(named) if value not in known), None)
     if strange is not None:
         raise ValueError(
@@ -450,6 +479,7 @@ def pretrain(
     hours: float | None = None,
     precision: str | None = None,
     overwrite: bool = False,
+    keep: str | None = None,
     **settings: Any,
 ) -> VideoRunner:
     """Pretrain a network on a folder or a table of videos, labels not needed.
@@ -470,6 +500,9 @@ def pretrain(
             ``epochs``) as long as a first result takes.
         precision: One of ``PRECISIONS``.
         overwrite: Remove an earlier training from ``out``.
+        keep: "best" for the checkpoint that is best on videos held out of the training, which is
+            never below the start; the training ends when it has been below it for a fifth. None is
+            "best" with ``start``, else "last".
         settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,
             epochs=50, ...``; others are refused.
 
@@ -485,6 +518,7 @@ def pretrain(
         precision=precision,
         settings=settings,
         start=start_from(start, freeze, lora),
+        keep=keep,
     )
     cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
     return train_with_page(count_seconds(cfg, begun), overwrite)

@@ -6,8 +6,10 @@ from inspect import signature
 
 import pytest
 import torch
+from helpers.query_methods import QUERY_METHODS, SMALL, build_method
 from torch import nn
 
+from sce_video.engine.optimizers import NoNormDecayConstructor
 from sce_video.engine.weights import BACKBONES
 from sce_video.models.backbones.common import average_pool, map_tokens, represent
 from sce_video.registry import MODELS
@@ -37,23 +39,6 @@ def test_represent_uses_the_backbones_own_pool_or_the_mean():
 
 
 # Every registered backbone of this package keeps the contract, under every method.
-
-
-#: A small variant of each.
-SMALL = {
-    "HFEncoder": dict(
-        architecture=dict(
-            **dict(model_type="dinov2", image_size=32, patch_size=8, hidden_size=8),
-            **dict(num_hidden_layers=2, num_attention_heads=2, mlp_ratio=2),
-        ),
-        pool="mean",
-    ),
-    "R2Plus1d": dict(depth=18, base_channels=4),
-    "ResNet2d": dict(depth=18, base_channels=4),
-    "ResNet3dSlowPath": dict(depth=18, base_channels=4),
-    "S3D": dict(base_channels=4, gating=True),
-    "VisionTransformer3d": dict(depth=2, embed_dims=8, num_heads=2),
-}
 
 
 def registered() -> list[str]:
@@ -133,23 +118,50 @@ def test_bf16_autocast_and_bad_views(name):
         backbone(torch.rand(1, 3, 32, 32))
 
 
-@pytest.mark.parametrize("name", with_channels_last())
-def test_frozen_stages_do_not_change(name):
-    model = build(name, frozen_stages=2).train()
-    parts = [*model.stem_layers(), *model.stages()[:2]]
-    kept = {id(value) for part in parts for value in part.state_dict(keep_vars=True).values()}
+#: Names in a backbone with ``frozen_stages=2`` that are frozen, and a layer that is not.
+FROZEN = {
+    "HFEncoder": (("network.embeddings.", "network.encoder.layer.0."), "network.encoder.layer.1."),
+    "R2Plus1d": (("stem.", "layer1.", "layer2."), "layer3."),
+    "ResNet2d": (("conv1.", "bn1.", "layer1.", "layer2."), "layer3."),
+    "ResNet3dSlowPath": (("conv1.", "bn1.", "layer1.", "layer2."), "layer3."),
+    "S3D": (tuple(f"features.{i}." for i in range(7)), "features.8."),
+    "VisionTransformer3d": (("position_", "patch_embed.", "blocks.0."), "blocks.1."),
+}
+
+
+@pytest.mark.parametrize("name", registered())
+@pytest.mark.parametrize("method", [*QUERY_METHODS, "SimCLR", "SwAV", "LeJEPA"])
+def test_frozen_stages_do_not_change(name, method):
+    """Under any method: neither by gradient, weight decay nor the target's average, nor BN's."""
+    options = {"position": "learned"} if name == "VisionTransformer3d" else {}
+    backbone = {"type": name, **SMALL[name], **options, "frozen_stages": 2}
+    if name == "HFEncoder":
+        pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    prototypes = {"num_prototypes": 4} if method == "SwAV" else {}
+    model = build_method(method, backbone=backbone, **prototypes).train()
+    if has_target := method in QUERY_METHODS:
+        model.target.copy_from(model.backbone, model.projector)
+    optimizer = NoNormDecayConstructor(
+        dict(type="OptimWrapper", optimizer=dict(type="LARS", lr=1.0, weight_decay=0.1))
+    )(model).optimizer
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.1)
-    out = model(torch.rand(2, 3, 4, 32, 32))
-    out.square().mean().backward()
-    optimizer.step()
-    for key, value in model.state_dict(keep_vars=True).items():
-        same = torch.equal(value, before[key])
-        if id(value) in kept:
-            assert same and not value.requires_grad, f"{key} is frozen and has changed"
-        elif "running_mean" in key:
-            assert not same, f"{key} is trained and has not changed"
+    for _ in range(2):
+        optimizer.zero_grad()
+        model.loss(list(torch.rand(2, 4, 3, 4, 32, 32)))["loss"].backward()
+        model.before_optimizer_step()
+        optimizer.step()
+        model.after_optimizer_step()
+    frozen, trained = FROZEN[name]
+    for branch in ["backbone."] + ["target.backbone."] * has_target:
+        same = {}
+        for key, value in model.state_dict(keep_vars=True).items():
+            if key.startswith(branch):
+                same[key.removeprefix(branch)] = torch.equal(value, before[key])
+                if key.startswith(tuple(branch + part for part in frozen)):
+                    assert same[key.removeprefix(branch)], f"{key} is frozen and has changed"
+                    assert not value.requires_grad and value.grad is None, key
+        assert any(key.startswith(frozen) for key in same)
+        assert not all(equal for key, equal in same.items() if key.startswith(trained))
 
 
 @pytest.mark.parametrize(
