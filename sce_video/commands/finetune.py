@@ -31,7 +31,7 @@ from sce_video.utils.run_files import CONFIG, check_source
 #: Of :mod:`sce_video.runs`, whose import takes seconds.
 FINETUNING, NONE = "r3d18_folder", "none"
 _HELP = {
-    "frozen": "parts of the network that are not trained: 4 all, 0 to 3 the first stages",
+    "frozen": "stages of the network that are not trained: -1 none, 4 all",
     "width": "channels of the stem, with none as source",
     "dropout": "share of the features that the classifier does not see in a step",
     "clip_duration": "seconds that a clip spans",

@@ -118,9 +118,10 @@ def parse_settings(
     settings = {name: parse_value(text) for name, text in given.items() if text is not None}
     for name, value in settings.items():
         numbers = value if isinstance(value, tuple | list) else [value]
-        if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
+        least = -1 if name == "frozen" else 0  # -1 of mmaction2's frozen_stages: nothing is
+        if not all(isinstance(n, int | float) and n >= least for n in numbers):
             raise ValueError(
-                f"--{name.replace('_', '-')} must be a number, not below 0: got {value!r}"
+                f"--{name.replace('_', '-')} must be a number, not below {least}: got {value!r}"
             )
     return args, settings
 

@@ -58,7 +58,7 @@ _VALIDATIONS = 5  # during a training, and checkpoints
 _PAGE_VIDEOS, _PAGE_SECONDS, _PROBED_CLIPS = 64, 20.0, 4
 
 
-def split_videos(
+def labelled_parts(
     train: str | Path,
     test: str | Path | None,
     *,
@@ -127,7 +127,7 @@ def planned_finetuning(
         raise ValueError("give hours or epochs, not both")
     base = load_config(FINETUNING)
     options_of_settings(base, {k: v for k, v in given.items() if k != "precision"})  # unknown ones
-    videos, tested, rows = split_videos(
+    videos, tested, rows = labelled_parts(
         train,
         test,
         data_root=data_root,

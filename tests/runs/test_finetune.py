@@ -19,7 +19,7 @@ from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.backbones import VisionTransformer3d
 from sce_video.pages.curves import read_scalars
-from sce_video.runs.finetune import planned_finetuning, split_videos
+from sce_video.runs.finetune import planned_finetuning, labelled_parts
 from sce_video.runs.folder import read_run
 from sce_video.runs.pretrain import planned_config
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES
@@ -128,18 +128,18 @@ def test_a_config_of_somebody_else_names_no_other_network(videos, tmp_path):
 
 def test_without_a_test_set_a_quarter_is_held_out(videos):
     root = str(videos / "train")
-    train, test, (_, row) = split_videos(root, None, seed=1)
+    train, test, (_, row) = labelled_parts(root, None, seed=1)
     assert len(train) == 6 and sorted(test.videos.labels.tolist()) == [0, 1]
     assert not {*train.paths()} & {*test.paths()} and "held out" in row.reason
-    assert split_videos(root, None, seed=1)[1].paths() == test.paths()
-    held = {tuple(split_videos(root, None, seed=seed)[1].paths()) for seed in range(5)}
+    assert labelled_parts(root, None, seed=1)[1].paths() == test.paths()
+    held = {tuple(labelled_parts(root, None, seed=seed)[1].paths()) for seed in range(5)}
     assert len(held) > 1
     # Whole groups: v00 and v01 are 0, v02 and v03 are 1, ...
-    train, test, _ = split_videos(root, None, group_pattern=r"v0[0-7]*?([0-7])\.", few=1)
+    train, test, _ = labelled_parts(root, None, group_pattern=r"v0[0-7]*?([0-7])\.", few=1)
     groups = [{path[-5] for path in part.paths()} for part in (train, test)]
     assert not groups[0] & groups[1] and len(train) == 2
     with pytest.raises(ValueError, match="where there is no --test"):
-        split_videos(root, root, group_pattern="(v)")
+        labelled_parts(root, root, group_pattern="(v)")
 
 
 def test_networks_of_all_kinds_are_planned_and_measured(videos, tmp_path):
