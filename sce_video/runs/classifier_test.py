@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 from mmengine.config import Config
 
@@ -49,7 +48,11 @@ def probe_config(cfg: Config) -> Config:
     backbone = {k: v for k, v in cfg.model.backbone.items() if k != "frozen_stages"}
     probed.model = {"type": "Encoder", "backbone": backbone}
     probed.data_preprocessor = {"type": "VideoDataPreprocessor", **preprocessor}
-    pipeline = [_few_views(step) for step in cfg.test_dataloader.dataset.pipeline]
+    most = {"num_clips": _CLIPS, "num_crops": 1}
+    pipeline = [
+        {k: min(v, most[k]) if k in most else v for k, v in step.items()}
+        for step in cfg.test_dataloader.dataset.pipeline
+    ]
     loader = {
         **cfg.test_dataloader,
         "dataset": {**cfg.test_dataloader.dataset, "pipeline": pipeline},
@@ -63,9 +66,3 @@ def probe_config(cfg: Config) -> Config:
     probed.test_cfg = {"type": "MultiViewTestLoop", "gallery_dataloader": gallery}
     probed.test_evaluator = [{"type": "LinearProbe"}]
     return probed
-
-
-def _few_views(step: dict[str, Any]) -> dict[str, Any]:
-    """A step of a test pipeline with at most four clips and one crop."""
-    most = {"num_clips": _CLIPS, "num_crops": 1}
-    return {k: min(v, most[k]) if k in most else v for k, v in step.items()}

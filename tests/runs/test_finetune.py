@@ -19,7 +19,7 @@ from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.backbones import VisionTransformer3d
 from sce_video.pages.curves import read_scalars
-from sce_video.runs.finetune import planned_finetuning, labelled_parts
+from sce_video.runs.finetune import labelled_parts, planned_finetuning
 from sce_video.runs.folder import read_run
 from sce_video.runs.pretrain import planned_config
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES

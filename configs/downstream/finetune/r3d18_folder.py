@@ -3,7 +3,7 @@
 # Data:     two folders, to train and to test, with a sub-folder for each class; or lists of
 #           "path label" (...dataset.ann_file=LIST; names of the labels ...dataset.class_file=FILE).
 #           The classes are counted in the training data; their names are kept in the checkpoint.
-# Run:      sce-video finetune RUN --train TRAIN --test TEST --out OUT chooses all settings; by hand:
+# Run:      sce-video finetune RUN --train TRAIN --test TEST --out OUT, which chooses the settings;
 #           python tools/train.py configs/downstream/finetune/r3d18_folder.py \
 #               --pretrained work_dirs/sce_r3d18_folder/epoch_100.pth --cfg-options \
 #               train_dataloader.dataset.data_root=/path/to/train \
