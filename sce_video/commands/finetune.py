@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.commands.arguments import RUN, check_exists, command_line, number, pattern
-from sce_video.commands.pretrain import PRECISIONS, parse_settings
+from sce_video.commands.pretrain import PRECISIONS, check_network, parse_settings
 from sce_video.datasets.labelled import read_pair
 from sce_video.datasets.sources import is_table
 from sce_video.engine.config.changes import read_config
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command, printable
-from sce_video.utils.run_files import CONFIG, check_source
+from sce_video.utils.run_files import CONFIG
 
 #: Of :mod:`sce_video.runs`, whose import takes seconds.
 FINETUNING, NONE = "r3d18_folder", "none"
@@ -91,7 +91,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     if args.test is not None and args.group_pattern is not None:
         raise ValueError("--group-pattern holds groups out where there is no --test: give one")
     if args.source != NONE:
-        check_source(args.source)
+        check_network(args.source, settings)
     sets = [path for path in (args.train, args.test) if path is not None]
     if any(map(is_table, sets)):  # their rows are read later
         for path in sets:

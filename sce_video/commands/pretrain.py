@@ -28,11 +28,19 @@ from typing import TYPE_CHECKING, Any
 
 from mmengine.config import Config
 
-from sce_video.commands.arguments import Options, Parser, check_videos, command_line, number
+from sce_video.commands.arguments import (
+    Options,
+    Parser,
+    check_exists,
+    check_run,
+    check_videos,
+    command_line,
+    number,
+)
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
-from sce_video.utils.run_files import CONFIG, check_source
+from sce_video.utils.run_files import CONFIG, is_model
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -150,10 +158,18 @@ def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raise an error for a network that cannot be started from, or options without one."""
     if args.start is None and (args.freeze is not None or args.lora is not None):
         raise ValueError("--freeze and --lora need a network to start from: give --from")
-    if args.start is not None and "width" in settings:
-        raise ValueError(f"--width is that of the network {args.start}: leave it out")
     if args.start is not None:
-        check_source(args.start)
+        check_network(args.start, settings)
+
+
+def check_network(source: str, settings: Mapping[str, Any]) -> None:
+    """Raise an error for a network that cannot be started from, or a width beside its own."""
+    if "width" in settings:
+        raise ValueError(f"--width is that of the network {source}: leave it out")
+    if is_model(source):
+        check_run(source)
+    else:
+        check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")

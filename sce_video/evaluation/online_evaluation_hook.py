@@ -73,8 +73,8 @@ class BestSoFar:
         start, best = (self.text(v) for v in (self.start, self.best))
         if self.best_step == 0:
             return (
-                f"no checkpoint was better than the start ({self.metric} {start}) in {step:,} "
-                f"steps: the result is the start, {KEPT} of step 0"
+                f"no checkpoint up to step {step:,} was better than the start ({self.metric} "
+                f"{start}): the result is the start, {KEPT} of step 0"
             )
         return (
             f"the result is {KEPT} of step {self.best_step:,} of {step:,}: {self.metric} {best}, "
@@ -279,8 +279,8 @@ class OnlineEvaluationHook(Hook):
             loop.replan(step, step)
             text = (
                 f"{best.metric} has been below that of the start ({best.text(best.start)}) since "
-                f"step {best.reached:,}, a fifth of the training: it ends after {step:,} steps, "
-                f"not {before:,}"
+                f"step {best.reached:,}, a fifth of the training: it ends at step {step:,}, not "
+                f"{before:,}"
             )
             runner.logger.warning(text)
             row = {"event": "replanned", "time": time.time(), "iter": record["iter"]}

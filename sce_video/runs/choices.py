@@ -114,8 +114,7 @@ def choose(
         facts: Of the videos.
         machine: That trains.
         given: Settings that the user chose, by name; the others are chosen to suit them.
-        own: Values and reasons that the network brings which the training starts from
-            (:func:`~sce_video.runs.continued.own_choices`).
+        own: What the network brings that it starts from (:func:`~.continued.own_choices`).
 
     Raises:
         ValueError: there is one video only, or a given number is not positive or too large.
@@ -135,8 +134,8 @@ def choose(
     def add(name: str, value: Any, reason: str) -> Any:
         """What is given wins; later choices follow the value."""
         value, reason = (own or {}).get(name, (value, reason))
-        is_given = name in values
-        chosen[name] = Choice(name, *((values[name], "given") if is_given else (value, reason)))
+        found = (values[name], "given") if name in values else (value, reason)
+        chosen[name] = Choice(name, *found)
         return chosen[name].value
 
     scale, reason = network_scale(machine, count)

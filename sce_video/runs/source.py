@@ -40,7 +40,6 @@ from sce_video.utils.files import cache_folder, local_copy, read_json
 from sce_video.utils.run_files import (
     MODEL_CONFIG,
     MODEL_PREFIX,
-    check_source,
     is_model,
     newest_checkpoint,
 )
@@ -95,7 +94,11 @@ def find_source(source: str | os.PathLike) -> Source:
             weights do not fit its network.
     """
     name = os.fspath(source)
-    check_source(name)
+    if not (is_model(name) or is_url(name) or os.path.exists(name)):
+        raise FileNotFoundError(
+            f"there is no {name}: give a run, a checkpoint, the folder of an exported network, or "
+            f"a model of transformers as {MODEL_PREFIX}NAME"
+        )
     found = newest_checkpoint(run_of_model(_model_of(name)))
     if is_url(found) and not found.endswith(".pth"):
         raise ValueError(

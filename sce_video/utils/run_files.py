@@ -51,15 +51,6 @@ def is_model(text: Any) -> bool:
     return str(text).startswith(MODEL_PREFIX)
 
 
-def check_source(text: str) -> None:
-    """Raise FileNotFoundError where a text that names a network is neither a model nor a file."""
-    if not (is_model(text) or is_url(text) or Path(text).exists()):
-        raise FileNotFoundError(
-            f"there is no {text}: give a run, a checkpoint, the folder of an exported network, or "
-            f"a model of transformers as {MODEL_PREFIX}NAME"
-        )
-
-
 def is_pretrained_folder(path: str | Path) -> bool:
     """Whether a folder, or a URL of one, holds the two files."""
     if is_url(path):

@@ -44,7 +44,8 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     spread = within.T @ within / len(values)
     spread.diagonal().add_(delta)
     levels, axes = torch.linalg.eigh(spread)
-    whitened = between @ (axes / levels.sqrt())  # by W^-1/2, up to a rotation
+    # Rounding of features in the thousands is larger than delta, which no level is below.
+    whitened = between @ (axes / levels.clamp(min=delta).sqrt())  # by W^-1/2, up to a rotation
     matrix = whitened.T @ whitened / len(counts)
     return _entropy_rank(torch.linalg.eigvalsh(matrix).clamp(min=0))
 

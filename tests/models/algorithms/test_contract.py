@@ -19,6 +19,7 @@ from mmengine.model import MMDistributedDataParallel
 from torch import Tensor
 
 from sce_video.models.algorithms import SelfSupervisedModel
+from sce_video.models.modules.lora import add_adapters
 from sce_video.registry import MODELS
 
 REGISTERED = sorted(
@@ -224,9 +225,12 @@ def direct_steps(config: ConfigDict, rank: int, world: int) -> dict:
     """
     torch.manual_seed(0)
     cfg = copy.deepcopy(config)
+    lora = cfg.pop("lora", None)
     if "zero_init_residual" in arguments(cfg.backbone):
         cfg.backbone.zero_init_residual = False
     algorithm = MODELS.build(cfg)
+    if lora:
+        add_adapters(algorithm, **lora)
     algorithm.init_weights()
     algorithm.eval()
     model = algorithm
@@ -264,6 +268,7 @@ def steps_of_all(models: dict[str, ConfigDict], rank: int, world: int) -> dict:
 @pytest.mark.distributed
 def test_two_processes_equal_one(tmp_path):
     models = {name: recipe(name).model for name in METHODS}  # finding them reads all recipes
+    models["LoRA"] = ConfigDict({**recipe(VIT).model, "lora": dict(rank=4)})
     first, second = run_gloo(partial(steps_of_all, models), tmp_path)
     for name, one in steps_of_all(models, 0, 1).items():
         a, b = first[name], second[name]

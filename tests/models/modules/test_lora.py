@@ -154,12 +154,3 @@ def test_a_small_file_stays_small(tmp_path):
     torch.save({"state_dict": weights}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="weights that share their memory"):
         load_checkpoint_file(tmp_path / "a.pth")
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_the_sum_has_the_type_of_the_weight(tmp_path, dtype):
-    weights = {name: value.to(dtype) for name, value in adapter().items()}
-    torch.save({**weights, "y.bias": torch.ones(2)}, tmp_path / "a.pth")
-    found = load_checkpoint_file(tmp_path / "a.pth")
-    assert set(found) == {"x.weight", "y.bias"}
-    assert torch.equal(found["x.weight"], torch.full((3, 4), 2.0, dtype=dtype))
