@@ -161,7 +161,8 @@ def planned_finetuning(
     loading = timing.loading(chosen["workers"].value)
     size = chosen["size"].value
     remarks = finetuning_notes(counts[counts > 0].tolist(), len(tested), shared, size, loading)
-    about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows)
+    head = Choice("head", "linear", "on the mean of the features, as in the papers' finetunings")
+    about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows, head)
     shown = (*about, *chosen.values(), *((decay,) if decay else ()))
     planned = PlannedTraining(config, facts, machine, shown, timing, other, tuple(remarks))
     config.plan = planned.lines()
