@@ -144,8 +144,7 @@ def choose(
     add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
     add("embedding", scale["embedding"], "size of an embedding, likewise")
     duration = add("clip_duration", *_clip_duration(facts, frames, values.get("frames", frames)))
-    # No frame twice in a clip.
-    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))
+    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # no frame twice
     fewer = f"a clip of {duration:g} s has no more"
     add("frames", min(available, frames), fewer if available < frames else reason)
     wide = size, f"short side {facts.short_side}; {reason}"

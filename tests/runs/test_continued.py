@@ -228,7 +228,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
         (["{videos}", "--freeze", "2"], "--freeze and --lora need a network"),
         (
             ["{videos}", "--from", "nothing"],
-            "no run, checkpoint or model of transformers (hf:NAME) at nothing",
+            "(hf:NAME) at nothing",
         ),
         (["{videos}", "--from", "hf:nothing"], "neither a folder nor a name on the hub"),
         (["{videos}", "--from", "hf:a/b", "--width", "8"], "--width is that of the network hf:a/b"),
