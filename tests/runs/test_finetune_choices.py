@@ -47,8 +47,8 @@ def test_the_clip_is_that_of_the_network():
     ("source", "machine", "per_class", "frozen"),
     [
         (None, CPU, 1, -1),
-        (R3D, CPU, 2, 4),
-        (R3D, CPU, 3, -1),
+        (R3D, CPU, 1, 4),
+        (R3D, CPU, 2, -1),
         (VIT, GPU, 19, 4),
         (VIT, GPU, 20, -1),
         (VIT, CPU, 20, -1),
