@@ -2,8 +2,8 @@
 
 ``sce_video.pretrain(videos, out)`` is the command ``sce-video pretrain``, and
 ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with ``--seeds 0 1 2``.
-Likewise ``evaluate``, which returns the metrics, ``embed``, ``build_index``, ``search``,
-``predict`` and ``export``.
+Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``,
+``search``, ``predict`` and ``export``.
 """
 
 import importlib
@@ -22,6 +22,7 @@ _FUNCTIONS = {
     "embed_files": "inference.embed",
     "evaluate": "runs.launch",
     "export": "interop.export.viewers",
+    "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
     "predict": "inference.classifier",

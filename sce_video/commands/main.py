@@ -14,6 +14,7 @@ from sce_video.version import __version__
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "learn": {
         "pretrain": ("pretrain.main", "learn from a folder of videos, labels not needed"),
+        "finetune": ("finetune.main", "a classifier from a network and labelled videos, tested"),
         "train": ("train.main", "train with a recipe or a config file"),
         "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),
     },

@@ -30,11 +30,14 @@ finished seeds and resumes the others; with --seeds it also adds new ones.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmengine.config import Config
+
 from sce_video.commands.arguments import (
+    Options,
     Parser,
     check_exists,
     check_run,
@@ -49,7 +52,7 @@ from sce_video.utils.run_files import CONFIG, is_model
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
-    from sce_video.runs.pretrain import PlannedPretraining
+    from sce_video.runs.pretrain import PlannedTraining
 
 #: Of :mod:`sce_video.runs.pretrain`, whose import takes seconds.
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -111,14 +114,31 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
+    return parse_settings(parser, add, recipe, _HELP, argv)
+
+
+def parse_settings(
+    parser: Parser,
+    add: Options,
+    recipe: Config,
+    texts: Mapping[str, str],
+    argv: Sequence[str] | None,
+) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """The command line with an option for each setting of a recipe, and those that are given.
+
+    ``texts`` say what they are.
+
+    Raises:
+        ValueError: a setting is no number, or negative.
+    """
     setting = add.group("settings", "chosen for your videos and this machine unless you give them")
     names = available_settings(recipe)
     for name in names:
         option, target = f"--{name.replace('_', '-')}", f"set_{name}"
         if name in _SWITCHES:
-            setting(option, _HELP[name], argparse.BooleanOptionalAction, dest=target)
+            setting(option, texts[name], argparse.BooleanOptionalAction, dest=target)
         else:
-            setting(f"{option} X", _HELP.get(name), dest=target)
+            setting(f"{option} X", texts.get(name), dest=target)
     args = parser.parse_args(argv)
     given = {name: getattr(args, f"set_{name}") for name in names}
     settings = {
@@ -126,17 +146,18 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         for name, value in given.items()
         if value is not None
     }
+    for name, value in settings.items():
+        numbers = value if isinstance(value, tuple | list) else [value] * (name not in _TEXTS)
+        least = -1 if name == "frozen" else 0  # -1 of mmaction2's frozen_stages: nothing is
+        if not all(isinstance(n, int | float) and n >= least for n in numbers):
+            raise ValueError(
+                f"--{name.replace('_', '-')} must be a number, not below {least}: got {value!r}"
+            )
     return args, settings
 
 
 def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raise an error for options or paths that cannot be meant."""
-    for name, value in settings.items():
-        numbers = value if isinstance(value, tuple | list) else [value] * (name not in _TEXTS)
-        if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
-            raise ValueError(
-                f"--{name.replace('_', '-')} must be a number, not below 0: got {value!r}"
-            )
     _check_start(args, settings)
     if args.seeds is not None and len(set(args.seeds)) < len(args.seeds):
         raise ValueError(f"--seeds must be different numbers, got {args.seeds}")
@@ -161,13 +182,20 @@ def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raise an error for a network that cannot be started from, or options without one."""
     if args.start is None and (args.freeze is not None or args.lora is not None):
         raise ValueError("--freeze and --lora need a network to start from: give --from")
-    if args.start is not None and "width" in settings:
-        raise ValueError(f"--width is that of the network {args.start}: leave it out")
-    for source in filter(None, (args.start, settings.get("teacher"))):
-        if is_model(source):
-            check_run(source)
-        else:
-            check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
+    if args.start is not None:
+        check_network(args.start, settings)
+    if "teacher" in settings:
+        check_network(settings["teacher"])
+
+
+def check_network(source: str, settings: Collection[str] = ()) -> None:
+    """Raise an error for a network that cannot be taken, or a width beside its own."""
+    if "width" in settings:
+        raise ValueError(f"--width is that of the network {source}: leave it out")
+    if is_model(source):
+        check_run(source)
+    else:
+        check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
@@ -232,7 +260,7 @@ def _say_result(folder: Path) -> None:
 
 def _planned(
     args: argparse.Namespace, settings: dict[str, Any], begun: float | None = None
-) -> PlannedPretraining:
+) -> PlannedTraining:
     """The plan, which is printed."""
     from sce_video.runs.continued import start_from
     from sce_video.runs.pretrain import planned_pretraining

@@ -32,7 +32,7 @@ from sce_video.datasets.readers.base import (
     check_deadline,
     check_regular_file,
 )
-from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
+from sce_video.datasets.video_list import VideoList, list_root, read_annotation_list, scan_folder
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import write_text
 
@@ -308,9 +308,6 @@ def _header(container: Any, stream: Any) -> dict[str, Any]:
     }
 
 
-_PROBED_ENTRIES = 20  # of a list, to find the folder that its paths are relative to
-
-
 def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
     """The videos of an annotation list or a folder, the root of their paths, and line numbers.
 
@@ -326,17 +323,10 @@ def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, l
             raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
         return scan_folder(source), source, None
     videos = read_annotation_list(source)
-    first = [videos.path(i) for i in range(min(len(videos), _PROBED_ENTRIES))]
-    roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
-    for root in roots:
-        if any(os.path.exists(os.path.join(root, path)) for path in first):
-            with open(source, encoding="utf-8-sig", errors="surrogateescape") as file:
-                lines = [number for number, line in enumerate(file, 1) if line.strip()]
-            return videos, root, lines
-    raise ValueError(
-        f"none of the first {len(first)} videos of {source!r} exist, for example "
-        f"{os.path.join(roots[0], first[0])!r}: give their folder with --data-root"
-    )
+    root = list_root(source, data_root, videos)
+    with open(source, encoding="utf-8-sig", errors="surrogateescape") as file:
+        lines = [number for number, line in enumerate(file, 1) if line.strip()]
+    return videos, root, lines
 
 
 def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:

@@ -296,7 +296,9 @@ LAYERS = {
     ),
 }
 #: Models that :func:`checked_parts` lets a file name, beside data sets, transforms and metrics.
-_PARTS = ("AttentiveProbeHead", "I3DHead", "VideoDataPreprocessor")
+_PARTS = (
+    *("AttentiveProbeHead", "I3DHead", "RecognizerDataPreprocessor", "VideoDataPreprocessor"),
+)
 #: A metric that writes a file of any name.
 _WRITES = ("AVAMeanAP",)
 #: Packages whose classes must be listed above. A class of any other package is in the registry

@@ -19,7 +19,17 @@ from mmengine.hooks import Hook
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.restarts import starts_of
 from sce_video.utils.files import write_text
-from sce_video.utils.run_files import ALARMS, CONFIG, HISTORY, KEPT, METRICS, PAGE, PAGE_FEATURES
+from sce_video.utils.run_files import (
+    ALARMS,
+    CONFIG,
+    HISTORY,
+    KEPT,
+    METRICS,
+    PAGE,
+    PAGE_FEATURES,
+    PROBE,
+    SCORES,
+)
 from sce_video.utils.storage import is_url, split
 
 LOCK = "training.lock"
@@ -28,7 +38,7 @@ _LOG_FOLDERS = "[0-9]*_[0-9]*"
 #: What mmengine's CheckpointHook and our hooks write besides.
 _OTHERS = (
     *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
-    *(METRICS, ALARMS, PAGE, PAGE_FEATURES),
+    *(METRICS, ALARMS, PAGE, PAGE_FEATURES, SCORES, PROBE),
 )
 _descriptors: set[int] = set()
 

@@ -31,11 +31,14 @@ class Part:
     # Without the heading. What it shows of others (file names, class names) is escaped, so a
     # template inserts it with ``|safe``.
     html: str
+    first: bool = False  # before the curves of a run: it is what the run was for
 
 
-def render_part(id: str, title: str, template: str, values: dict[str, Any]) -> Part:
+def render_part(
+    id: str, title: str, template: str, values: dict[str, Any], first: bool = False
+) -> Part:
     """The part that a template of ``pages/templates`` renders; values are escaped."""
-    return Part(id, title, render_template(_PACKAGE, template, values))
+    return Part(id, title, render_template(_PACKAGE, template, values), first)
 
 
 def random_weights_part(row: Mapping[str, Any]) -> Part:
@@ -59,9 +62,9 @@ def random_weights_part(row: Mapping[str, Any]) -> Part:
     return render_part("random-weights", "Does it help?", "part_random_weights.html", values)
 
 
-def sentence_part(id: str, title: str, sentence: str) -> Part:
+def sentence_part(id: str, title: str, sentence: str, first: bool = False) -> Part:
     """A part that only says why there is nothing to show."""
-    return render_part(id, title, "part_sentence.html", {"sentence": sentence})
+    return render_part(id, title, "part_sentence.html", {"sentence": sentence}, first)
 
 
 @cache

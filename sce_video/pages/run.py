@@ -15,6 +15,7 @@ from sce_video.pages.parts import Part, plotly_script
 from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, run_state
 from sce_video.utils.html_template import render_template
 from sce_video.utils.metric_names import NOT_FRACTIONS
+from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
 _MAX_CLASSES = 24
@@ -44,7 +45,8 @@ def tiles(record: RunRecord) -> list[Tile]:
     """The numbers that tell how a run stands; only those that were logged.
 
     In this order: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
-    effective rank, videos/s, data wait, training time (the sum over all starts).
+    test top-1 with its interval, effective rank, videos/s, data wait, training time (the sum over
+    all starts).
     """
     last = record.last
     found = []
@@ -63,6 +65,10 @@ def tiles(record: RunRecord) -> list[Tile]:
             best = max(rows, key=lambda row: row[name])
             detail = f"best {100 * best[name]:.1f} % at epoch {best.get('epoch', '?')}"
             found.append(Tile(title, f"{100 * rows[-1][name]:.1f} %", detail))
+    tested, ends = (d.get(RESULTS, {}) for d in (record.results, record.intervals))
+    if "top1" in tested:
+        between = interval_text(ends.get("top1")).strip("[]").replace(", ", " to ")
+        found.append(Tile("test top-1", f"{100 * tested['top1']:.1f} %", between))
     if "h_rank" in last:
         found.append(Tile("effective rank", number_text(last["h_rank"]), "of the representation"))
     if "videos_per_s" in last:

@@ -295,6 +295,11 @@ def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.
             f"{100 * differences:.0f} % of the clips, take the next frame that differs, and a clip "
             "in which nothing changes for 0.5 s stays RGB"
         )
+    yield from slow_loading(size, loading)
+
+
+def slow_loading(size: int, loading: float) -> Iterator[str]:
+    """A sentence where making views of ``size`` takes more than twice as long as the step."""
     if loading > 2:
         yield (
             f"making the views takes {loading:.0f} times as long as the network's step; a copy "

@@ -25,11 +25,11 @@ from sce_video.engine.runner import RANDOM
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
-from sce_video.utils.run_files import newest_checkpoint
+from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
-#: Results of a checkpoint, in its work dir, and those of one that a validation metric selected.
-RESULTS, BEST_RESULTS = "results.json", "best.json"
+#: Results of a checkpoint that a validation metric selected, in its work dir.
+BEST_RESULTS = "best.json"
 #: The weights of a classifier, of the first one of a grid.
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
 #: Entries of ``default_hooks`` that do nothing in a test.
@@ -149,7 +149,7 @@ def training_config(
     add_trackers(cfg, track)
     add_mirror(cfg, mirror)
     check_config(cfg)
-    _complete_classifier(cfg)
+    complete_classifier(cfg)
     # A resumed queue has its length already; a given one is meant.
     if resumed is not None or "model.queue_size" in parse_options(cfg_options):
         cfg.fit_queue = False
@@ -200,7 +200,7 @@ def _check_file(checkpoint: str, random: str) -> None:
         raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
 
 
-def _complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> None:
+def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> None:
     """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` where they are None.
 
     ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the classifier in
@@ -299,7 +299,7 @@ def testing_config(
         raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
     cfg.launcher, cfg.resume = launcher, False
     cfg.load_from = None if content is None else absolute(checkpoint)
-    _complete_classifier(cfg, content)
+    complete_classifier(cfg, content)
     for name in _TRAINING_ONLY:
         cfg[name] = None
     for name in _TRAINING_HOOKS:

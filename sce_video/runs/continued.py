@@ -54,12 +54,12 @@ CLIP_GRAD = 3.0
 #: Rate of adapters in that of all weights (Thinking Machines Lab 2025, "LoRA Without Regret").
 LORA_LR_FACTOR = 10
 #: Parameters without weight decay: biases, positions, tokens, scales of layers.
-_NO_DECAY = (
+NO_DECAY = (
     *("bias", "q_bias", "v_bias", "position_time", "position_space", "position_embeddings"),
     *("cls_token", "register_tokens", "class_embedding", "lambda1"),
 )
 #: Words that these settings may bring into a config beside those of a recipe.
-WORDS = ("NoNormDecayConstructor", "cosine", *_NO_DECAY)
+WORDS = ("NoNormDecayConstructor", "cosine", *NO_DECAY)
 #: Names of the rows of a plan that are no settings of a recipe.
 ROWS = ("clip_grad", "weight_decay", "layer_decay")
 #: A network of one size is given videos that are enlarged by less than this.
@@ -136,16 +136,7 @@ def own_choices(
         ValueError: its clips do not fit the videos, or it does not take the given ones.
     """
     source = start.source
-    network = _meta_network(source)
-    if "width" in given:
-        raise ValueError(f"width is that of {source.name}, which the training starts from")
-    frames = _frames(source, network, facts, given)
-    own: dict[str, tuple[Any, str]] = {"frames": (frames, "as the network takes")}
-    own["clip_duration"] = _clip_duration(source, facts, given.get("frames", frames))
-    own["size"] = _size(source, network, facts, given.get("frames", frames))
-    taken = given.get("frames", frames), given.get("size", own["size"][0])
-    if reason := _refusal(source, network, *taken):
-        raise ValueError(f"{source.name}: {reason}")
+    own = clip_of_network(source, facts, given)
     row = start.suited
     lr = recipe_lr * CONVOLUTION_LR_SHARE if row is None else row.lr
     why = "a tenth of the recipe's" if row is None else f"a {row.size} transformer"
@@ -157,13 +148,34 @@ def own_choices(
     if row is not None:
         first, last = WEIGHT_DECAY
         own["weight_decay"] = f"{first} to {last}", "along a cosine; not of norms and biases"
-        if _names_layers(source):
+        if names_layers(source):
             own["layer_decay"] = LAYER_DECAY, "rate of a block in that of the one after it"
     if row is not None and row.batch_share < 1:
         usual = network_scale(machine, facts.num_videos)[0]["batch"]
         most = 2 ** int(math.log2(max(2, facts.num_videos // 2)))
         batch = max(2, min(int(usual * row.batch_share), most))
         own["batch"] = batch, f"for a {row.size} transformer"
+    return own
+
+
+def clip_of_network(
+    source: Source, facts: FolderFacts, given: Mapping[str, Any]
+) -> dict[str, tuple[Any, str]]:
+    """Frames, duration and size of a clip that the network brings, with reasons.
+
+    Raises:
+        ValueError: they do not fit the videos, or the network does not take the given ones.
+    """
+    network = _meta_network(source)
+    if "width" in given:
+        raise ValueError(f"width is that of {source.name}, which the training starts from")
+    frames = _frames(source, network, facts, given)
+    own: dict[str, tuple[Any, str]] = {"frames": (frames, "as the network takes")}
+    own["clip_duration"] = _clip_duration(source, facts, given.get("frames", frames))
+    own["size"] = _size(source, network, facts, given.get("frames", frames))
+    taken = given.get("frames", frames), given.get("size", own["size"][0])
+    if reason := _refusal(source, network, *taken):
+        raise ValueError(f"{source.name}: {reason}")
     return own
 
 
@@ -259,23 +271,15 @@ def continue_from(config: Config, start: Start) -> None:
         ValueError: the method has smaller views than the network takes.
     """
     source = start.source
-    # Frames come in the size that is planned; the network would enlarge them again.
-    backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
-    if _takes(backbone["type"], "frozen_stages"):
-        backbone["frozen_stages"] = -1 if start.freeze is None else start.freeze
     pipeline = config.train_dataloader.dataset.pipeline
     _check_local_views(config.model.type, pipeline, source)
-    config.model.backbone = backbone
-    config.pretrained = source.checkpoint
-    preprocessor = config.data_preprocessor
-    preprocessor.update(mean=source.settings.mean, std=source.settings.std)
-    preprocessor.channels_last = bool(backbone.get("channels_last", False))
+    take_network(config, source, -1 if start.freeze is None else start.freeze)
     wrapper = config.optim_wrapper
     wrapper.clip_grad = dict(max_norm=CLIP_GRAD)
     if start.suited is not None:
         wrapper.constructor = "NoNormDecayConstructor"
-        wrapper.paramwise_cfg = dict(no_decay=list(_NO_DECAY))
-        if _names_layers(source):
+        wrapper.paramwise_cfg = dict(no_decay=list(NO_DECAY))
+        if names_layers(source):
             wrapper.paramwise_cfg["layer_decay"] = LAYER_DECAY
         first, last = WEIGHT_DECAY
         wrapper.optimizer.weight_decay = first
@@ -286,6 +290,19 @@ def continue_from(config: Config, start: Start) -> None:
     for step in pipeline:
         if "diff_prob" in step and source.per_frame:
             step.diff_prob = 0.0  # of one frame there are no differences
+
+
+def take_network(config: Config, source: Source, frozen: int) -> None:
+    """Change a config, in place: network with ``frozen_stages``, weights and normalisation."""
+    # Frames come in the size that is planned; the network would enlarge them again.
+    backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
+    if _takes(backbone["type"], "frozen_stages"):
+        backbone["frozen_stages"] = frozen
+    config.model.backbone = backbone
+    config.pretrained = source.checkpoint
+    preprocessor = config.data_preprocessor
+    preprocessor.update(mean=source.settings.mean, std=source.settings.std)
+    preprocessor.channels_last = bool(backbone.get("channels_last", False))
 
 
 def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) -> None:
@@ -305,7 +322,7 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
             )
 
 
-def _names_layers(source: Source) -> bool:
+def names_layers(source: Source) -> bool:
     """Whether the learning rate of each layer can be another."""
     kind: Any = MODELS.get(source.settings.backbone["type"])
     return issubclass(kind, FreezableBackbone)

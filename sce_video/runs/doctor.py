@@ -32,7 +32,7 @@ from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.registry import READERS
 from sce_video.runs.choices import MANY_REPEATS
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
-from sce_video.runs.pretrain import PlannedPretraining, planned_pretraining
+from sce_video.runs.pretrain import PlannedTraining, planned_pretraining
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _GIB = 2**30
@@ -221,7 +221,7 @@ def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, flo
     return rates
 
 
-def check_loading(planned: PlannedPretraining) -> Finding:
+def check_loading(planned: PlannedTraining) -> Finding:
     """Whether the cores can feed the device at the settings that pretraining would choose."""
     timing, cores = planned.timing, planned.machine.cores
     # Workers that make a batch in the time of a step.

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sce_video.datasets import list_videos, open_video
+from sce_video.datasets import VideoList, list_videos, open_video
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import FrameCountError, VideoDecodeError
 from sce_video.datasets.sources import is_table
@@ -63,17 +63,18 @@ class FolderFacts:
         )
 
 
-def examine_folder(folder: str) -> FolderFacts:
-    """Count the videos of a folder or a table, and open up to 48 of them.
+def examine_folder(folder: str, listed: VideoList | None = None) -> FolderFacts:
+    """Count the videos of a folder or a table, or of a list of some of them; open up to 48.
 
     Raises:
         ValueError: No such folder, no video in it, or none of the examined files can be read.
         TableError: The table cannot be read.
     """
-    listed = list_videos(folder)
+    rows_known = listed is None and is_table(folder)
+    listed = list_videos(folder) if listed is None else listed
     chosen = np.unique(np.linspace(0, len(listed) - 1, EXAMINED).round().astype(int))
     paths = [os.path.join(folder, listed.path(int(index))) for index in chosen]
-    rows = _examine_rows(folder, chosen) if is_table(folder) else map(_examine, paths)
+    rows = _examine_rows(folder, chosen) if rows_known else map(_examine, paths)
     found = dict(zip(paths, rows, strict=True))
     unreadable = [(path, facts) for path, facts in found.items() if isinstance(facts, str)]
     readable = {path: facts for path, facts in found.items() if not isinstance(facts, str)}

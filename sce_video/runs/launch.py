@@ -29,11 +29,11 @@ from sce_video.evaluation import PROTOCOLS
 from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS
-from sce_video.runs.configs import RESULTS, extraction_config, testing_config, training_config
+from sce_video.runs.configs import extraction_config, testing_config, training_config
 from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
-from sce_video.utils.run_files import KEPT, is_model, newest_checkpoint
+from sce_video.utils.run_files import KEPT, RESULTS, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, join
 
 __all__ = [

@@ -30,8 +30,10 @@ from sce_video.evaluation.random_weights import (
     sentences,
 )
 from sce_video.evaluation.rows import Rows
+from sce_video.evaluation.scores import load_scores
 from sce_video.inference.embed import EmbedOptions, iterate_embeddings, rows_of_files
 from sce_video.inference.model import build_model, load_model, with_random_weights
+from sce_video.pages.classifier import classifier_parts
 from sce_video.pages.curves import read_history
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
@@ -41,12 +43,13 @@ from sce_video.pages.run import render_run_page
 from sce_video.pages.run_record import FAILED, RunRecord
 from sce_video.pages.views import view_sheet
 from sce_video.registry import DATASETS
+from sce_video.runs.classifier_test import test_classifier
 from sce_video.runs.folder import read_run
 from sce_video.runs.launch import train
 from sce_video.utils.command import Progress, explain
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import write_text
-from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, newest_checkpoint
+from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
@@ -182,6 +185,9 @@ class PageOptions:
     #: Training videos on which the network is compared with random weights when a training has
     #: ended; 0 for no comparison.
     compared: int = 0
+    #: Whether a classifier is tested when its training has ended, and compared with the linear
+    #: probe of the network that it started from.
+    tested: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("videos", self.videos), ("compared", self.compared)):
@@ -213,11 +219,14 @@ def write_run_page(
     notes: list[str] = []
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     rows = _features(record, views, options, notes)
+    scores = _scores(record, notes)
     names = record.data.get("classes") or []
     reader, html = ClipReader() if options.videos else None, ""
     # The images are made smaller until the page fits, not left out.
     for budget in _BUDGETS:
         parts = [random_weights_part(record.compared)] if record.compared else []
+        if scores is not None:
+            parts += classifier_parts(record, scores, max_bytes=budget, reader=reader)
         if reader is not None and views:
             cfg = Config(views, filename=record.config_file)
             parts.append(view_sheet(cfg, max_bytes=budget))
@@ -233,6 +242,18 @@ def write_run_page(
     path = Path(folder, PAGE)
     write_text(path, html)
     return path
+
+
+def _scores(record: RunRecord, notes: list[str]) -> Rows | None:
+    """The scores of the test of a finetuning; None if there was none."""
+    path = Path(record.folder, SCORES)
+    if not path.is_file():
+        return None
+    try:
+        return load_scores(path)[0]
+    except (OSError, ValueError) as error:
+        notes.append(f"The test of the classifier is not shown: {error}.")
+        return None
 
 
 def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
@@ -332,8 +353,10 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
                 if end.get("status") == FAILED and end.get("time", 0.0) >= begun:
                     _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
+    stopped = getattr(runner.train_loop, "stopped_by", None) is not None
+    if options is not None and options.tested and not stopped:
+        test_classifier(runner)  # by all ranks
     if options is not None and is_main_process():
-        stopped = getattr(runner.train_loop, "stopped_by", None) is not None
         # Before the page, which shows the row that this logs.
         if options.compared and not stopped:
             _compare_or_warn(runner, options.compared)

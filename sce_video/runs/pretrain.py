@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
 from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
 from sce_video.engine.config.changes import available_settings
@@ -24,6 +26,7 @@ from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
+from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
@@ -95,7 +98,7 @@ class Timing:
         """Time in which the workers make a batch, in that of a step."""
         return self.batch * self.sample / max(1, workers) / self.step
 
-    def features(self, networks: int) -> float:
+    def features(self, networks: float) -> float:
         """Seconds in which one core reads a video and several networks embed its two clips."""
         return self.sample + networks * self.step / self.batch
 
@@ -116,8 +119,12 @@ def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
     views = [
         torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8) for view in sample["inputs"]
     ]
-    first, taken = torch.zeros(batch, dtype=torch.int64), []
-    with cores_for_workers(loader.num_workers):
+    taken = []
+    first = torch.zeros(batch, dtype=torch.int64)  # labels, videos and clips, of which any will do
+    seeds = torch.arange(batch)
+    # Inside mmaction2's recogniser names are looked up in the default scope.
+    scope = DefaultScope.overwrite_default_scope("sce_video")
+    with cores_for_workers(loader.num_workers), scope:
         model = MODELS.build(settings).to(device).train()
         if teacher is not None:
             teacher.stand_in(model, cfg)
@@ -125,15 +132,20 @@ def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
             begin = time.monotonic()
             mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
             with mixed:
-                batch_of_views = {"inputs": views, "index": first, "clip": first}
-                data = model.data_preprocessor(batch_of_views, training=True)
-                losses = model(**data, mode="loss")
-            losses["loss"].backward()
+                data = {"inputs": views, "label": first, "index": first, "clip": first}
+                data = model.data_preprocessor({**data, "seed": seeds}, training=True)
+                loss, _ = model.parse_losses(model(**data, mode="loss"))
+            loss.backward()
             if on_gpu:
                 torch.cuda.synchronize()
             taken.append(time.monotonic() - begin)
-            model.discard_step()
+            if isinstance(model, SelfSupervisedModel):
+                model.discard_step()
+            else:
+                model.zero_grad()
     samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
+    if not loader.get("drop_last"):
+        samples = math.ceil(samples / batch) * batch
     # The first step allocates memory and tunes cuDNN.
     return Timing(median(taken[1:]), seconds, batch, samples, on_gpu)
 
@@ -161,12 +173,18 @@ def _decode(dataset: VideoDataset) -> tuple[dict, float]:
 
 #: The recipe with the paper's views, for networks and clips of the paper's size.
 _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
+#: The recipe of sce-video finetune.
+FINETUNING = "r3d18_folder"
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
 _CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+#: And a finetuning, to resize frames as the encoder of others does that it starts from.
+_RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
 #: Settings that say where the run and its videos are, and why it was planned so.
-_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "teacher_checkpoint", "work_dir")
+_OF_THE_RUN = (
+    *("ann_file", "class_file", "data_root", "plan", "run_dir", "teacher_checkpoint", "work_dir"),
+)
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
@@ -178,11 +196,12 @@ _ROWS = ("recipe", _SOURCE, "precision", "keep")
 
 
 @dataclass(frozen=True)
-class PlannedPretraining:
-    """A pretraining that has not begun.
+class PlannedTraining:
+    """A pretraining or finetuning that has not begun.
 
-    ``choices`` are all chosen or given settings with the reason, in the order to show;
-    ``other_seconds`` those of a command with a budget, before and after the training.
+    ``choices`` are all chosen or given settings with the reason, in the order to show, ``remarks``
+    sentences about what is unusual; ``other_seconds`` those of a command with a budget, before and
+    after the training.
     """
 
     config: Config
@@ -191,7 +210,7 @@ class PlannedPretraining:
     choices: tuple[Choice, ...]
     timing: Timing
     other_seconds: float = 0.0
-    remarks: tuple[str, ...] = ()  # on the network that it starts from
+    remarks: tuple[str, ...] = ()
 
     @property
     def epoch_seconds(self) -> float:
@@ -214,12 +233,7 @@ class PlannedPretraining:
         in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
         duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
         length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
-        size = next(choice.value for choice in self.choices if choice.name == "size")
-        loader = self.config.train_dataloader
-        loading = self.timing.loading(loader.num_workers)
-        differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
-        found = (*self.remarks, *notes(self.facts, size, loading, differences))
-        remarks = [f"note: {note}" for note in found]
+        remarks = [f"note: {remark}" for remark in self.remarks]
         return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
 
@@ -234,7 +248,7 @@ def planned_pretraining(
     start: Start | None = None,
     begun: float | None = None,
     keep: str | None = None,
-) -> PlannedPretraining:
+) -> PlannedTraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
     Arguments and errors as of :func:`pretrain`, but ``settings`` by the names that the recipe
@@ -257,7 +271,11 @@ def planned_pretraining(
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    first = _config(base, facts, out, chosen, start, teacher)
+    data = dataset_settings(facts.folder)
+    data = {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
+    if teacher is not None:
+        data["model.teacher_channels"] = teacher.model.feature_size
+    first = _config(base, chosen, data, out, start)
     timing = measure(first, teacher)
     # Before the first step, so that a teacher that these videos do not suit ends it here.
     taught = 0.0 if teacher is None else teacher.seconds(first)
@@ -279,17 +297,20 @@ def planned_pretraining(
     rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
     length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
     chosen |= {c.name: c for c in length if c.name in names and c.name not in chosen}
-    config = _config(base, facts, out, chosen, start, teacher)
+    config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
     if held_out:
         chosen["keep"] = keep_best(config, all_facts, config.randomness.seed)
     if hours is not None:
-        seconds_besides = {"spent": round(other - after, 2), "reserved": round(after, 2)}
-        config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **seconds_besides}
-    found = () if start is None else tuple(remarks(start, chosen["size"].value, facts))
+        add_budget(config, hours, other - after, after)
+    found = [] if start is None else remarks(start, chosen["size"].value, facts)
+    loader = config.train_dataloader
+    differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
+    loading = timing.loading(loader.num_workers)
+    found += notes(all_facts, chosen["size"].value, loading, differences)
     rows = chosen.values()
     shown = tuple(row for row in rows if row.name in {*names, *ROWS, *_ROWS})
-    planned = PlannedPretraining(config, all_facts, machine, shown, timing, other, found)
+    planned = PlannedTraining(config, all_facts, machine, shown, timing, other, tuple(found))
     config.plan = planned.lines()
     return planned
 
@@ -343,20 +364,34 @@ def _comparison(
     return compared, page + compared * each + drawn * timing.features(networks=1)
 
 
+def add_budget(config: Config, hours: float, before: float, after: float) -> None:
+    """Let a training end within the hours, with the seconds of its command around it."""
+    besides = {"spent": round(before, 2), "reserved": round(after, 2)}
+    config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **besides}
+
+
 def _config(
     base: Config,
-    facts: FolderFacts,
-    out: str | Path,
     chosen: Mapping[str, Choice],
+    data: Mapping[str, Any],
+    out: str | Path,
     start: Start | None,
-    teacher: PlannedTeacher | None,
 ) -> Config:
-    """The recipe with the chosen settings that it declares, on the videos, and the network."""
+    """The recipe with the chosen settings, on the videos, and the network to start from."""
+    config = filled_recipe(base, chosen, data, out)
+    config.fit_queue = False  # the queue has been fitted
+    if start is not None:
+        continue_from(config, start)
+    return config
+
+
+def filled_recipe(
+    base: Config, chosen: Mapping[str, Choice], data: Mapping[str, Any], out: str | Path
+) -> Config:
+    """The recipe with the chosen settings that it declares, and changes ``data`` by key."""
     names = available_settings(base, known_keys)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
-    data = dataset_settings(facts.folder)
-    options = options_of_settings(base, values)
-    options |= {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
+    options = options_of_settings(base, values) | dict(data)
     # torch refuses persistent workers without workers.
     if values.get("workers") == 0:
         options["train_dataloader.persistent_workers"] = False
@@ -366,16 +401,11 @@ def _config(
     config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
-    if teacher is not None:
-        config.model.teacher_channels = teacher.model.feature_size
-    config.fit_queue = False  # the queue has been fitted
-    if start is not None:
-        continue_from(config, start)
     config.work_dir = str(Path(out).resolve())
     return config
 
 
-def write_config(planned: PlannedPretraining) -> Path:
+def write_config(planned: PlannedTraining) -> Path:
     """Write the planned config, with the choices as ``plan``, into the folder of the run.
 
     ``python tools/train.py RUN/config.py`` is the same training.
@@ -407,8 +437,8 @@ def planned_config(
     stored = parse_config_text(text, str(path))
     advice = f"to run it as a program, if you trust it: sce-video train {path} --resume"
     recipe = next((str(c[1]) for c in plan_of(stored).choices if c[0] == "recipe"), "")
-    if recipe not in (*methods().values(), _LARGE_RECIPE):
-        raise ValueError(f"{path} has no plan of sce-video pretrain; {advice}")
+    if recipe not in (*methods().values(), _LARGE_RECIPE, FINETUNING):
+        raise ValueError(f"{path} has no plan of sce-video pretrain or finetune; {advice}")
     base = load_config(recipe)
     for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
         stored.pop(name, None)
@@ -422,8 +452,8 @@ def planned_config(
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}
     if os.path.isabs(str(named.get("pretrained"))):
         del named["pretrained"]
-    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *WORDS, *TEXTS, mirror, *OBJECTIVES}
-    known |= {*trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
+    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *_RESIZING, *WORDS, *TEXTS, mirror}
+    known |= {*OBJECTIVES, *trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
     strange = next((value for value in _texts(named) if value not in known), None)
     if strange is not None:
         raise ValueError(

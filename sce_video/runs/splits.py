@@ -18,10 +18,11 @@ from mmengine.dist import barrier
 from sce_video.engine.checkpoint import BEST
 from sce_video.engine.config.check import walk_dicts
 from sce_video.runs import launch
-from sce_video.runs.configs import BEST_RESULTS, RESULTS
+from sce_video.runs.configs import BEST_RESULTS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import read_json, write_json
 from sce_video.utils.metric_names import is_trivial
+from sce_video.utils.run_files import RESULTS
 
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"

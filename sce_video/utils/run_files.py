@@ -22,6 +22,9 @@ PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
 #: The features that the teacher of a distillation has given of the training videos.
 TEACHER_FEATURES = "teacher.npz"
+#: Results of a test, as JSON; of a finetuning also the scores of every test video, and the linear
+#: probe of the network that it started from.
+RESULTS, SCORES, PROBE = "results.json", "scores.npz", "linear_probe.json"
 #: The two files of a pretrained network (:mod:`sce_video.engine.weights`).
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 #: The checkpoint with the best value of an evaluation during the training, where one is kept.

@@ -94,6 +94,22 @@ def test_train_and_test(folder, reached):
     assert (cfg.test_dataloader.dataset.data_root, cfg.load_from) == (folder, None)
 
 
+def test_finetune(folder, reached):
+    """Folders and CSV files are read under the names that were given."""
+    for name in ("v/b.mp4", "w/a.mp4", "w/b.mp4"):
+        path = Path(folder, name)
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    words = ["finetune", "none", "--train", folder, "--out", "o", "--epochs", "1", "--few", "1"]
+    examine = "sce_video.runs.finetune.examine_folder"
+    (root, listed), _ = reached(words, examine)
+    assert root == folder and sorted(listed.labels.tolist()) == [0, 1]
+    Path(folder, "t.csv").write_text("v/a.mp4,x\nw/a.mp4,y\n")
+    csv = ["--train", f"{folder}/t.csv", "--test", f"{folder}/t.csv", "--data-root", folder]
+    (root, listed), _ = reached(["finetune", "none", *csv, "--out", "o"], examine)
+    assert root == folder and listed.classes == ("x", "y")
+
+
 @pytest.mark.parametrize(
     ("words", "function", "place"),
     [

@@ -10,19 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.commands import arguments, curate, encoder, evaluate, export, look, pretrain, search
+from sce_video.commands import (
+    arguments,
+    curate,
+    encoder,
+    evaluate,
+    export,
+    finetune,
+    look,
+    pretrain,
+    search,
+)
 from sce_video.commands.main import COMMANDS
 from sce_video.curation.curate import THRESHOLDS
+from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
+from sce_video.engine.recipes import find_recipe
 from sce_video.evaluation import PROTOCOLS
 from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
 from sce_video.interop.export import FORMATS, NETWORK_FORMATS
 from sce_video.models.backbones.hf_encoder import FAMILIES
+from sce_video.runs.finetune import NONE
 from sce_video.runs.keep_best import KEEP
-from sce_video.runs.pretrain import PRECISIONS
+from sce_video.runs.pretrain import FINETUNING, PRECISIONS
 
-#: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty.
+#: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty;
+#: L and M: two classes.
 CASES = {
     "doctor --videos N": "no folder or table of videos at N",
     "pretrain N --out O": "there is no folder 'N'",
@@ -37,6 +51,19 @@ CASES = {
     "pretrain --out O": "give the folder of videos or a table, or --resume",
     "pretrain --out O --resume": "no training in O to resume",
     "pretrain V --out O --resume": "--resume takes everything from RUN/config.py",
+    "finetune N --train L --out O": "no run, checkpoint or model of transformers (hf:NAME) at N",
+    "finetune R --train L --out O --width 8": "--width is that of the network R: leave it out",
+    "finetune R --train N --out O": "there is no folder, list or CSV file 'N'",
+    "finetune R --train V --out O": "V has no classes, a classifier needs two or more",
+    "finetune none --train L --test M --out O": "only in the first 'b', only in the second 'c'",
+    "finetune none --train L --few 3 --out O": "L has 2 videos of the class 'a'",
+    "finetune none --train c.csv --out O": "c.csv has no column label",
+    "finetune none --train L --test L --group-pattern (v) --out O": "where there is no --test",
+    "finetune none --train L --out O --frozn 4": "no option --frozn, meant --frozen?",
+    "finetune none --train L --out O --crops 2": "--crops must be 1 or 3, got 2",
+    "finetune none --out O": "give SOURCE (a run, a checkpoint, or none) and --train",
+    "finetune R --train L --out O --resume": "--resume takes everything from RUN/config.py",
+    "finetune --out O --resume": "no training in O to resume",
     "evaluate N --test V --gallery V": "no checkpoint at N",
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
     "evaluate R --test V": "one of the arguments --gallery --group-pattern is required",
@@ -129,9 +156,11 @@ for words in json.load(sys.stdin):
 def answers(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> dict[str, list]:
     """Status, stderr and imported libraries of each command line."""
     folder = tmp_path_factory.mktemp("wrong_input")
-    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt"):
-        (folder / name).parent.mkdir(exist_ok=True)
+    labelled = ("L/a/1.mp4", "L/a/2.mp4", "L/b/1.mp4", "L/b/2.mp4", "M/a/1.mp4", "M/c/1.mp4")
+    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt", *labelled):
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).touch()
+    (folder / "c.csv").write_text("path,kind\nV/a.mp4,walk\n")
     env = {"PYTHONPATH": str(repo), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
     words = json.dumps([shlex.split(case) for case in CASES])
     command = [sys.executable, "-c", _SCRIPT]
@@ -165,3 +194,5 @@ def test_choices_are_those_of_the_heavy_modules():
     assert (MEAN, BEST) == (look.MEAN, look.BEST) and THRESHOLDS == curate.THRESHOLDS
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
+    assert (finetune.FINETUNING, finetune.NONE) == (FINETUNING, NONE)
+    assert {*finetune._HELP} == {*available_settings(read_config(find_recipe(FINETUNING)))}

@@ -45,6 +45,12 @@ _PARTS = {"r3d18_folder": ("train", "test"), "sce_r3d18_folder_small": ("train",
 LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "doctor": [(("table",), "--videos X --out O")],
     "pretrain": [(("run",), "--out X --resume"), (("table",), "X --out O --plan --epochs 1")],
+    "finetune": [
+        (("run",), "--out X --resume"),
+        (NETWORKS, "X --train V --test V --out O/r --epochs 1 --batch 2 --workers 0 --clips 1"),
+        (("table",), "N --train X --test X --out O/r --plan --epochs 1 --workers 0"),
+        (("list",), "N --train X --out O/r --plan --epochs 1 --workers 0"),
+    ],
     "evaluate": [
         (NETWORKS, "X --test V --gallery V --out O/r.json"),
         (("table",), "N --test X --gallery X --out O/r.json"),

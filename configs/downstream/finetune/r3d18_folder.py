@@ -3,7 +3,8 @@
 # Data:     two folders, to train and to test, with a sub-folder for each class; or lists of
 #           "path label" (...dataset.ann_file=LIST; names of the labels ...dataset.class_file=FILE).
 #           The classes are counted in the training data; their names are kept in the checkpoint.
-# Run:      python tools/train.py configs/downstream/finetune/r3d18_folder.py \
+# Run:      sce-video finetune RUN --train TRAIN --test TEST --out OUT, which chooses the settings;
+#           python tools/train.py configs/downstream/finetune/r3d18_folder.py \
 #               --pretrained work_dirs/sce_r3d18_folder/epoch_100.pth --cfg-options \
 #               train_dataloader.dataset.data_root=/path/to/train \
 #               val_dataloader.dataset.data_root=/path/to/test
@@ -22,7 +23,7 @@ _base_ = [
 
 # None: the channels of the backbone, the classes of the training data.
 model = dict(
-    backbone=dict(zero_init_residual=False),
+    backbone=dict(base_channels=64, frozen_stages=-1, zero_init_residual=False),
     cls_head=dict(in_channels=None, num_classes=None, dropout_ratio=0.5),
 )
 # Where left and right are classes: data_preprocessor.views.0.flip_prob=0
@@ -69,3 +70,41 @@ custom_hooks = [
 sync_bn = "torch"
 # A folder of one's own holds more broken files than a curated data set.
 default_hooks = dict(checkpoint=dict(interval=20), bad_files=dict(max_bad_share=0.1))
+
+# Names of settings that belong to several places: sce-video finetune ... --frames 16 sets all.
+settings = dict(
+    frozen=["model.backbone.frozen_stages"],
+    width=["model.backbone.base_channels"],
+    dropout=["model.cls_head.dropout_ratio"],
+    clip_duration=[
+        "train_dataloader.dataset.pipeline.RandomClips.clip_duration",
+        "val_dataloader.dataset.pipeline.UniformClips.clip_duration",
+        "test_dataloader.dataset.pipeline.UniformClips.clip_duration",
+    ],
+    frames=[
+        "train_dataloader.dataset.pipeline.RandomClips.num_frames",
+        "val_dataloader.dataset.pipeline.UniformClips.num_frames",
+        "test_dataloader.dataset.pipeline.UniformClips.num_frames",
+    ],
+    size=[
+        "train_dataloader.dataset.pipeline.RandomResizedCropClips.size",
+        "val_dataloader.dataset.pipeline.ResizeShortSide.size",
+        "val_dataloader.dataset.pipeline.CenterCropClips.size",
+        "test_dataloader.dataset.pipeline.ResizeShortSide.size",
+        "test_dataloader.dataset.pipeline.PackVideo.crop_size",
+    ],
+    flip=["data_preprocessor.views.0.flip_prob"],
+    batch=["train_dataloader.batch_size"],
+    epochs=["train_cfg.max_epochs"],
+    warmup=["custom_hooks.ScheduleHook.lr.warmup_epochs"],
+    lr=["optim_wrapper.optimizer.lr"],
+    weight_decay=["optim_wrapper.optimizer.weight_decay"],
+    clips=["test_dataloader.dataset.pipeline.UniformClips.num_clips"],
+    crops=["test_dataloader.dataset.pipeline.PackVideo.num_crops"],
+    workers=[
+        "train_dataloader.num_workers",
+        "val_dataloader.num_workers",
+        "test_dataloader.num_workers",
+    ],
+    seed=["randomness.seed"],
+)

@@ -89,7 +89,7 @@ _RUNNER_DICTS: dict[str, set[str]] = {
     "compile": _names(torch.compile) - {"model"},
     "lora": {"rank", "alpha"},
     "auto_scale_lr": {"enable", "base_batch_size"},
-    "run_page": {"videos", "compared"},
+    "run_page": {"videos", "compared", "tested"},
 }
 
 

@@ -1,0 +1,255 @@
+"""Labelled videos as users have them: class folders, a table, a list, a CSV of path and label.
+
+Nothing here needs torch: a wrong set is refused before the libraries are imported.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.sources import dataset_settings, is_table, list_videos
+from sce_video.datasets.video_list import (
+    VIDEO_EXTENSIONS,
+    VideoList,
+    list_root,
+    read_annotation_list,
+    scan_folder,
+    write_annotation_list,
+)
+from sce_video.utils.files import write_text
+
+#: Columns of a CSV file with a header, in lower case.
+_PATHS = ("path", "video", "video_path", "file", "filepath", "filename")
+_LABELS = ("label", "class", "class_name", "label_name", "category")
+_TABLES = {".csv": (",", ";"), ".tsv": ("\t",)}
+
+
+@dataclass(frozen=True)
+class LabelledVideos:
+    """Videos with a label each; made by :func:`read_labelled`.
+
+    Attributes:
+        source: What the user gave.
+        root: Folder or table that the paths are relative to.
+        videos: Paths, labels from 0 and, but for a list of plain numbers, their names.
+        listed: They are not all videos below ``root`` with the labels of their folders or rows.
+    """
+
+    source: str
+    root: str
+    videos: VideoList
+    listed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    @property
+    def num_classes(self) -> int:
+        """K: the names, or of a list of numbers the largest and one."""
+        return len(self.videos.classes) or int(self.videos.labels.max()) + 1
+
+    def name(self, label: int) -> str:
+        """The name of a label; its number where it has none."""
+        return self.videos.classes[label] if self.videos.classes else str(label)
+
+    def paths(self) -> list[str]:
+        """The paths, relative to ``root``."""
+        return [self.videos.path(i) for i in range(len(self))]
+
+    def subset(self, indices: np.ndarray) -> LabelledVideos:
+        """Those at some indices, with the numbers and names of all classes."""
+        paths, labels = self.paths(), self.videos.labels[indices]
+        chosen = [paths[i] for i in indices.tolist()]
+        videos = VideoList.from_paths(chosen, labels.tolist(), self.videos.classes)
+        return replace(self, videos=videos, listed=True)
+
+    def few(self, count: int, seed: int) -> LabelledVideos:
+        """``count`` videos of every class, drawn by the seed.
+
+        Raises:
+            ValueError: a class has fewer.
+        """
+        found = np.bincount(self.videos.labels, minlength=self.num_classes)
+        least = int(found.argmin())
+        if count > found[least]:
+            raise ValueError(
+                f"--few {count} is more than there are: {self.source} has {found[least]} videos of "
+                f"the class {self.name(least)!r}"
+            )
+        random = np.random.default_rng(seed)
+        order = random.permutation(len(self))
+        labels = self.videos.labels[order]
+        chosen = [order[labels == c][:count] for c in range(self.num_classes)]
+        return self.subset(np.sort(np.concatenate(chosen)))
+
+    def dataset(self, folder: str | Path, name: str) -> dict[str, Any]:
+        """Settings of a data set's config; a list that it needs is written to ``folder/NAME.txt``.
+
+        Raises:
+            ValueError: a path or a class has a name that no list can hold.
+            WriteError: a list cannot be written.
+        """
+        settings: dict[str, Any] = dataset_settings(
+            self.root if is_table(self.root) else os.path.abspath(self.root)
+        )
+        if not self.listed:
+            return settings
+        file = Path(folder, f"{name}.txt").resolve()
+        refused = write_annotation_list(str(file), self.paths(), self.videos.labels.tolist())
+        classes = self.videos.classes
+        refused += [c for c in classes if c != c.strip() or len(c.splitlines()) != 1]
+        if refused:
+            raise ValueError(
+                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an "
+                f"end, or no text): rename it in {self.source}"
+            )
+        settings["ann_file"] = str(file)
+        if classes:
+            names = file.with_name("classes.txt")
+            write_text(names, "".join(f"{c}\n" for c in classes))
+            settings["class_file"] = str(names)
+        return settings
+
+
+def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
+    """The labelled videos that a user names.
+
+    Args:
+        source: Folder with a sub-folder for each class; table with labels (``v.lance``); list of
+            ``path label``, whose class names are in the file that the search page writes beside it
+            (``labels_classes.txt`` for ``labels.txt`` and ``labels_train.txt``), if it is there; or
+            a ``.csv`` or ``.tsv`` file with the columns path and label, with or without a header.
+        data_root: Folder that the paths of a file are relative to; None: its own or the current.
+
+    Raises:
+        ValueError: there is no such thing, a video has no label, or there are fewer than two
+            classes.
+    """
+    if os.path.isdir(source) or is_table(source):
+        if data_root is not None:
+            raise ValueError(f"{source} is a folder: --data-root goes with a list or a CSV file")
+        videos = list_videos(source) if is_table(source) else scan_folder(source)
+        found = LabelledVideos(source, source, videos)
+    elif not os.path.exists(source):
+        raise ValueError(f"there is no folder, list or CSV file {source!r}")
+    else:
+        kind = Path(source).suffix.lower()
+        read = _read_csv(source, kind) if kind in _TABLES else _read_list(source)
+        root = list_root(source, data_root, read)
+        found = LabelledVideos(source, root, read, listed=True)
+    unlabelled = np.flatnonzero(found.videos.labels < 0)
+    if len(unlabelled) < len(found) and len(unlabelled):
+        raise ValueError(
+            f"{found.videos.path(int(unlabelled[0]))!r} of {source} has no label "
+            f"({len(unlabelled)} of {len(found)} videos): put it into the sub-folder of its class"
+        )
+    count = 0 if len(unlabelled) else len(np.unique(found.videos.labels))
+    if count < 2:
+        raise ValueError(
+            f"{source} has {count or 'no'} class{'es' * (count != 1)}, a classifier needs two or "
+            "more: give a folder with a sub-folder for each class, a list of 'path label', or a "
+            "CSV file with the columns path and label"
+        )
+    return found
+
+
+def _read_list(source: str) -> VideoList:
+    stem = Path(source).stem
+    stems = (stem, stem.removesuffix("_train"), stem.removesuffix("_test"))
+    files = [Path(source).with_name(f"{name}_classes.txt") for name in stems]
+    class_file = next((str(file) for file in files if file.is_file()), None)
+    return read_annotation_list(source, class_file=class_file)
+
+
+def _read_csv(source: str, kind: str) -> VideoList:
+    """The videos of a table of text; labels are names, numbered in sorted order."""
+    with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        first = file.readline()
+        delimiter = max(_TABLES[kind], key=first.count)
+        file.seek(0)
+        try:
+            lines = [
+                (number, [cell.strip() for cell in row])
+                for number, row in enumerate(csv.reader(file, delimiter=delimiter), 1)
+                if any(row)
+            ]
+        except csv.Error as error:
+            raise ValueError(f"{source} is no CSV file: {error}") from error
+    if not lines:
+        raise ValueError(f"{source} is empty: it must have a line for each video")
+    path, label = columns = _columns(source, lines[0][1])
+    rows = lines[lines[0][1][path].lower() in _PATHS :]
+    for number, row in rows:
+        if len(row) <= max(columns) or not row[path] or not row[label]:
+            raise ValueError(f"{source}, line {number}: there is no path or no label in {row}")
+    if not rows:
+        raise ValueError(f"{source} has a header and no video")
+    names = {row[label] for _, row in rows}
+    # 2 before 10, where all of them are numbers.
+    numbers = all(name.isdecimal() and name.isascii() for name in names)
+    classes = sorted(names, key=lambda name: (int(name), name) if numbers else name)
+    number_of = {name: number for number, name in enumerate(classes)}
+    labels = [number_of[row[label]] for _, row in rows]
+    return VideoList.from_paths([row[path] for _, row in rows], labels, classes)
+
+
+def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
+    """Numbers of the columns with the path and the label, from the first line."""
+    names = [name.lower() for name in first]
+    found = [
+        next((names.index(n) for n in known if n in names), None) for known in (_PATHS, _LABELS)
+    ]
+    if found[0] is None and len(first) == 2 and first[0].lower().endswith(VIDEO_EXTENSIONS):
+        return 0, 1
+    if found[0] is None or found[1] is None:
+        what = "path" if found[0] is None else "label"
+        raise ValueError(
+            f"{source} has no column {what}; its first line is {','.join(first)!r:.200}: give the "
+            "columns path and label a header, or no other column"
+        )
+    return found[0], found[1]
+
+
+def read_pair(
+    train: str, test: str | None, data_root: str | None = None
+) -> tuple[LabelledVideos, LabelledVideos | None]:
+    """The videos to train and to test a classifier, of the same classes; see :func:`read_labelled`.
+
+    ``data_root`` is that of those that are files.
+    """
+    found = []
+    files = [path for path in (train, test) if path is not None and os.path.isfile(path)]
+    for path in (train, test):
+        root = data_root if path in files or not files else None
+        found.append(None if path is None else read_labelled(path, root))
+    first, second = found
+    assert first is not None
+    if second is not None:
+        check_pair(first, second)
+    return first, second
+
+
+def check_pair(train: LabelledVideos, test: LabelledVideos) -> None:
+    """Raise ValueError unless two sets have the same classes: names, or numbers of the first."""
+    first, second = (
+        {s.name(i) for i in np.unique(s.videos.labels).tolist()} for s in (train, test)
+    )
+    named = bool(train.videos.classes) or bool(test.videos.classes)
+    only = [sorted(a - b) for a, b in ((first, second), (second, first))]
+    if (named and train.videos.classes != test.videos.classes) or only[1]:
+        raise ValueError(
+            f"the classes of {train.source} and {test.source} differ: only in the first "
+            f"{_some(only[0])}, only in the second {_some(only[1])}"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)
+    return shown or "none"

@@ -1,0 +1,204 @@
+"""The test of a classifier on the page of its run: accuracy, confusions, mistakes as clips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sce_video.evaluation import Rows
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
+from sce_video.pages.frames import ClipReader, ClipTiles
+from sce_video.pages.neighbour_rows import label_name
+from sce_video.pages.parts import Part, render_part, sentence_part
+from sce_video.pages.run_record import RunRecord
+from sce_video.utils.run_files import PROBE, RESULTS
+
+#: Classes of which the whole matrix is drawn, confusions and mistakes that are listed.
+_MAX_CLASSES, _MAX_PAIRS, _MISTAKES = 30, 20, 12
+
+
+def classifier_parts(
+    record: RunRecord, scores: Rows, *, max_bytes: int = 1_000_000, reader: ClipReader | None = None
+) -> list[Part]:
+    """The parts of a page that show the test of a classifier.
+
+    Args:
+        record: Of the run, with the results of the test and of the linear probe.
+        scores: Class scores (N, K), labels and paths of the test videos.
+        max_bytes: Of all images together.
+        reader: Reads the files; None shows no clips.
+    """
+    labelled = torch.nonzero(scores.labels >= 0).flatten()
+    if not len(labelled):
+        title = "Test of the classifier"
+        return [sentence_part("classifier", title, "The tested videos have no labels.", True)]
+    rows = scores.subset(labelled)
+    names = [str(name) for name in record.data.get("classes") or []]
+    parts = [_accuracy(record, rows), _confusion(rows, names)]
+    if reader is not None:
+        parts.append(_mistakes(rows, names, max_bytes, reader))
+    return parts
+
+
+def confusion_counts(scores: Tensor, labels: Tensor) -> Tensor:
+    """Videos of each true class (row) by the class of their highest score: (K, K) int64."""
+    k = scores.shape[1]
+    return torch.bincount(labels * k + scores.argmax(dim=1), minlength=k * k).view(k, k)
+
+
+class Mistake(NamedTuple):
+    """A wrongly classified video: its row, the class of its highest score, the two scores."""
+
+    row: int
+    predicted: int
+    score: float
+    own_score: float  # of the true class
+
+
+def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistake]:
+    """The wrongly classified videos, those with the highest score first, at most so many."""
+    best, predicted = scores.max(dim=1)
+    wrong = torch.nonzero(predicted != labels).flatten()
+    order = wrong[best[wrong].argsort(descending=True, stable=True)][:most].tolist()
+    return [
+        Mistake(i, int(predicted[i]), float(best[i]), float(scores[i, labels[i]])) for i in order
+    ]
+
+
+def _accuracy(record: RunRecord, rows: Rows) -> Part:
+    """Accuracy beside that of the linear probe of the frozen network and of the largest class."""
+    tested, ends = record.results.get(RESULTS, {}), record.intervals.get(RESULTS, {})
+    probed, of_probe = record.results.get(PROBE, {}), record.intervals.get(PROBE, {})
+    largest = float(rows.labels.bincount().max()) / len(rows)
+    lines = [
+        _line("this classifier, all views", tested.get("top1"), ends.get("top1")),
+        _line("the same, one view", tested.get("one_view_top1"), ends.get("one_view_top1")),
+        _line(
+            "mean over the classes",
+            tested.get("mean_class_accuracy"),
+            ends.get("mean_class_accuracy"),
+        ),
+        _line(
+            "linear probe of the network that it started from, frozen",
+            probed.get("linear_top1"),
+            of_probe.get("linear_top1"),
+        ),
+        _line("always the most frequent class", largest, None),
+    ]
+    values = {
+        "lines": [line for line in lines if line is not None],
+        "videos": len(rows),
+        "sentence": _beside_probe(record.folder),
+    }
+    return render_part("classifier", "Test of the classifier", "part_accuracy.html", values, True)
+
+
+class _Line(NamedTuple):
+    name: str
+    value: str
+    interval: str
+    # Of the bar and of the interval on it, percent.
+    width: float
+    low: float
+    high: float
+
+
+def _line(name: str, value: float | None, ends: tuple[float, float] | None) -> _Line | None:
+    if value is None or not 0 <= value <= 1:
+        return None
+    low, high = (100 * min(max(end, 0.0), 1.0) for end in ends or (value, value))
+    interval = f"{low:.1f} to {high:.1f}" if ends else ""
+    return _Line(name, f"{100 * value:.1f} %", interval, 100 * value, low, high)
+
+
+def _beside_probe(folder: str) -> str:
+    """A sentence on the difference from the linear probe, over the videos of both."""
+    try:
+        found = [load_outcomes(outcomes_path(Path(folder, name))) for name in (RESULTS, PROBE)]
+        columns = [
+            dict(zip(f.paths, f.values[:, f.names.index(name)].tolist(), strict=True))
+            for f, name in zip(found, ("top1", "linear_top1"), strict=True)
+        ]
+    except (OSError, ValueError):
+        return ""
+    common = [path for path in columns[0] if path in columns[1]]
+    if not common:
+        return ""
+    gains = np.array([[columns[0][path] - columns[1][path]] for path in common])
+    ends = bootstrap_intervals(gains)
+    if ends is None:
+        return ""
+    low, high = (100 * ends[0]).tolist()
+    gain = f"{100 * gains.mean():+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
+    if low > 0:
+        return f"Training has helped: {gain} against the linear probe of the same frozen features."
+    if high < 0:
+        return (
+            f"The linear probe of the frozen features is better ({gain}): the training has changed "
+            "the network too much, or was too short. Try --frozen 4, or a smaller --lr."
+        )
+    return f"Not decided against the linear probe of the same frozen features: {gain}."
+
+
+def _confusion(rows: Rows, names: Sequence[str]) -> Part:
+    """Which class was taken for which: a matrix, or of many classes the most frequent pairs."""
+    k, predicted = rows.num_classes, rows.values.argmax(dim=1)
+    wrong = predicted != rows.labels
+    found, times = (rows.labels * k + predicted)[wrong].unique(return_counts=True)
+    sizes = rows.labels.bincount(minlength=k).tolist()
+    pairs = [
+        (label_name(pair // k, names), label_name(pair % k, names), count, sizes[pair // k])
+        for pair, count in zip(found.tolist(), times.tolist(), strict=True)
+    ]
+    pairs.sort(key=lambda pair: -pair[2])
+    values: dict[str, Any] = {"pairs": pairs[:_MAX_PAIRS], "total": int(wrong.sum())}
+    values |= {"classes": [], "matrix": []}
+    if k <= _MAX_CLASSES:
+        values["classes"] = classes = [label_name(i, names) or "" for i in range(k)]
+        values["matrix"] = [
+            (name, size, [(count, round(100 * count / max(1, size))) for count in row])
+            for name, size, row in zip(
+                classes, sizes, confusion_counts(rows.values, rows.labels).tolist(), strict=True
+            )
+        ]
+    return render_part("confusion", "Confusion matrix", "part_confusion.html", values, True)
+
+
+def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipReader) -> Part:
+    """The mistakes of which the classifier was most confident, as clips."""
+    found = confident_mistakes(rows.values, rows.labels, _MISTAKES)
+    title = "Most confident mistakes"
+    if not found:
+        right = f"All {len(rows)} test videos are classified rightly."
+        return sentence_part("mistakes", title, right, True)
+    # The page makes no requests: what lies in a store is named, not shown.
+    files = [rows.paths[m.row] for m in found if "://" not in rows.paths[m.row]]
+    tiles = ClipTiles(files, max_bytes, reader)
+
+    def clip(mistake: Mistake) -> dict[str, Any]:
+        path = rows.paths[mistake.row]
+        gone = {"problem": "in a store", "skipped": False, "duration": ""}
+        return {
+            "name": "/".join(Path(path).parts[-2:]),
+            "own": label_name(int(rows.labels[mistake.row]), names),
+            "predicted": label_name(mistake.predicted, names),
+            "score": f"{100 * mistake.score:.0f} %",
+            "own_score": f"{100 * mistake.own_score:.0f} %",
+            **(tiles.tile(path) if path in tiles.entries else gone),
+        }
+
+    wrong = int((rows.values.argmax(dim=1) != rows.labels).sum())
+    values = {
+        "clips": [clip(mistake) for mistake in found],
+        "wrong": wrong,
+        "videos": len(rows),
+        "unread": tiles.unread,
+        **tiles.values,
+    }
+    return render_part("mistakes", title, "part_mistakes.html", values, True)

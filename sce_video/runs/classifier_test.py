@@ -1,0 +1,68 @@
+"""What follows a finetuning: its test, and the linear probe of the network that it started from."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+from mmengine.config import Config
+
+from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.runs.configs import testing_config
+from sce_video.runs.launch import test
+from sce_video.utils.run_files import PROBE, RESULTS, SCORES, newest_checkpoint
+
+#: Clips of a video whose features are averaged for the probe, as in sce-video embed.
+_CLIPS = 4
+
+
+def test_classifier(runner: VideoRunner) -> dict[str, float]:
+    """Test the newest checkpoint of a training and fit the probe; all ranks call this.
+
+    ``results.json`` and ``scores.npz`` in the folder of the run have the test with all its views,
+    ``linear_probe.json`` the logistic regression on the features of the frozen network that the
+    training started from, fitted on the training videos. Returns the metrics of the test.
+    """
+    folder = Path(runner.work_dir)
+    cfg = copy.deepcopy(runner.cfg)
+    cfg.pop("experiment_name", None)  # each test has a log of its own
+    launcher = {"launcher": cfg.get("launcher", "none"), "work_dir": folder / "evaluation"}
+    checkpoint = newest_checkpoint(folder)
+    tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
+    metrics = test(tested)
+    start = cfg.get("pretrained") or RANDOM
+    test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
+    return metrics
+
+
+def probe_config(cfg: Config) -> Config:
+    """The test of a linear probe of a finetuning's backbone, on the data of the finetuning.
+
+    Training videos are the gallery, on which the probe is fitted; both are seen in up to four
+    central crops, and never augmented.
+    """
+    probed = copy.deepcopy(cfg)
+    preprocessor = {
+        k: cfg.data_preprocessor[k] for k in ("mean", "std") if k in cfg.data_preprocessor
+    }
+    backbone = {k: v for k, v in cfg.model.backbone.items() if k != "frozen_stages"}
+    probed.model = {"type": "Encoder", "backbone": backbone}
+    probed.data_preprocessor = {"type": "VideoDataPreprocessor", **preprocessor}
+    most = {"num_clips": _CLIPS, "num_crops": 1}
+    pipeline = [
+        {k: min(v, most[k]) if k in most else v for k, v in step.items()}
+        for step in cfg.test_dataloader.dataset.pipeline
+    ]
+    loader = {
+        **cfg.test_dataloader,
+        "dataset": {**cfg.test_dataloader.dataset, "pipeline": pipeline},
+    }
+    of_training = cfg.train_dataloader.dataset
+    names = ("type", "data_root", "ann_file", "class_file")
+    data = {name: of_training[name] for name in names if name in of_training}
+    kept = {k: v for k, v in loader["dataset"].items() if k not in names}
+    gallery = {**loader, "dataset": {**kept, **data, "on_error": "skip"}}
+    probed.test_dataloader = loader
+    probed.test_cfg = {"type": "MultiViewTestLoop", "gallery_dataloader": gallery}
+    probed.test_evaluator = [{"type": "LinearProbe"}]
+    return probed

@@ -1,0 +1,328 @@
+"""Finetuning on labelled videos with settings that are chosen for them, test and page included."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+
+from sce_video.datasets.labelled import LabelledVideos, read_pair
+from sce_video.datasets.sources import is_table
+from sce_video.engine.config.check import options_of_settings
+from sce_video.engine.config.load import load_config
+from sce_video.engine.runner import RANDOM
+from sce_video.engine.work_dir import check_unused
+from sce_video.evaluation.functional.linear_probe import held_out
+from sce_video.evaluation.functional.statistics import group_ids
+from sce_video.inference.views import TEST_CROPS
+from sce_video.runs.choices import Choice, choose_epochs, this_machine, warmup_and_momentum
+from sce_video.runs.configs import complete_classifier, training_config
+from sce_video.runs.continued import NO_DECAY, take_network
+from sce_video.runs.finetune_choices import (
+    FROM_SCRATCH,
+    LEAST_STEPS,
+    choose_finetuning,
+    finetuning_notes,
+    is_transformer,
+    layer_decay,
+)
+from sce_video.runs.folder_facts import examine_folder
+from sce_video.runs.page import train_with_page
+from sce_video.runs.pretrain import (
+    FINETUNING,
+    PRECISIONS,
+    PlannedTraining,
+    Timing,
+    add_budget,
+    count_seconds,
+    filled_recipe,
+    measure,
+    write_config,
+)
+from sce_video.runs.source import Source, find_source
+from sce_video.utils.files import read_json
+from sce_video.utils.run_files import RESULTS
+
+#: In place of a source: random weights.
+NONE = "none"
+#: Share of the videos, or of the groups, that is held out where no test set is given.
+_HELD_OUT = 0.25
+_VALIDATIONS = 5  # during a training, and checkpoints
+_PAGE_VIDEOS, _PAGE_SECONDS, _PROBED_CLIPS = 64, 20.0, 4
+
+
+def labelled_parts(
+    train: str | Path,
+    test: str | Path | None,
+    *,
+    data_root: str | Path | None = None,
+    group_pattern: str | None = None,
+    few: int | None = None,
+    seed: int = 0,
+) -> tuple[LabelledVideos, LabelledVideos, tuple[Choice, ...]]:
+    """The videos to train and to test with, and sentences on them.
+
+    Arguments and errors are those of :func:`finetune`. Without a test set a quarter of the videos
+    of each class, or of the groups, is held out by the seed; ``few`` are drawn from the rest.
+    """
+    root = None if data_root is None else str(data_root)
+    videos, tested = read_pair(str(train), None if test is None else str(test), root)
+    if tested is not None and group_pattern is not None:
+        raise ValueError("--group-pattern holds groups out where there is no --test: give one")
+    reason = "given"
+    if tested is None:
+        labels, groups = torch.from_numpy(videos.videos.labels), None
+        reason = "no --test: a quarter of each class is held out, drawn by the seed"
+        if group_pattern is not None:
+            groups, _ = group_ids(videos.paths(), group_pattern)
+            reason = f"no --test: a quarter of the groups {group_pattern} is held out"
+        held = held_out(labels, groups, _HELD_OUT, seed).numpy()
+        if not held.any():
+            raise ValueError(f"no class of {train} has two videos, one to test: give --test")
+        tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(~held))
+    all_of_them = len(videos)
+    if few is not None:
+        videos = videos.few(few, seed)
+    of = (
+        f"{few} of each class, of {all_of_them}, drawn by the seed" if few else "all that are given"
+    )
+    rows = (
+        Choice("train", f"{len(videos)} videos", of),
+        Choice("test", f"{len(tested)} videos", reason),
+    )
+    return videos, tested, rows
+
+
+def planned_finetuning(
+    source: str | Path,
+    train: str | Path,
+    out: str | Path,
+    *,
+    test: str | Path | None = None,
+    data_root: str | Path | None = None,
+    group_pattern: str | None = None,
+    few: int | None = None,
+    hours: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+    begun: float | None = None,
+) -> PlannedTraining:
+    """Examine source, videos and machine, choose what is not given, and measure a few steps.
+
+    Arguments and errors as of :func:`finetune`; ``begun`` as of
+    :func:`~sce_video.runs.pretrain.planned_pretraining`. Lists of the videos, where they are
+    needed, are written to ``out``.
+    """
+    start, given = time.monotonic(), dict(settings or {})
+    if given.get("precision", PRECISIONS[0]) not in PRECISIONS:
+        known = ", ".join(PRECISIONS)
+        raise ValueError(f"precision must be one of {known}, got {given['precision']!r}")
+    if hours is not None and "epochs" in given:
+        raise ValueError("give hours or epochs, not both")
+    base = load_config(FINETUNING)
+    options_of_settings(base, {k: v for k, v in given.items() if k != "precision"})  # unknown ones
+    videos, tested, rows = labelled_parts(
+        train,
+        test,
+        data_root=data_root,
+        group_pattern=group_pattern,
+        few=few,
+        seed=given.get("seed", 0),
+    )
+    network = None if str(source) == NONE else find_source(source)
+    machine, counts = this_machine(), np.bincount(videos.videos.labels)
+    of_list = videos.videos if videos.listed and not is_table(videos.root) else None
+    facts = replace(examine_folder(videos.root, of_list), num_videos=len(videos))
+    classes = videos.videos.classes
+    per_class = int(np.median(counts[counts > 0]))
+    chosen = choose_finetuning(facts, machine, network, per_class, given, classes)
+    decay = layer_decay(network, chosen["frozen"].value)
+    data = _data(videos, tested, out)
+    # Measured with the chosen network and batch, and any length: epochs follow from the speed.
+    timing = measure(_config(base, chosen, data, network, out))
+    now, after = time.monotonic(), _seconds_after(timing, len(videos), len(tested), chosen)
+    other = 0.0 if hours is None else now - (start if begun is None else begun) + after
+    steps = math.ceil(len(videos) / chosen["batch"].value)
+    least = FROM_SCRATCH if network is None else LEAST_STEPS
+    seconds = timing.epoch(machine.cores, chosen["workers"].value)
+    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
+    warmup, _ = warmup_and_momentum(epochs.value, epochs.value * steps)
+    chosen |= {"epochs": epochs, "warmup": chosen.get("warmup", warmup)}
+    config = _config(base, chosen, data, network, out)
+    if hours is not None:
+        add_budget(config, hours, other - after, after)
+    shared = len(_files(videos) & _files(tested))
+    loading = timing.loading(chosen["workers"].value)
+    size = chosen["size"].value
+    remarks = finetuning_notes(counts[counts > 0].tolist(), len(tested), shared, size, loading)
+    head = Choice("head", "linear", "on the mean of the features, as in the papers' finetunings")
+    about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows, head)
+    shown = (*about, *chosen.values(), *((decay,) if decay else ()))
+    planned = PlannedTraining(config, facts, machine, shown, timing, other, tuple(remarks))
+    config.plan = planned.lines()
+    return planned
+
+
+def _of_source(source: Source | None) -> Choice:
+    """The source as a choice, with what is known of it."""
+    if source is None:
+        return Choice("source", NONE, "random weights")
+    kind = source.settings.backbone["type"].rpartition(".")[2]
+    kind = source.family if kind == "HFEncoder" else kind
+    head = "; its classifier is replaced" if source.is_classifier else ""
+    return Choice("source", source.name, f"{kind}, {source.parameters:,} weights{head}")
+
+
+def _files(videos: LabelledVideos) -> set[str]:
+    return {str(Path(videos.root, path).absolute()) for path in videos.paths()}
+
+
+def _data(videos: LabelledVideos, tested: LabelledVideos, out: str | Path) -> dict[str, Any]:
+    """Changes of the recipe by key that name the videos; lists are written."""
+    sets = {"train": videos.dataset(out, "train")}
+    sets |= dict.fromkeys(("val", "test"), tested.dataset(out, "test"))
+    changes = {
+        f"{part}_dataloader.dataset.{name}": value
+        for part, settings in sets.items()
+        for name, value in settings.items()
+    }
+    head = {"model.cls_head.num_classes": videos.num_classes}
+    # Broken files are listed in the results, and do not end a test.
+    return {**changes, **head, "test_dataloader.dataset.on_error": "skip"}
+
+
+def _config(
+    base: Config,
+    chosen: Mapping[str, Choice],
+    data: Mapping[str, Any],
+    source: Source | None,
+    out: str | Path,
+) -> Config:
+    """The recipe with the chosen settings, on the videos, from the network of the source."""
+    config = filled_recipe(base, chosen, data, out)
+    between = max(1, config.train_cfg.max_epochs // _VALIDATIONS)
+    config.train_cfg.val_interval = config.default_hooks.checkpoint.interval = between
+    config.run_page = {"videos": _PAGE_VIDEOS, "tested": True}
+    config.pretrained = RANDOM
+    if source is not None:
+        _start_from(config, source, chosen)
+    complete_classifier(config)
+    return config
+
+
+def _start_from(config: Config, source: Source, chosen: Mapping[str, Choice]) -> None:
+    """Change a planned config, in place: network, frames and parameter groups of a source."""
+    frozen = chosen["frozen"].value
+    take_network(config, source, frozen)
+    if is_transformer(source):
+        decay = layer_decay(source, frozen)
+        config.optim_wrapper.paramwise_cfg = {"no_decay": list(NO_DECAY)}
+        if decay is not None:
+            config.optim_wrapper.paramwise_cfg.layer_decay = decay.value
+    own_size = chosen["size"].value == source.train_size
+    for part in ("val", "test"):
+        dataset = config[f"{part}_dataloader"].dataset
+        dataset.pipeline = [_step(step, source, own_size) for step in dataset.pipeline]
+
+
+def _step(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
+    """A step of a test pipeline that gives the frames which the network of the source takes.
+
+    ``own_size``: its test crop is that of the source, which may be larger than the training's.
+    """
+    settings, changed, kind = source.settings, dict(step), step["type"]
+    if kind in TEST_CROPS and own_size:
+        changed[TEST_CROPS[kind]] = settings.crop_size
+    if kind != "ResizeShortSide":
+        return changed
+    side = settings.short_side if own_size else step["size"]
+    if settings.resize == "linear":
+        return {**changed, "size": side}
+    whole = settings.resize in ("square", "network")
+    crop = settings.crop_size if own_size else step["size"]
+    how = settings.resize if settings.resize in ("bilinear", "bicubic") else "bilinear"
+    return {
+        "type": "ResizeAsProcessor",
+        "size": [crop, crop] if whole else side,
+        "interpolation": how,
+    }
+
+
+def _seconds_after(
+    timing: Timing, trained: int, tested: int, chosen: Mapping[str, Choice]
+) -> float:
+    """Seconds of the test, the linear probe and the page; ``features`` counts two clips."""
+    views = chosen["clips"].value * chosen["crops"].value
+    probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
+    page = min(_PAGE_VIDEOS, trained) * timing.features(1) + _PAGE_SECONDS
+    return tested * timing.features(views / 2) + probe + page
+
+
+def finetune(
+    source: str | Path,
+    train: str | Path,
+    out: str | Path,
+    *,
+    test: str | Path | None = None,
+    data_root: str | Path | None = None,
+    group_pattern: str | None = None,
+    few: int | None = None,
+    hours: float | None = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> dict[str, float]:
+    """Train a classifier of videos from a pretrained network, test it, and write a page.
+
+    Every setting that is not given is chosen for source, videos and machine
+    (:mod:`.finetune_choices`), and written with its reason to ``out/config.py``.
+
+    Args:
+        source: What :func:`~sce_video.runs.source.find_source` takes: a run, a checkpoint,
+            ``hf:NAME``, an exported folder; or "none" for random weights.
+        train: What :func:`~sce_video.datasets.labelled.read_labelled` takes: a folder with a
+            sub-folder for each class, a table, a list, a CSV file.
+        out: Folder of the run, for config, logs, checkpoints, results and the page ``run.html``.
+        test: As ``train``; without it a quarter of the training videos is held out.
+        data_root: Folder that the paths of lists and CSV files are relative to.
+        group_pattern: Without ``test``: regular expression with one group, searched in the paths;
+            whole groups are held out (``person(\\\\d+)``).
+        few: Train with so many videos of each class, drawn by the seed.
+        hours: Budget of the call; without it (and ``epochs``) as long as a first result takes.
+        overwrite: Remove an earlier training from ``out``.
+        settings: ``precision``, and those that the recipe declares: ``epochs=50, frames=16,
+            frozen=4, lr=1e-4, seed=1, ...``; others are refused.
+
+    Returns:
+        The metrics of the test by name, as in ``out/results.json``; none of a training that a
+        signal has stopped.
+
+    Raises:
+        FileNotFoundError: there is no such source.
+        ValueError: sets that cannot be used, or do not fit each other or the source; ``out`` holds
+            an earlier training.
+    """
+    begun = time.monotonic()
+    if not overwrite:
+        check_unused(out)  # before lists are written there
+    planned = planned_finetuning(
+        source,
+        train,
+        out,
+        test=test,
+        data_root=data_root,
+        group_pattern=group_pattern,
+        few=few,
+        hours=hours,
+        settings=settings,
+    )
+    cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
+    runner = train_with_page(count_seconds(cfg, begun), overwrite)
+    if getattr(runner.train_loop, "stopped_by", None) is not None:
+        return {}
+    return read_json(Path(out, RESULTS))["metrics"]

@@ -1,0 +1,189 @@
+"""The settings of a finetuning, chosen from what is known of source, videos and machine.
+
+Pure functions, as :mod:`sce_video.runs.choices`. Rates and layer decay of transformers are those of
+facebookresearch/mae (FINETUNE.md) and MCG-NJU/VideoMAE (FINETUNE.md); the others are those of the
+recipe, measured on weizmann4 (docs/results.md). A rule that has not been measured says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sce_video.runs.choices import Choice, Machine, choose, slow_loading
+from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
+from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.source import Source
+
+#: Optimiser steps without a budget: of a network that has learnt something, and from scratch.
+LEAST_STEPS, FROM_SCRATCH = 600, 1500
+#: Videos of a class below which the backbone stays frozen: with two, a convolution that is trained
+#: was ahead of the same one frozen (docs/results.md); one, and transformers, are not measured.
+_FEW_FOR_CONVOLUTIONS, _FEW_FOR_TRANSFORMERS = 2, 20
+#: Parameters of a transformer that a CPU does not train in an hour (not measured).
+_LARGE = 50_000_000
+_RATE, _RATE_OF_TRANSFORMERS, _RATE_OF_HEADS = 1e-3, 5e-4, 1e-2
+_DIRECTIONS = re.compile(r"(?<![a-z])(left|right)(?![a-z])", re.IGNORECASE)
+#: Test clips of a video at most: the paper's 10, half of them without a GPU.
+_MAX_CLIPS, _MAX_CLIPS_ON_CPU = 10, 5
+
+
+def is_transformer(source: Source | None) -> bool:
+    """Whether the network of a source is made of blocks of attention."""
+    return source is not None and source.family != "convolution"
+
+
+def choose_finetuning(
+    facts: FolderFacts,
+    machine: Machine,
+    source: Source | None,
+    per_class: int,
+    given: Mapping[str, Any],
+    classes: Sequence[str] = (),
+) -> dict[str, Choice]:
+    """Every setting but the length of the training, by its name, in the order to show them.
+
+    Args:
+        facts: Of the training videos.
+        machine: That trains.
+        source: Network to start from; None for random weights.
+        per_class: Training videos of a class, the median.
+        given: Settings that the user chose, by name; the others are chosen to suit them.
+        classes: Names of the classes.
+
+    Raises:
+        ValueError: the clip of the source does not fit the videos, or a given setting is not one
+            of a finetuning.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    clip = {} if source is None else _clip(source, facts, machine, values)
+    own = choose(facts, machine, values, clip)
+    chosen: dict[str, Choice] = {}
+
+    def add(name: str, value: Any, reason: str) -> Any:
+        """What is given wins; later choices follow the value."""
+        of_user = name in values
+        reason = "given" if of_user else reason
+        chosen[name] = Choice(name, values[name] if of_user else value, reason)
+        return chosen[name].value
+
+    batch = own["batch"].value
+    frozen = add("frozen", *_frozen(machine, source, per_class))
+    add("lr", *_rate(source, frozen, batch))
+    add("dropout", *_dropout(source, frozen))
+    kept = ("width",) * (source is None) + ("clip_duration", "frames", "size")
+    chosen |= {name: own[name] for name in kept}
+    directed = [name for name in classes if _DIRECTIONS.search(name)]
+    tells = f"the class {directed[0]!r} tells left from right" if directed else ""
+    add("flip", 0.0 if directed else 0.5, tells or "no class name tells left from right")
+    chosen["batch"] = own["batch"]
+    add("clips", *_test_clips(machine, facts, chosen["clip_duration"].value))
+    add("crops", *_test_crops(facts, source))
+    chosen |= {name: own[name] for name in ("workers", "precision")}
+    extra = {name: Choice(name, values[name], "given") for name in values if name not in chosen}
+    return {**chosen, **extra}
+
+
+def _clip(
+    source: Source, facts: FolderFacts, machine: Machine, values: Mapping[str, Any]
+) -> dict[str, tuple[Any, str]]:
+    """Frames, duration and size of a clip for the network of a source, with reasons.
+
+    An image network sees several frames, whose features are averaged, as long as a video network
+    of one's own would. Raises ValueError: they do not fit.
+    """
+    clip = clip_of_network(source, facts, values)
+    if not source.per_frame:
+        return clip
+    usual = choose(facts, machine, {k: v for k, v in values.items() if k != "width"})
+    reason = "of an image network the features of the frames are averaged"
+    return {"size": clip["size"]} | {
+        k: (usual[k].value, reason) for k in ("frames", "clip_duration")
+    }
+
+
+def _frozen(machine: Machine, source: Source | None, per_class: int) -> tuple[int, str]:
+    """``frozen_stages``, -1 for none and 4 for all, and the reason."""
+    videos = f"{per_class} videos of a class"
+    if source is None:
+        return -1, "all weights are trained: random ones know nothing yet"
+    if not is_transformer(source):
+        if per_class < _FEW_FOR_CONVOLUTIONS:
+            return 4, f"{videos} are too few to change {source.parameters:,} weights"
+        return -1, f"all weights are trained: {videos}"
+    if per_class < _FEW_FOR_TRANSFORMERS:
+        return 4, f"{videos}: a transformer wants {_FEW_FOR_TRANSFORMERS} or more"
+    if machine.gpu is None and source.parameters > _LARGE:
+        return 4, f"no GPU: {source.parameters / 1e6:.0f} M weights are trained too slowly"
+    return -1, f"all weights are trained: {videos}"
+
+
+def _rate(source: Source | None, frozen: int, batch: int) -> tuple[float, str]:
+    """Learning rate of AdamW after the warm-up, and the reason."""
+    if frozen == 4:
+        return _RATE_OF_HEADS, "the classifier alone is trained"
+    if not is_transformer(source):
+        return _RATE, "AdamW, as in the recipe"
+    rate = float(f"{_RATE_OF_TRANSFORMERS * batch / 256:.2g}")
+    return rate, f"{_RATE_OF_TRANSFORMERS:g} x batch / 256, as MAE and VideoMAE are finetuned"
+
+
+def layer_decay(source: Source | None, frozen: int) -> Choice | None:
+    """Rate of a layer of a transformer in that of the one above; None for other networks."""
+    if source is None or not is_transformer(source) or frozen == 4 or not names_layers(source):
+        return None
+    return Choice("layer_decay", LAYER_DECAY, "lower layers change less, as in VideoMAE")
+
+
+def _dropout(source: Source | None, frozen: int) -> tuple[float, str]:
+    """Share of the features that the classifier does not see in a step, and the reason."""
+    if frozen == 4:
+        return 0.0, "the classifier alone is trained"
+    if is_transformer(source):
+        return 0.0, "as transformers are finetuned"
+    return 0.5, "before the classifier, as in the recipe"
+
+
+def _test_clips(machine: Machine, facts: FolderFacts, duration: float) -> tuple[int, str]:
+    """Clips of a video in the test, whose probabilities are averaged, and the reason."""
+    most = _MAX_CLIPS_ON_CPU if machine.gpu is None else _MAX_CLIPS
+    # Half of neighbouring clips overlap; two at least, for a video of one clip they differ little.
+    wanted = max(2, math.ceil(2 * facts.duration / duration))
+    if wanted <= most:
+        return wanted, f"of {duration:g} s, in videos of {facts.duration:.1f} s"
+    return most, "as in the paper" if machine.gpu else "half of the paper's 10: no GPU"
+
+
+def _test_crops(facts: FolderFacts, source: Source | None) -> tuple[int, str]:
+    """Crops of a test clip, and the reason."""
+    if source is not None and source.settings.resize in ("square", "network"):
+        return 1, "the network sees whole frames"
+    if abs(facts.width / max(1, facts.height) - 1) < 0.05:
+        return 1, "the videos are square: three crops would show the same"
+    return 3, "along the long side, as in the paper"
+
+
+def finetuning_notes(
+    counts: Sequence[int], tested: int, shared: int, size: int, loading: float
+) -> Iterator[str]:
+    """Sentences about what is unusual.
+
+    Args:
+        counts: Training videos of each class.
+        tested: Test videos.
+        shared: Videos of both sets.
+        size: Of a frame of a view, pixels.
+        loading: Time of making a batch of views in that of the network's step.
+    """
+    if shared:
+        yield f"{shared} videos are trained on and tested: the accuracy says nothing about new ones"
+    if max(counts) > 10 * max(1, min(counts)):
+        yield (
+            f"the largest class has {max(counts)} videos, the smallest {min(counts)}: look at the "
+            "mean class accuracy"
+        )
+    if tested < 30:
+        yield f"{tested} test videos are few: the interval of the accuracy is wide"
+    yield from slow_loading(size, loading)

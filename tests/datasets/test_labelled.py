@@ -1,0 +1,148 @@
+"""Labelled sets as users have them: folders, lists, CSV files; what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sce_video.datasets import VideoDataset
+from sce_video.datasets.labelled import read_labelled, read_pair
+
+
+def touch(root: Path, *paths: str) -> Path:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    return root
+
+
+def content(found) -> dict[str, str]:
+    labels = found.videos.labels.tolist()
+    return {path: found.name(label) for path, label in zip(found.paths(), labels, strict=True)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    videos = [f"{name}/{i}.mp4" for name, count in (("a", 5), ("b", 3)) for i in range(count)]
+    return touch(tmp_path / "v", *videos)
+
+
+WANTED = {"a/0.mp4": "run", "b c.mp4": "walk 2", "a,1.mp4": "run"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.csv", 'Path,Label\na/0.mp4,run\nb c.mp4,walk 2\n"a,1.mp4",run\n'),
+        ("x.csv", '\ufeffid;class;file\n1;run;a/0.mp4\n2;walk 2;b c.mp4\n3;run;"a,1.mp4"\n'),
+        ("x.csv", 'a/0.mp4, run\n\nb c.mp4,walk 2 \n"a,1.mp4",run\n'),
+        ("x.tsv", "video\tx\tlabel\na/0.mp4\t1\trun\nb c.mp4\t2\twalk 2\na,1.mp4\t\trun\n"),
+    ],
+)
+def test_csv_files_have_a_header_or_two_columns(tmp_path, name, text):
+    touch(tmp_path, "a/0.mp4")
+    (tmp_path / name).write_text(text)
+    found = read_labelled(str(tmp_path / name))
+    assert content(found) == WANTED and found.num_classes == 2
+    assert found.root == str(tmp_path) and found.listed
+
+
+def test_numbers_of_a_csv_file_are_in_their_order(tmp_path):
+    (tmp_path / "x.csv").write_text("".join(f"{i}.mp4,{i}\n" for i in (10, 2, 1)))
+    found = read_labelled(str(touch(tmp_path, "10.mp4") / "x.csv"))
+    assert found.videos.classes == ("1", "2", "10") and found.videos.labels.tolist() == [2, 1, 0]
+
+
+def test_lists_have_the_classes_of_the_search_page(folder, tmp_path):
+    (tmp_path / "labels_classes.txt").write_text("walk\nrun fast\n")
+    for name in ("labels.txt", "labels_train.txt", "labels_test.txt", "other.txt"):
+        (tmp_path / name).write_text("a/0.mp4 1\nb/0.mp4 0\n")
+        found = read_labelled(str(tmp_path / name), str(folder))
+        named = {"a/0.mp4": "run fast", "b/0.mp4": "walk"}
+        assert content(found) == ({"a/0.mp4": "1", "b/0.mp4": "0"} if name[0] == "o" else named)
+    with pytest.raises(ValueError, match=r"none of the first 2 videos .* --data-root"):
+        read_labelled(str(tmp_path / "labels.txt"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_are_drawn_by_the_seed_and_read_by_the_data_set(folder, tmp_path, seed):
+    found = read_labelled(str(folder))
+    few = found.few(2, seed)
+    drawn = content(few)
+    assert Counter(drawn.values()) == {"a": 2, "b": 2} and drawn.items() <= content(found).items()
+    assert content(found.few(2, seed)) == drawn
+    assert {tuple(content(found.few(2, s))) for s in range(9)} > {tuple(drawn)}
+    dataset = VideoDataset(**few.dataset(tmp_path / "out", "train"))
+    assert [dataset.path(i) for i in range(4)] == [os.path.join(folder, p) for p in few.paths()]
+    assert dataset.labels.tolist() == few.videos.labels.tolist()
+    assert dataset.metainfo["classes"] == ("a", "b")
+    whole = VideoDataset(**found.dataset(tmp_path, "train"))  # needs no list
+    assert len(whole) == 8 and not (tmp_path / "train.txt").exists()
+    with pytest.raises(ValueError, match=r"--few 4 is more .* has 3 videos of the class 'b'"):
+        found.few(4, seed)
+
+
+def test_names_that_no_list_holds(tmp_path):
+    found = read_labelled(str(touch(tmp_path / "v", "a/x\ny.mp4", "a/z.mp4", "b/z.mp4")))
+    assert len(VideoDataset(**found.dataset(tmp_path, "train"))) == 3
+    with pytest.raises(ValueError, match=r"a list cannot hold the name 'a/x\\ny.mp4'"):
+        found.subset(np.arange(3)).dataset(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.csv", "path,kind\na.mp4,run\n", "has no column label; its first line is 'path,kind'"),
+        ("x.csv", "name,label\na.mp4,run\n", "has no column path"),
+        ("x.csv", "a.mp4\nb.mp4\n", "has no column path"),
+        ("x.csv", "path,label\na.mp4,run\nb.mp4,\n", "line 3: there is no path or no label"),
+        ("x.csv", "path,label\na.mp4,run\nb.mp4\n", "line 3: there is no path or no label"),
+        ("x.csv", "path,label\n", "has a header and no video"),
+        ("x.csv", "", "is empty"),
+        ("x.csv", "path,label\na.mp4,run\n", "has 1 class, a classifier needs two"),
+        ("x.csv", "path,label\n" + "a" * 200_000 + ",run\n", "is no CSV file"),
+        ("x.txt", "a.mp4\nb.mp4\n", "has no classes, a classifier needs two"),
+        ("x.txt", "a.mp4 0\na.mp4 0\n", "has 1 class, a classifier needs two"),
+        ("none", None, "there is no folder, list or CSV file"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path, name, text, message):
+    touch(tmp_path, "a.mp4")
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_labelled(str(tmp_path / name))
+
+
+def test_folders_that_cannot_be_used(tmp_path):
+    for number, (paths, message) in enumerate(
+        {
+            ("a/0.mp4", "b.mp4"): "'b.mp4' of .* has no label .1 of 2 videos.",
+            ("a.mp4", "b.mp4"): "has no classes",
+            ("a/0.mp4", "a/1.mp4"): "has 1 class, a classifier",
+        }.items()
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_labelled(str(touch(tmp_path / str(number), *paths)))
+    with pytest.raises(ValueError, match="is a folder: --data-root goes with a list"):
+        read_labelled(str(tmp_path), ".")
+
+
+def test_both_sets_have_the_same_classes(folder, tmp_path):
+    other = touch(tmp_path / "o", "a/0.mp4", "c/0.mp4")
+    with pytest.raises(ValueError, match=r"only in the first 'b', only in the second 'c'"):
+        read_pair(str(folder), str(other))
+    (tmp_path / "t.csv").write_text("o/a/0.mp4,b\no/c/0.mp4,a\n")
+    first, second = read_pair(str(folder), str(tmp_path / "t.csv"), str(tmp_path))
+    assert content(second) == {"o/a/0.mp4": "b", "o/c/0.mp4": "a"}
+    assert first.videos.classes == second.videos.classes
+    for name, labels in (("1.txt", (0, 1)), ("2.txt", (0, 2))):
+        lines = [f"o/a/0.mp4 {labels[0]}\n", f"o/c/0.mp4 {labels[1]}\n"]
+        (tmp_path / name).write_text("".join(lines))
+    with pytest.raises(ValueError, match=r"differ: only in the first '1', only in the second '2'"):
+        read_pair(str(tmp_path / "1.txt"), str(tmp_path / "2.txt"))
+    assert read_pair(str(folder), None)[1] is None

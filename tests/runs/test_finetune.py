@@ -1,0 +1,208 @@
+"""A finetuning that chooses its settings, from a network and labelled videos to the classes."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers.hf_models import save_model
+from helpers.tiny_encoder import CONFIG, save_tiny
+from helpers.training import make_videos
+
+import sce_video
+from sce_video.commands.main import main
+from sce_video.engine.config.load import load_config
+from sce_video.evaluation.functional.linear_probe import fit_linear_probe
+from sce_video.evaluation.functional.statistics import top_k_accuracy
+from sce_video.evaluation.scores import load_scores
+from sce_video.models.backbones import VisionTransformer3d
+from sce_video.pages.curves import read_scalars
+from sce_video.runs.finetune import labelled_parts, planned_finetuning
+from sce_video.runs.folder import read_run
+from sce_video.runs.pretrain import planned_config
+from sce_video.utils.run_files import PROBE, RESULTS, SCORES
+
+SMALL = dict(batch=4, workers=0)
+WORDS = ["--epochs", "2", "--batch", "4", "--workers", "0"]
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """Eight videos to train and six to test, of two classes, and a network."""
+    root = tmp_path_factory.mktemp("videos")
+    make_videos(root / "train", 8)
+    make_videos(root / "test", 6)
+    save_tiny(root / "source.pth")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _own_argv(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+
+
+def finetuning(videos, run, *words):
+    sets = ["--train", str(videos / "train"), "--test", str(videos / "test")]
+    return ["finetune", str(videos / "source.pth"), *sets, "--out", str(run), *WORDS, *words]
+
+
+@pytest.fixture(scope="module")
+def trained(videos, tmp_path_factory):
+    """A run of one command, and the words that it printed; not to be changed."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["sce-video"])
+        assert main(finetuning(videos, run)) == 0
+    return run
+
+
+def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, videos):
+    record = read_run(trained)
+    scores, _ = load_scores(trained / SCORES)
+    assert len(scores) == 6 and record.data["classes"] == ["class0", "class1"]
+    classifier = sce_video.load_classifier(trained)
+    probabilities = sce_video.predict(classifier, scores.paths)
+    np.testing.assert_allclose(probabilities, scores.values.numpy(), atol=1e-5)
+    accuracy = (probabilities.argmax(axis=1) == scores.labels.numpy()).mean()
+    assert record.results[RESULTS]["top1"] == pytest.approx(accuracy)
+    # The probe: features of the source's network, of as many clips, fitted on the training videos.
+    network = sce_video.load_model(videos / "source.pth")
+    clips = sce_video.EmbedOptions(num_clips=min(4, classifier.options.num_clips))
+    sets = [sorted((videos / part).rglob("*.mp4")) for part in ("train", "test")]
+    features = [torch.tensor(sce_video.embed(network, paths, clips)) for paths in sets]
+    labels = [torch.tensor([int(p.parent.name[-1]) for p in paths]) for paths in sets]
+    probe = fit_linear_probe(features[0], labels[0])
+    expected = top_k_accuracy(probe.scores(features[1]), labels[1], (1,))[1]
+    assert record.results[PROBE]["linear_top1"] == pytest.approx(expected)
+
+
+def test_the_page_opens_with_the_test(trained):
+    page = (trained / "run.html").read_text()
+    titles = ["Test of the classifier", "Confusion matrix", "confident mistakes", 'id="curves"']
+    places = [page.index(f">{title}<" if title[0] in "TC" else title) for title in titles]
+    assert places[0] < places[1] and page.index('id="classifier"') < page.index('id="curves"')
+    assert "linear probe of the network that it started from" in page
+    assert "4 videos of a class" in page  # the plan, with its reasons
+    assert "video" in page and "no such" not in page
+
+
+def test_the_written_config_is_the_same_training(trained, videos, tmp_path):
+    """``sce-video finetune`` against ``tools/train.py`` with the config that it plans."""
+    assert main(finetuning(videos, tmp_path, "--plan")) == 0
+    assert main(["train", str(tmp_path / "config.py"), "--cfg-options", "run_page.videos=0"]) == 0
+    losses = [[row["loss"] for row in read_scalars(run)] for run in (trained, tmp_path)]
+    assert losses[0] == losses[1] and losses[0]
+    values = [load_scores(run / SCORES)[0].values for run in (trained, tmp_path)]
+    assert torch.equal(*values)  # its test, too
+
+
+def test_resuming_takes_everything_from_the_run(trained, videos, capsys):
+    before = load_scores(trained / SCORES)[0].values
+    assert main(["finetune", "--out", str(trained), "--resume"]) == 0  # has nothing left to do
+    assert torch.equal(load_scores(trained / SCORES)[0].values, before)
+    capsys.readouterr()
+    assert main(finetuning(videos, trained, "--few", "1")) == 2
+    assert "holds an earlier training" in capsys.readouterr().err
+    assert not (trained / "train.txt").exists()  # refused before lists are written
+
+
+def test_a_config_of_somebody_else_names_no_other_network(videos, tmp_path):
+    assert main(finetuning(videos, tmp_path, "--plan")) == 0
+    file = tmp_path / "config.py"
+    text = file.read_text()
+    source = str(videos / "source.pth")
+    assert planned_config(file).pretrained == source
+    for before, after, message in (
+        (source, "hf:evil/model", "names 'hf:evil/model'"),
+        (source, "s3://evil/x.pth", "names 's3://evil/x.pth'"),
+        ("'ResNet3dSlowPath'", "'evil.Network'", r"evil\.Network"),
+        ("'I3DHead'", "'evil.Head'", r"evil\.Head"),
+    ):
+        assert before in text
+        file.write_text(text.replace(before, after))
+        with pytest.raises(ValueError, match=message):
+            planned_config(file)
+
+
+def test_without_a_test_set_a_quarter_is_held_out(videos):
+    root = str(videos / "train")
+    train, test, (_, row) = labelled_parts(root, None, seed=1)
+    assert len(train) == 6 and sorted(test.videos.labels.tolist()) == [0, 1]
+    assert not {*train.paths()} & {*test.paths()} and "held out" in row.reason
+    assert labelled_parts(root, None, seed=1)[1].paths() == test.paths()
+    held = {tuple(labelled_parts(root, None, seed=seed)[1].paths()) for seed in range(5)}
+    assert len(held) > 1
+    # Whole groups: v00 and v01 are 0, v02 and v03 are 1, ...
+    train, test, _ = labelled_parts(root, None, group_pattern=r"v0[0-7]*?([0-7])\.", few=1)
+    groups = [{path[-5] for path in part.paths()} for part in (train, test)]
+    assert not groups[0] & groups[1] and len(train) == 2
+    with pytest.raises(ValueError, match="where there is no --test"):
+        labelled_parts(root, root, group_pattern="(v)")
+
+
+def test_networks_of_all_kinds_are_planned_and_measured(videos, tmp_path):
+    """The plan has timed forward and backward passes with the network, its clips and its head."""
+    given = {"test": videos / "test", "settings": {**SMALL, "epochs": 1}}
+
+    def config(source, frozen=None):
+        settings = {**given["settings"], **({} if frozen is None else {"frozen": frozen})}
+        out = tmp_path / "run"
+        plan = planned_finetuning(
+            source, videos / "train", out, test=given["test"], settings=settings
+        )
+        return plan.config
+
+    cfg = config("none")
+    assert cfg.pretrained == "random" and cfg.model.backbone.base_channels == 8
+    network = VisionTransformer3d(2, 16, 2, patch_size=8, tubelet_size=2, grid_size=(2, 4, 4))
+    backbone = "depth=2, embed_dims=16, num_heads=2, patch_size=8, tubelet_size=2, "
+    backbone += "grid_size=(2, 4, 4), type='VisionTransformer3d'"
+    begin, end = CONFIG.index("type='ResNet3dSlowPath'"), CONFIG.index("init_cfg")
+    text = CONFIG[:begin] + backbone + ", " + CONFIG[end:]
+    source = save_tiny(tmp_path / "vit.pth", network, text)
+    cfg = config(source)
+    assert cfg.model.backbone.frozen_stages == 4  # four videos of a class are few
+    groups = config(source, frozen=-1).optim_wrapper.paramwise_cfg
+    assert groups.layer_decay == 0.75 and "position_time" in groups.no_decay
+    assert cfg.model.cls_head.in_channels == 16
+    assert cfg.test_dataloader.dataset.pipeline[-2].size == 40  # the test crop of the source
+
+
+@pytest.mark.parametrize("family", ["dinov2", "videomae"])
+def test_encoders_of_transformers_see_frames_as_their_processors_make_them(
+    family, videos, tmp_path, monkeypatch
+):
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    save_model(family, tmp_path / "model")
+    plan = planned_finetuning(
+        f"hf:{tmp_path / 'model'}",
+        videos / "train",
+        tmp_path / "run",
+        test=videos / "test",
+        settings={**SMALL, "epochs": 1, "frozen": -1},
+    )
+    steps = {step.type: step for step in plan.config.test_dataloader.dataset.pipeline}
+    resize, pack = steps["ResizeAsProcessor"], steps["PackVideo"]
+    assert pack.crop_size <= (resize.size if isinstance(resize.size, int) else resize.size[0])
+    clip = plan.config.train_dataloader.dataset.pipeline[1]
+    assert clip.num_frames == steps["UniformClips"].num_frames > 1
+    assert plan.config.data_preprocessor.mean is not None
+    reloaded = load_config(plan.config)
+    assert reloaded.optim_wrapper.paramwise_cfg.layer_decay == 0.75
+
+
+def test_errors(videos, tmp_path):
+    def refused(message, source="none", **changes):
+        with pytest.raises(ValueError, match=message):
+            sce_video.finetune(source, videos / "train", tmp_path / "run", **changes)
+
+    refused("'frmes' here, meant frames", frmes=3)
+    refused("precision must be one of", precision="int8")
+    refused("hours or epochs, not both", hours=1, epochs=3)
+    refused("--few 9 is more", few=9)
+    short = make_videos(tmp_path / "short", 4, frames=3)
+    with pytest.raises(ValueError, match="takes clips of 4 frames, and the videos in .* have 3"):
+        sce_video.finetune(videos / "source.pth", short, tmp_path / "run")
