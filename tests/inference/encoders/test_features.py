@@ -9,10 +9,14 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.hf_models import FAMILIES, SIDE, save_model
+from helpers.hf_models import FAMILIES, MAX_PATCHES, PATCH, SIDE, WITH_TEXT, save_model
 from helpers.tiny_encoder import moving_frames, write_lossless
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
+from transformers.models.siglip2.image_processing_pil_siglip2 import (
+    convert_image_to_patches,
+    get_image_size_for_max_num_patches,
+)
 
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
@@ -24,6 +28,8 @@ TORCHVISION = importlib.util.find_spec("torchvision") is not None
 POOLS = [(family, None) for family in FAMILIES]
 POOLS += [("dinov2", "mean"), ("dinov3_vit", "mean"), ("vjepa2", "mean")]
 POOLS += [("videomae_classifier", None), ("videomae_classifier", "mean")]
+POOLS += [("videoprism_vision_classifier", pool) for pool in (None, "mean")]
+POOLS += [(family, "mean") for family in FAMILIES[7:] if family != "videoprism_vision_model"]
 #: Names of the weights of block 1 in published files ("*": weight and bias), and of others.
 PUBLISHED = {
     "videomae_classifier": """videomae.encoder.layer.1.attention.attention.{q_bias,v_bias}
@@ -56,6 +62,35 @@ PUBLISHED = {
         vision_model.pre_layernorm.* vision_model.embeddings.class_embedding
         mit.encoder.layers.0.{self_attn.q_proj,mlp.fc2}.* mit.position_embedding
         {visual_projection,text_projection}.weight prompts_visual_projection""",
+    # transformers, convert_dinov3_convnext_to_hf.py
+    "dinov3_convnext": """stages.1.downsample_layers.{0,1}.* stages.0.downsample_layers.{0,1}.*
+        stages.1.layers.1.{depthwise_conv,layer_norm,pointwise_conv1,pointwise_conv2}.*
+        stages.1.layers.1.gamma layer_norm.*""",
+    # transformers, convert_siglip_to_hf.py
+    "siglip": """vision_model.embeddings.patch_embedding.*
+        vision_model.encoder.layers.1.self_attn.{k_proj,v_proj,q_proj,out_proj}.*
+        vision_model.encoder.layers.1.{layer_norm1,layer_norm2,mlp.fc1,mlp.fc2}.*
+        vision_model.post_layernorm.* vision_model.head.attention.out_proj.*
+        vision_model.head.{probe,attention.in_proj_weight,attention.in_proj_bias}
+        vision_model.head.{layernorm,mlp.fc1,mlp.fc2}.* {logit_scale,logit_bias}
+        {vision,text}_model.embeddings.position_embedding.weight text_model.head.*
+        text_model.embeddings.token_embedding.weight text_model.final_layer_norm.*""",
+    "siglip2": """vision_model.embeddings.patch_embedding.*
+        vision_model.encoder.layers.1.self_attn.{k_proj,v_proj,q_proj,out_proj}.*
+        vision_model.head.{probe,attention.in_proj_weight} text_model.head.*""",
+    # transformers, convert_videoprism_weights_to_hf.py
+    "videoprism": """video_model.vision_model.{spatial,temporal}_embeddings.position_embeddings
+        video_model.vision_model.spatial_embeddings.patch_embeddings.projection.*
+        video_model.vision_model.spatial_layers.1.{mlp.fc1,layernorm_after,attention.q_proj}.*
+        video_model.vision_model.temporal_layers.0.{mlp.fc2,layernorm_before,attention.o_proj}.*
+        video_model.vision_model.{layernorm1,layernorm2}.* video_model.head_layernorm.*
+        video_model.auxiliary_layers.0.{mlp.fc1,attention.k_proj,attention.v_proj}.*
+        video_model.head.{per_dim_scale,pooling_attention_query}
+        video_model.head.{q_proj,k_proj,v_proj,o_proj}.* text_model.layernorm.*
+        text_model.embeddings.{cls_emb,token_embedding.weight,position_embedding,position_ids}
+        text_model.layers.1.{mlp.fc1,layernorm_before,attention.q_proj}.*""",
+    "videoprism_vision_model": """{spatial,temporal}_embeddings.position_embeddings
+        {spatial_layers.1,temporal_layers.0}.attention.q_proj.* {layernorm1,layernorm2}.*""",
 }
 #: From these names to those of the modules of transformers, where they differ.
 RENAMED = {
@@ -65,12 +100,15 @@ RENAMED = {
         "attention.output.dense": "attention.o_proj",
     },
     "dinov3_vit": {r"^layer\.": "model.layer."},
+    "dinov3_convnext": {r"^stages": "model.stages"},
 }
 #: Others in such files: of the decoder of a pretraining, numbers of positions.
 OTHERS = {
     "videomae_classifier": "decoder.decoder_layers.0.attention.attention.q_bias",
     "clip": "vision_model.embeddings.position_ids",
     "xclip": "text_model.embeddings.position_ids",
+    "siglip": "vision_model.embeddings.position_ids",
+    "videoprism_vision_model": "classifier.bias",
 }
 
 
@@ -89,25 +127,42 @@ def clips_of(video, settings, num_clips):
 
 def processed(folder, family, frames):
     """A clip (T, 3, H, W) by the model's own processor."""
-    if family in ("vjepa2", "dinov3_vit") and not TORCHVISION:
+    steps = family in ("vjepa2", *FAMILIES[7:], "videoprism_vision_classifier", "dinov3_vit")
+    # In float where the package says so: its processor rounds.
+    if family == "siglip2" or (steps and not TORCHVISION):
         return processed_without_torchvision(folder, family, frames)
     import transformers as hf
 
-    if family == "vjepa2":
+    if (folder / "video_preprocessor_config.json").is_file():
         processor = hf.AutoVideoProcessor.from_pretrained(folder)
-        return processor(frames, return_tensors="pt")["pixel_values_videos"][0]
+        if "videoprism" in family:  # what VideoPrismProcessor says to it
+            processor.do_normalize = False
+        settings = dict(do_sample_frames=False, return_tensors="pt")
+        return processor(frames, **settings)["pixel_values_videos"][0]
     processor = hf.AutoImageProcessor.from_pretrained(folder)
     values = processor(list(frames), return_tensors="pt")["pixel_values"]
     return values[0] if values.ndim == 5 else values
 
 
 def processed_without_torchvision(folder, family, frames):
-    """The steps of the two processors that exist for torchvision only (transformers 5.23)."""
-    name = "video_preprocessor_config.json" if family == "vjepa2" else "preprocessor_config.json"
-    stored = json.loads((folder / name).read_text())
+    """The steps of processors that exist for torchvision only, or whose Pillow rounds otherwise."""
+    (file,) = folder.glob("*preprocessor_config.json")
+    stored = json.loads(file.read_text())
     images = torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2)
-    if family == "dinov3_vit":  # scaled, then squashed to a square
-        images = functional.interpolate(images / 255, (SIDE, SIDE), mode="bilinear", antialias=True)
+    mode = "bicubic" if stored["resample"] == 3 else "bilinear"
+    if family == "siglip2" or "height" in stored["size"]:  # not cropped
+        if family == "siglip2":
+            size = get_image_size_for_max_num_patches(*images.shape[2:], PATCH, MAX_PATCHES)
+            assert size == (40, 56)
+        else:
+            size = tuple(stored["size"].values())
+        in_float = family in ("siglip2", "dinov3_vit", "dinov3_convnext")
+        images = functional.interpolate(
+            images / 255 if in_float else images, size, mode=mode, antialias=True
+        )
+        images = images if in_float else images / 255
+        if "videoprism" in family:
+            return images
     else:  # nothing to resize
         assert stored["size"]["shortest_edge"] == min(images.shape[2:])
         top, left = (int((side - SIDE) / 2) for side in images.shape[2:])
@@ -125,14 +180,41 @@ def own_feature(model, family, pool, clip):
     if family == "vjepa2":
         tokens = model.vjepa2(clip[None], skip_predictor=True).last_hidden_state
         return tokens[0].mean(0) if pool == "mean" else model.pooler(tokens)[0]
-    if family == "xclip":
-        return model.get_video_features(clip[None]).pooler_output[0]
-    if family == "clip":
-        return model.get_image_features(clip).pooler_output.mean(0)
+    if family == "pe_video":
+        output = model.video_encoder(clip[None])
+        embedded = model.video_head(output.pooler_output)[0]
+        return output.last_hidden_state[0].mean(0) if pool == "mean" else embedded
+    if family.startswith("videoprism_"):
+        tokens = model.base_model(clip[None]).last_hidden_state
+        pools = family.endswith("classifier") and pool is None
+        return model.head_layernorm(model.head(tokens)[0])[0, 0] if pools else tokens[0].mean(0)
+    if family in ("xclip", "videoprism"):
+        output = model.get_video_features(clip[None])
+        return output.last_hidden_state[0].mean(0) if pool else output.pooler_output.flatten()
+    if family == "siglip2":
+        return torch.stack([own_naflex(model, pool, image) for image in clip]).mean(0)
+    if family in ("clip", "siglip"):
+        output = model.get_image_features(clip)
+        tokens = output.last_hidden_state.mean(1)
+        return (tokens if pool else output.pooler_output).mean(0)
     output = model(clip)
-    first = 1 if family == "dinov2" else 3  # two registers
+    first = 3 if family.endswith(("registers", "vit")) else 1  # two registers
     tokens = output.last_hidden_state[:, first:].mean(1)
     return (tokens if pool == "mean" else output.pooler_output).mean(0)
+
+
+def own_naflex(model, pool, image):
+    """Feature of one image (3, H, W), filled up with patches that are masked."""
+    rows, columns = (side // PATCH for side in image.shape[1:])
+    patches = torch.from_numpy(convert_image_to_patches(image.numpy(), PATCH))
+    missing = MAX_PATCHES - len(patches)
+    output = model.get_image_features(
+        pixel_values=functional.pad(patches, (0, 0, 0, missing), value=7.0)[None],
+        pixel_attention_mask=torch.tensor([[1] * len(patches) + [0] * missing]),
+        spatial_shapes=torch.tensor([[rows, columns]]),
+    )
+    own = output.last_hidden_state[0, : len(patches)].mean(0)
+    return own if pool else output.pooler_output[0]
 
 
 def compare(folder, model, family, pool, video, tmp_path):
@@ -154,9 +236,10 @@ def compare(folder, model, family, pool, video, tmp_path):
 def test_features_are_those_of_transformers(family, pool, hf_model, hf_videos, tmp_path):
     folder, model = hf_model(family)
     network = compare(folder, model, family, pool, hf_videos / "a" / "0.mp4", tmp_path)
-    pools = {"videomae": "mean", "vjepa2": "attentive", "clip": "projection"}
-    pools |= {"videomae_classifier": "mean_norm"}
-    default = pools.get(family, "projection" if family == "xclip" else "class")
+    pools = {"videomae": "mean", "vjepa2": "attentive", "videoprism_vision_model": "mean"}
+    pools |= {"videomae_classifier": "mean_norm", "videoprism_vision_classifier": "attentive"}
+    pools |= dict.fromkeys(WITH_TEXT, "projection")
+    default = pools.get(family, "class")
     assert network.settings.backbone["pool"] == (pool or default)
     assert not network.encoder.training
 
