@@ -168,10 +168,23 @@ def _siglip_or_later(family: str) -> Any:
     if family == "videoprism":
         config = hf.VideoPrismConfig(text_config={**text, **numbers}, vision_config=_PRISM)
         return hf.VideoPrismClipModel(config)
+    return hf.PeVideoModel(pe_video_config())
+
+
+def pe_video_config() -> Any:
+    """The config of a small Perception Encoder; its network needs timm."""
+    import transformers as hf
+
+    text = dict(vocab_size=len(_LETTERS), max_position_embeddings=16, intermediate_size=64, **_VIT)
+    numbers = dict(pad_token_id=0, bos_token_id=1, eos_token_id=1)
     text |= dict(model_type="modernbert", cls_token_id=1, sep_token_id=1, **numbers)
-    timm = dict(architecture="vit_pe_core_tiny_patch16_384", num_labels=24, global_pool="map")
+    timm = dict(
+        architecture="vit_pe_core_tiny_patch16_384",
+        global_pool="map",
+        **dict.fromkeys(("num_classes", "num_labels"), 24),  # files have the first
+    )
     video = dict(intermediate_size=48, head_dim=16, vision_config=timm, **_VIT)
-    return hf.PeVideoModel(hf.PeVideoConfig(text_config=text, video_config=video))
+    return hf.PeVideoConfig(text_config=text, video_config=video)
 
 
 def _video_text_model(family: str) -> Any:

@@ -25,8 +25,6 @@ _READ_OVER = frozenset(
     "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type pruned_heads stage_names "
     "task_specific_params tokenizer_class torch_dtype transformers_version".split()
 )
-#: Names of fields in files, which the config classes do not declare.
-_OTHER_NAMES = {"qkv_bias": "qkv_bias", "num_classes": "num_labels", "num_labels": "num_labels"}
 #: Parts of the names of switches and numbers that ask for more than a network. Text and tables that
 #: are not listed above are refused whatever their names are.
 _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
@@ -272,13 +270,13 @@ def config_of(architecture: dict[str, Any]) -> Any:
     download or import is a ValueError.
     """
     family = family_of(architecture.get("model_type"))
-    if family.package and find_spec(family.package) is None:
-        raise MissingPackageError(
-            f"{architecture['model_type']} needs the package {family.package}: pip install "
-            f"{family.package}"
-        )
     kind = getattr(transformers(), family.model).config_class
     values = _checked(architecture, kind, "")
+    if family.package and find_spec(family.package) is None:
+        raise MissingPackageError(
+            f"a {architecture['model_type']} needs the package {family.package}: pip install "
+            f"{family.package}"
+        )
     try:
         return kind(**values)
     except Exception as error:  # huggingface_hub's validation errors have no common class
@@ -296,6 +294,9 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model
+    own.add("qkv_bias")  # VideoMAE's name of qv_bias in published files
+    if "architecture" in own:  # a network of timm, whose outputs are no field
+        own.add("num_classes")
     taken: dict[str, Any] = {}
     for key, value in stored.items():
         name, part = f"{path}{key}", kind.sub_configs.get(str(key).removesuffix("_dict"))
@@ -312,8 +313,10 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
                 taken[key] = _checked(value, part, f"{name}.")
         elif key == "architecture" and not str(value).startswith("vit_pe_core_"):
             raise ValueError(f"{name} is {value!r:.80}, which is no vit_pe_core_ of timm")
-        elif (key in own or key in _OTHER_NAMES) and part is None:
-            taken[_OTHER_NAMES.get(key, key)] = _size(value, name)
+        elif key in own and part is None:
+            taken[key] = _size(value, name)
+            if key == "num_classes":
+                taken["num_labels"] = taken[key]
         elif "implementation" in str(key):
             if value in _IMPLEMENTATIONS:
                 taken["attn_implementation"] = value

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from helpers.hf_models import FAMILIES, MAX_PATCHES, PATCH, SIDE, WITH_TEXT, save_model
+from helpers.hf_models import FAMILIES, MAX_PATCHES, PATCH, SIDE, WITH_TEXT, save_model, tokenizer
 from helpers.tiny_encoder import moving_frames, write_lossless
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
@@ -21,8 +22,12 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import (
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
 from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.engine.weights import checked_backbone
 from sce_video.inference.encoders.run import import_encoder
+from sce_video.inference.encoders.source import EncoderError
+from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.model import load_model
+from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
 TORCHVISION = importlib.util.find_spec("torchvision") is not None
 POOLS = [(family, None) for family in FAMILIES]
@@ -287,6 +292,122 @@ def test_resampled_features_are_those_of_transformers(family, hf_model, tmp_path
     compare(folder, model, family, None, video, tmp_path)
 
 
+@pytest.mark.parametrize("family", FAMILIES[7:])
+def test_weights_that_are_missing_or_too_many(family, hf_model, tmp_path):
+    folder = shutil.copytree(hf_model(family)[0], tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = sorted(key for key in weights if "layers.0" in key and "text" not in key)[0]
+    save_file({**weights, f"{name}_extra": weights[name].clone()}, folder / "model.safetensors")
+    with pytest.raises(EncoderError, match=r"has 1 weights for which .* has no place"):
+        import_encoder(str(folder), tmp_path / "run")
+    del weights[name]
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(EncoderError, match="lacks 1 weights of"):
+        import_encoder(str(folder), tmp_path / "run")
+
+
+def test_a_perception_encoder_that_is_published_with_sound(hf_model, hf_videos, tmp_path):
+    """The layout of facebook/pe-av-base (PeAudioVideoModel): texts are those of the whole."""
+    pytest.importorskip("timm")
+    source, model = hf_model("pe_video")
+    folder = shutil.copytree(source, tmp_path / "model")
+    stored = {"audio_model.audio_encoder.norm.weight": torch.ones(3)}
+    stored["audio_video_encoder.embedder.video_norm.weight"] = torch.ones(3)
+    for name, value in load_file(folder / "model.safetensors").items():
+        stored[("" if name.startswith("text_model.") else "video_model.") + name] = value
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    inner = {"model_type": "pe_audio_video_encoder", "video_config": config.pop("video_config")}
+    config |= {"model_type": "pe_audio_video", "audio_video_config": inner}
+    (folder / "config.json").write_text(json.dumps(config))
+    compare(folder, model, "pe_video", None, hf_videos / "a" / "0.mp4", tmp_path)
+    assert import_encoder(str(folder), tmp_path / "run").unused == 2
+
+
+@pytest.mark.parametrize("family", WITH_TEXT)
+def test_texts_are_those_of_transformers(family, hf_model, tmp_path):
+    folder, model = hf_model(family)
+    imported = import_encoder(str(folder), tmp_path / "run")
+    words, simple = "A man,  bends", {"siglip": "a man bends", "siglip2": "a man,  bends"}
+    filled = "siglip" in family  # SigLIP sees what fills a text, and is trained in small letters
+    words = words.replace("A", "a") if "clip" in family else words
+    options = dict(padding="max_length", max_length=16) if filled else {}
+    tokens = tokenizer(family)(simple.get(family, words), return_tensors="pt", **options)
+    tokens.pop("token_type_ids", None)
+    if filled:
+        del tokens["attention_mask"]
+    if family == "videoprism":  # VideoPrismProcessor fills texts and masks that
+        tokens = {k: functional.pad(v, (0, 16 - v.shape[1])) for k, v in tokens.items()}
+    with torch.no_grad():
+        if family == "pe_video":
+            states = model.text_model(**tokens, output_hidden_states=True).hidden_states[-1]
+            expected = model.text_video_head(states[:, 0])[0]  # as PeVideoModel.forward
+        else:
+            expected = model.get_text_features(**tokens).pooler_output[0]
+    found = text_feature(imported.checkpoint, imported.backbone, words)
+    assert np.abs(expected.numpy()).max() > 0.1
+    assert np.abs(found - expected.numpy()).max() < 1e-4
+    with pytest.raises(ValueError, match="tokens, the model takes 16"):
+        text_feature(imported.checkpoint, imported.backbone, "x" * 17)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_frozen_stages(family, hf_model):
+    """Every stage freezes more; what is frozen is the start of the network."""
+    architecture = architecture_of(hf_model(family)[1].config)
+    counts, network = [], None
+    for stages in (-1, 0, 1, 2, 3, 4):
+        network = HFEncoder(architecture, frozen_stages=stages)
+        counts.append(sum(not p.requires_grad for p in network.parameters()))
+    names = [name for name, _ in network.named_parameters()]
+    assert counts == sorted(counts) and counts[0] < counts[1] < counts[3] < counts[5] == len(names)
+    network = HFEncoder(architecture, frozen_stages=0)
+    frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
+    assert all(re.search("embed|mask_token|downsample|norm_pre|_token", n) for n in frozen), frozen
+
+
+PRISM = dict(hidden_size=768, num_frames=16, num_spatial_layers=12, num_temporal_layers=4)
+#: config.json of published models, with shapes of their files.
+CONFIGS = {
+    "google/siglip2-base-patch16-512": (
+        {
+            "model_type": "siglip",
+            "text_config": {"model_type": "siglip_text_model", "vocab_size": 256000},
+            "vision_config": {"image_size": 512, "model_type": "siglip_vision_model"},
+        },
+        {"embeddings.position_embedding.weight": (1024, 768), "head.probe": (1, 1, 768)},
+    ),
+    "google/videoprism-lvt-base-f16r288": (
+        {
+            "model_type": "videoprism",
+            "text_config": {"hidden_size": 768, "num_text_layers": 12},
+            "vision_config": {**PRISM, "num_auxiliary_layers": 2},
+        },
+        {
+            "vision_model.spatial_embeddings.patch_embeddings.projection.weight": (768, 3, 1, 18, 18),
+            "vision_model.spatial_embeddings.position_embeddings": (1, 256, 768),
+            "vision_model.temporal_embeddings.position_embeddings": (1, 16, 768),
+            "head.q_proj.weight": (3072, 768),
+        },
+    ),
+    "facebook/dinov3-convnext-tiny-pretrain-lvd1689m": (
+        {"model_type": "dinov3_convnext", "out_features": ["stage4"], "out_indices": [4]},
+        {"model.stages.3.layers.2.pointwise_conv1.weight": (3072, 768)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_published_configs(name):
+    architecture, shapes = CONFIGS[name]
+    architecture = architecture_of(config_of(architecture))
+    with torch.device("meta"):
+        network = HFEncoder(architecture)
+    checked_backbone({"type": "HFEncoder", "architecture": architecture})  # sizes are not refused
+    own = network.network.state_dict()
+    assert {key: tuple(own[key].shape) for key in shapes} == shapes
+
+
 def test_wrong_clips_are_refused(hf_model):
     network = load_model(f"hf:{hf_model('videomae')[0]}", device="cpu").encoder
     with pytest.raises(ValueError, match=r"takes clips of 4 frames.*got 3"):
@@ -299,3 +420,18 @@ def test_wrong_clips_are_refused(hf_model):
     network = load_model(f"hf:{hf_model('vjepa2')[0]}", device="cpu").encoder
     with pytest.raises(ValueError, match=r"multiple of 2"):
         network.represent(torch.zeros(1, 3, 3, SIDE, SIDE))
+    for family, clip, message in (
+        ("siglip", (1, 40, 40), "frames of 32x32 pixels"),
+        ("siglip2", (1, 40, 36), "multiples of its patches of 8"),
+        ("videoprism", (3, SIDE, SIDE), "clips of 4 frames"),
+        ("videoprism_vision_model", (4, 40, 40), "frames of 32x32 pixels"),
+        ("dinov3_convnext", (1, 48, 64), "multiples of its patches of 32"),
+    ):
+        network = HFEncoder(architecture_of(hf_model(family)[1].config))
+        with pytest.raises(ValueError, match=message):
+            network(torch.zeros(1, 3, *clip))
+    siglip = architecture_of(hf_model("siglip")[1].config)
+    siglip["vision_config"]["vision_use_head"] = False
+    with pytest.raises(ValueError, match="has no head"):
+        HFEncoder(siglip)
+    assert HFEncoder(siglip, pool="mean")(torch.zeros(1, 3, 2, SIDE, SIDE)).shape == (1, 32, 2, 4, 4)

@@ -7,10 +7,11 @@ import shutil
 
 import pytest
 import torch
-from helpers.hf_models import FAMILIES
+from helpers.hf_models import FAMILIES, pe_video_config
 
 from sce_video.inference.encoders.run import import_encoder
 from sce_video.inference.encoders.source import EncoderError, read_encoder_config
+from sce_video.inference.encoders.text import text_feature
 from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
 #: What transformers 4 wrote beside the sizes, also for parts of a model.
@@ -63,6 +64,14 @@ ATTACKS = [
     ("hidden_act", "evil/kernel"),
     ("hidden_size", {"evil": 1}),
 ]
+#: A part of the config of each family; of pe_video without its network, which needs timm.
+PARTS = [
+    *(("videomae", ""), ("clip", "vision_config"), ("clip", "text_config_dict")),
+    *(("siglip", "text_config"), ("siglip2", "vision_config"), ("videoprism", "vision_config")),
+    *(("videoprism_vision_model", ""), ("dinov3_convnext", ""), ("pe_video", "")),
+    *(("pe_video", "text_config"), ("pe_video", "video_config")),
+    ("pe_video", "video_config.vision_config"),
+]
 
 
 @pytest.fixture
@@ -93,20 +102,88 @@ def test_the_canary_is_asked_for_a_kernel(hf_model, requests):
 
 
 def _architecture(hf_model, family):
-    return architecture_of(hf_model(family)[1].config)
+    pe_video = family == "pe_video"
+    return architecture_of(pe_video_config() if pe_video else hf_model(family)[1].config)
 
 
-@pytest.mark.parametrize("part", ["", "vision_config", "text_config_dict"])
+def _changed(architecture, path, value):
+    """The architecture with another value at a path."""
+    *parts, key = path.strip(".").split(".")
+    node = architecture
+    for part in parts:
+        node = node.setdefault(part, {})
+    node[key] = value
+    return architecture
+
+
+@pytest.mark.parametrize(("family", "part"), PARTS)
 @pytest.mark.parametrize(("key", "value"), ATTACKS)
-def test_an_entry_that_asks_for_more(key, value, part, hf_model, requests, tmp_path):
-    architecture = _architecture(hf_model, "clip" if part else "videomae")
-    (architecture.setdefault(part, {}) if part else architecture)[key] = value
+def test_an_entry_that_asks_for_more(key, value, family, part, hf_model, requests, tmp_path):
+    architecture = _changed(_architecture(hf_model, family), f"{part}.{key}", value)
     with pytest.raises(ValueError, match=rf"{part}\.?{key}"):
         HFEncoder(architecture)
     (tmp_path / "config.json").write_text(json.dumps(architecture))
     with pytest.raises(EncoderError, match=rf"config\.json: .*{part}\.?{key}"):
         read_encoder_config(tmp_path)
     assert requests == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("text_config.model_type", "bert"),
+        ("text_config.model_type", None),
+        ("video_config.vision_config.architecture", "resnet50"),
+        ("video_config.vision_config.architecture", "hf-hub:evil/model"),
+        ("video_config.vision_config.architecture", "vit_pe_core_/../evil"),
+        ("video_config.vision_config.model_args", {"pretrained": True}),
+        ("video_config.vision_config.pretrained_cfg", {"file": "evil.pth"}),
+        ("video_config.rope_parameters", {"rope_type": "evil/code"}),
+    ],
+)
+def test_what_a_perception_encoder_may_not_name(path, value, hf_model, tmp_path):
+    architecture = _changed(_architecture(hf_model, "pe_video"), path, value)
+    with pytest.raises(ValueError, match=path.rpartition(".")[0]):
+        config_of(architecture)
+    video = architecture.pop("video_config")
+    architecture |= {"model_type": "pe_audio_video", "audio_video_config": {"video_config": video}}
+    (tmp_path / "config.json").write_text(json.dumps(architecture))
+    with pytest.raises(EncoderError, match=path.rpartition(".")[0]):
+        read_encoder_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "value"),
+    [
+        ("videomae", "num_hidden_layers", 2**40),
+        ("videomae", "num_hidden_layers", 2**16),
+        ("videomae", "num_attention_heads", 0),
+        ("siglip", "text_config.num_hidden_layers", 2**16),
+        ("siglip", "vision_config.patch_size", [8, 4]),
+        ("siglip2", "text_config.vocab_size", 2**19),
+        ("videoprism", "text_config.max_position_embeddings", 2**16),
+        ("videoprism", "vision_config.tubelet_size", []),
+        ("dinov3_convnext", "depths", [2**20] * 4),
+        ("dinov3_convnext", "depths", [1] * 10**5),
+        ("dinov3_convnext", "depths", [1]),
+    ],
+)
+def test_sizes_are_bounded_by_the_files_before_they_take_memory(
+    family, path, value, hf_model, tmp_path
+):
+    folder = shutil.copytree(hf_model(family)[0], tmp_path / "model")
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(_changed(stored, path, value)))
+    with pytest.raises(EncoderError):
+        import_encoder(str(folder), tmp_path / "run")
+
+
+def test_a_table_of_a_text_is_counted_before_it_is_computed(hf_model, tmp_path):
+    imported = import_encoder(str(hf_model("videoprism")[0]), tmp_path / "run")
+    text = imported.backbone["architecture"]["text_config"]
+    text |= {"max_position_embeddings": 2**16, "hidden_size": 2**16}  # 16 GiB
+    with pytest.raises(ValueError, match="larger than the weights"):
+        text_feature(imported.checkpoint, imported.backbone, "a")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -116,7 +193,9 @@ def test_what_transformers_writes_is_read(family, hf_model, tmp_path):
     assert architecture_of(read_encoder_config(folder)) == architecture_of(model.config)
     for part in ("text_config", "vision_config"):
         if part in stored:
-            stored |= {part: {**_OLD, **stored[part]}, f"{part}_dict": stored[part]}
+            stored[part] = {**_OLD, **stored[part]}
+            if "clip" in family:
+                stored[f"{part}_dict"] = stored[part]
     (tmp_path / "config.json").write_text(json.dumps({**_OLD, **stored}))
     assert architecture_of(read_encoder_config(tmp_path)) == architecture_of(model.config)
 
