@@ -116,11 +116,11 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
 
 
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
-    """Load and count the backbone's weights alone, as of :func:`check_backbone_weights`."""
+    """Load and count the weights of a bare model's backbone, as of :func:`check_backbone_weights`."""
     count = check_backbone_weights(model, checkpoint, name)
     weights = checkpoint_weights(checkpoint)
     backbone = {k: v for k, v in weights.items() if k.startswith(_PREFIX)}
-    unwrap_model(model).load_state_dict(backbone, strict=False)
+    model.load_state_dict(backbone, strict=False)
     return count
 
 
