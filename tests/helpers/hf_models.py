@@ -152,9 +152,7 @@ def _siglip_or_later(family: str) -> Any:
     """Models whose texts are made by other tokenizers."""
     import transformers as hf
 
-    text = dict(
-        vocab_size=len(_LETTERS), max_position_embeddings=16, intermediate_size=64, **_VIT
-    )
+    text = dict(vocab_size=len(_LETTERS), max_position_embeddings=16, intermediate_size=64, **_VIT)
     numbers = dict(pad_token_id=0, bos_token_id=1, eos_token_id=1)
     vision = dict(image_size=SIDE, patch_size=PATCH, intermediate_size=64, **_VIT)
     if family == "siglip":

@@ -20,8 +20,8 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
-from sce_video.engine.work_dir import CONFIG
 from sce_video.engine.weights import checked_backbone
+from sce_video.engine.work_dir import CONFIG
 from sce_video.inference.encoders.source import (
     UNBUILT,
     EncoderError,

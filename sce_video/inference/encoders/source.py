@@ -329,7 +329,8 @@ def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
         rows = math.isqrt(most := int(stored["max_num_patches"]))
         if rows**2 != most or rows < 1:
             raise ValueError(f"max_num_patches is {most}, the number of patches of no square")
-        return (side := rows * config.vision_config.patch_size), side, True
+        whole = rows * config.vision_config.patch_size
+        return whole, whole, True
     size = stored.get("size")
     side: Any = size if isinstance(size, int) else (size or {}).get("shortest_edge")
     if isinstance(size, dict) and side is None:

@@ -48,7 +48,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
         number = backend.token_to_id(filler)
         if number is None:
             return None
-        steps = [normalizers.Lowercase()]
+        steps: list[Any] = [normalizers.Lowercase()]
         if removed:
             steps += [normalizers.Replace(Regex(f"[{re.escape(removed)}]"), "")]
             steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]

@@ -22,8 +22,9 @@ from sce_video.utils.errors import MissingPackageError
 #: Entries of a model's ``config.json`` that are text or tables and shape no layer; not passed on.
 _READ_OVER = frozenset(
     "architectures dtype finetuning_task global_pool id2label label2id label_names model_type "
-    "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type pruned_heads stage_names "
-    "task_specific_params tokenizer_class torch_dtype transformers_version".split()
+    "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type "
+    "pruned_heads stage_names task_specific_params tokenizer_class torch_dtype "
+    "transformers_version".split()
 )
 #: Parts of the names of switches and numbers that ask for more than a network. Text and tables that
 #: are not listed above are refused whatever their names are.
@@ -294,29 +295,18 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model
-    own.add("qkv_bias")  # VideoMAE's name of qv_bias in published files
-    if "architecture" in own:  # a network of timm, whose outputs are no field
-        own.add("num_classes")
+    # VideoMAE's name of qv_bias in published files; outputs of a network of timm.
+    own |= {"qkv_bias"} | ({"num_classes"} if "architecture" in own else set())
     taken: dict[str, Any] = {}
     for key, value in stored.items():
         name, part = f"{path}{key}", kind.sub_configs.get(str(key).removesuffix("_dict"))
         if part is not None and isinstance(value, dict):
-            chosen = _CHOSEN.get(str(value.get("model_type")))
-            if chosen and part is transformers().AutoConfig:
-                taken[key] = _checked(value, getattr(transformers(), chosen), f"{name}.")
-                taken[key]["model_type"] = value["model_type"]
-            elif part is transformers().AutoConfig:
-                raise ValueError(
-                    f"{name} is of type {value.get('model_type')!r:.60}, known: {', '.join(_CHOSEN)}"
-                )
-            else:
-                taken[key] = _checked(value, part, f"{name}.")
-        elif key == "architecture" and not str(value).startswith("vit_pe_core_"):
-            raise ValueError(f"{name} is {value!r:.80}, which is no vit_pe_core_ of timm")
+            of_type = _part_of_type(part, value.get("model_type"), name)
+            taken[key] = _checked(value, of_type, f"{name}.")
+            if of_type is not part:
+                taken[key]["model_type"] = of_type.model_type
         elif key in own and part is None:
             taken[key] = _size(value, name)
-            if key == "num_classes":
-                taken["num_labels"] = taken[key]
         elif "implementation" in str(key):
             if value in _IMPLEMENTATIONS:
                 taken["attn_implementation"] = value
@@ -335,7 +325,17 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
                     f"{name} = {value!r:.80} is refused: it may ask for code of its own, or for "
                     "files elsewhere; give a model with the sizes of its network alone"
                 )
-    return taken
+    return taken | ({"num_labels": taken["num_classes"]} if "num_classes" in taken else {})
+
+
+def _part_of_type(part: Any, model_type: Any, name: str) -> Any:
+    """The config class of a part, where the file chooses it; ValueError if it is not known."""
+    if part is not transformers().AutoConfig:
+        return part
+    chosen = _CHOSEN.get(str(model_type))
+    if chosen is None:
+        raise ValueError(f"{name} is of type {model_type!r:.60}, known: {', '.join(_CHOSEN)}")
+    return getattr(transformers(), chosen)
 
 
 def _size(value: Any, name: str) -> Any:
@@ -345,6 +345,8 @@ def _size(value: Any, name: str) -> Any:
         return [_size(item, name) for item in value]
     if isinstance(value, dict) and ".rope_parameters" in name and name.count(".") < 9:
         return {str(key): _size(item, f"{name}.{key}") for key, item in value.items()}
+    if name.endswith(".architecture") and not str(value).startswith("vit_pe_core_"):
+        raise ValueError(f"{name} is {value!r:.80}, which is no vit_pe_core_ of timm")
     if isinstance(value, int) and abs(value) > _MOST:
         raise ValueError(f"{name} must be at most {_MOST}, got {value!r:.30}")
     plain = value is None or isinstance(value, bool | int | float)
@@ -418,7 +420,9 @@ class HFEncoder(FreezableBackbone):
         self.network: Any
         self.network, self.pooler = family.split(model, self.pool_name)
         if self.pool_name == "projection" and not getattr(vision, "vision_use_head", True):
-            raise ValueError("the model has no head, so no embedding shared with texts: pool='mean'")
+            raise ValueError(
+                "the model has no head, so no embedding shared with texts: pool='mean'"
+            )
         projected = family.projected if self.pool_name == "projection" else None
         width = attrgetter(projected)(config) if projected else getattr(vision, family.width)
         self.out_channels = width[-1] if isinstance(width, list | tuple) else width

@@ -21,8 +21,8 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import (
 
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
-from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.engine.weights import checked_backbone
+from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.encoders.run import import_encoder
 from sce_video.inference.encoders.source import EncoderError
 from sce_video.inference.encoders.text import text_feature
@@ -384,7 +384,13 @@ CONFIGS = {
             "vision_config": {**PRISM, "num_auxiliary_layers": 2},
         },
         {
-            "vision_model.spatial_embeddings.patch_embeddings.projection.weight": (768, 3, 1, 18, 18),
+            "vision_model.spatial_embeddings.patch_embeddings.projection.weight": (
+                768,
+                3,
+                1,
+                18,
+                18,
+            ),
             "vision_model.spatial_embeddings.position_embeddings": (1, 256, 768),
             "vision_model.temporal_embeddings.position_embeddings": (1, 16, 768),
             "head.q_proj.weight": (3072, 768),
@@ -434,4 +440,10 @@ def test_wrong_clips_are_refused(hf_model):
     siglip["vision_config"]["vision_use_head"] = False
     with pytest.raises(ValueError, match="has no head"):
         HFEncoder(siglip)
-    assert HFEncoder(siglip, pool="mean")(torch.zeros(1, 3, 2, SIDE, SIDE)).shape == (1, 32, 2, 4, 4)
+    assert HFEncoder(siglip, pool="mean")(torch.zeros(1, 3, 2, SIDE, SIDE)).shape == (
+        1,
+        32,
+        2,
+        4,
+        4,
+    )
