@@ -80,9 +80,6 @@ PUBLISHED = {
         vision_model.head.{layernorm,mlp.fc1,mlp.fc2}.* {logit_scale,logit_bias}
         {vision,text}_model.embeddings.position_embedding.weight text_model.head.*
         text_model.embeddings.token_embedding.weight text_model.final_layer_norm.*""",
-    "siglip2": """vision_model.embeddings.patch_embedding.*
-        vision_model.encoder.layers.1.self_attn.{k_proj,v_proj,q_proj,out_proj}.*
-        vision_model.head.{probe,attention.in_proj_weight} text_model.head.*""",
     # transformers, convert_videoprism_weights_to_hf.py
     "videoprism": """video_model.vision_model.{spatial,temporal}_embeddings.position_embeddings
         video_model.vision_model.spatial_embeddings.patch_embeddings.projection.*
@@ -94,8 +91,6 @@ PUBLISHED = {
         video_model.head.{q_proj,k_proj,v_proj,o_proj}.* text_model.layernorm.*
         text_model.embeddings.{cls_emb,token_embedding.weight,position_embedding,position_ids}
         text_model.layers.1.{mlp.fc1,layernorm_before,attention.q_proj}.*""",
-    "videoprism_vision_model": """{spatial,temporal}_embeddings.position_embeddings
-        {spatial_layers.1,temporal_layers.0}.attention.q_proj.* {layernorm1,layernorm2}.*""",
 }
 #: From these names to those of the modules of transformers, where they differ.
 RENAMED = {
@@ -113,7 +108,6 @@ OTHERS = {
     "clip": "vision_model.embeddings.position_ids",
     "xclip": "text_model.embeddings.position_ids",
     "siglip": "vision_model.embeddings.position_ids",
-    "videoprism_vision_model": "classifier.bias",
 }
 
 
@@ -366,52 +360,25 @@ def test_frozen_stages(family, hf_model):
     assert all(re.search("embed|mask_token|downsample|norm_pre|_token", n) for n in frozen), frozen
 
 
-PRISM = dict(hidden_size=768, num_frames=16, num_spatial_layers=12, num_temporal_layers=4)
-#: config.json of published models, with shapes of their files.
-CONFIGS = {
-    "google/siglip2-base-patch16-512": (
-        {
-            "model_type": "siglip",
-            "text_config": {"model_type": "siglip_text_model", "vocab_size": 256000},
-            "vision_config": {"image_size": 512, "model_type": "siglip_vision_model"},
-        },
-        {"embeddings.position_embedding.weight": (1024, 768), "head.probe": (1, 1, 768)},
-    ),
-    "google/videoprism-lvt-base-f16r288": (
-        {
-            "model_type": "videoprism",
-            "text_config": {"hidden_size": 768, "num_text_layers": 12},
-            "vision_config": {**PRISM, "num_auxiliary_layers": 2},
-        },
-        {
-            "vision_model.spatial_embeddings.patch_embeddings.projection.weight": (
-                768,
-                3,
-                1,
-                18,
-                18,
-            ),
-            "vision_model.spatial_embeddings.position_embeddings": (1, 256, 768),
-            "vision_model.temporal_embeddings.position_embeddings": (1, 16, 768),
-            "head.q_proj.weight": (3072, 768),
-        },
-    ),
-    "facebook/dinov3-convnext-tiny-pretrain-lvd1689m": (
-        {"model_type": "dinov3_convnext", "out_features": ["stage4"], "out_indices": [4]},
-        {"model.stages.3.layers.2.pointwise_conv1.weight": (3072, 768)},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_published_configs(name):
-    architecture, shapes = CONFIGS[name]
-    architecture = architecture_of(config_of(architecture))
-    with torch.device("meta"):
-        network = HFEncoder(architecture)
-    checked_backbone({"type": "HFEncoder", "architecture": architecture})  # sizes are not refused
-    own = network.network.state_dict()
-    assert {key: tuple(own[key].shape) for key in shapes} == shapes
+def test_published_configs_and_shapes():
+    """config.json of google/siglip2-base-patch16-512 and videoprism-lvt-base-f16r288."""
+    prism = dict(num_frames=16, num_spatial_layers=12, num_temporal_layers=4)
+    parts = {"text_config": {"num_text_layers": 12}, "vision_config": prism}
+    texts = {"text_config": {"vocab_size": 256000}, "vision_config": {"image_size": 512}}
+    spatial = "vision_model.spatial_embeddings"
+    for stored, name, shape in (
+        ({"model_type": "siglip", **texts}, "embeddings.position_embedding.weight", (1024, 768)),
+        ({"model_type": "videoprism", **parts}, "head.q_proj.weight", (3072, 768)),
+        (
+            {"model_type": "videoprism", **parts},
+            f"{spatial}.patch_embeddings.projection.weight",
+            (768, 3, 1, 18, 18),
+        ),
+    ):
+        backbone = {"type": "HFEncoder", "architecture": architecture_of(config_of(stored))}
+        with torch.device("meta"):
+            network = HFEncoder(checked_backbone(backbone)["architecture"]).network
+        assert tuple(network.state_dict()[name].shape) == shape
 
 
 def test_wrong_clips_are_refused(hf_model):
