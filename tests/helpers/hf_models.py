@@ -56,22 +56,16 @@ def save_model(family: str, folder: Path, short_side: int = SHORT_SIDE) -> Any:
 def processor_settings(family: str, short_side: int = SHORT_SIDE) -> tuple[dict[str, Any], str]:
     """What the file of a family's processor holds, and its name."""
     name = "preprocessor_config.json"
-    squashed = {
-        **dict.fromkeys(("dinov3_vit", "dinov3_convnext"), "DINOv3ViTImageProcessorFast"),
-        **{"siglip": "SiglipImageProcessor", "siglip2": "Siglip2ImageProcessor"},
-        "videoprism": "LlavaOnevisionVideoProcessor",
-        "pe_video": "PeVideoVideoProcessor",
-    }
-    kind = squashed.get(family, squashed["videoprism"] if "videoprism" in family else "")
-    if kind:
+    squashes = {"dinov3": "DINOv3ViTImageProcessorFast", "siglip": "SiglipImageProcessor"}
+    squashes |= {"videoprism": "LlavaOnevisionVideoProcessor", "pe": "PeVideoVideoProcessor"}
+    if kind := squashes.get(family.split("_")[0].removesuffix("2")):
         side = PE_SIDE if family == "pe_video" else SIDE
         settings = {k: v for k, v in _CROP.items() if "crop" not in k}
-        settings |= {"size": {"height": side, "width": side}, "resample": 2}
+        settings |= {"resample": 3 if family.startswith(("siglip", "videoprism")) else 2}
+        settings["size"] = {"height": side, "width": side}
         if family == "siglip2":
-            del settings["size"]
-            settings |= {"max_num_patches": MAX_PATCHES, "patch_size": PATCH}
-        if family == "siglip" or "videoprism" in family:
-            settings["resample"] = 3
+            kind, settings["size"] = "Siglip2ImageProcessor", None
+            settings |= {"max_num_patches": MAX_PATCHES, "patch_size": PATCH, "resample": 2}
         if "VideoProcessor" in kind:  # the number of frames is read of pe_video alone
             settings |= {"video_processor_type": kind, "num_frames": FRAMES}
             return settings, "video_preprocessor_config.json"
@@ -136,15 +130,15 @@ def _model(family: str) -> Any:
 
 
 _PRISM = dict(
-    image_size=SIDE,
-    num_frames=FRAMES,
-    tubelet_size=[1, PATCH, PATCH],
-    hidden_size=32,
-    intermediate_size=64,
-    num_attention_heads=2,
-    num_spatial_layers=2,
-    num_temporal_layers=1,
-    num_auxiliary_layers=1,
+    **dict(image_size=SIDE, num_frames=FRAMES, tubelet_size=[1, PATCH, PATCH], hidden_size=32),
+    **dict(intermediate_size=64, num_attention_heads=2, num_auxiliary_layers=1),
+    **dict(num_spatial_layers=2, num_temporal_layers=1),
+)
+#: Special tokens as in the vocabularies of SigLIP, the space, letters and a mark.
+_LETTERS = ["<pad>", "</s>", "<unk>", "\u2581", *string.ascii_lowercase, "A", ","]
+_TEXT = dict(
+    **dict(vocab_size=len(_LETTERS), max_position_embeddings=16, intermediate_size=64, **_VIT),
+    **dict(pad_token_id=0, bos_token_id=1, eos_token_id=1),
 )
 
 
@@ -152,19 +146,15 @@ def _siglip_or_later(family: str) -> Any:
     """Models whose texts are made by other tokenizers."""
     import transformers as hf
 
-    text = dict(vocab_size=len(_LETTERS), max_position_embeddings=16, intermediate_size=64, **_VIT)
-    numbers = dict(pad_token_id=0, bos_token_id=1, eos_token_id=1)
-    vision = dict(image_size=SIDE, patch_size=PATCH, intermediate_size=64, **_VIT)
+    vision = dict(patch_size=PATCH, intermediate_size=64, **_VIT)
     if family == "siglip":
-        config = hf.SiglipConfig(text_config={**text, **numbers}, vision_config=vision)
-        return hf.SiglipModel(config)
+        vision["image_size"] = SIDE
+        return hf.SiglipModel(hf.SiglipConfig(text_config=_TEXT, vision_config=vision))
     if family == "siglip2":
-        del vision["image_size"]
         vision["num_patches"] = 16
-        config = hf.Siglip2Config(text_config={**text, **numbers}, vision_config=vision)
-        return hf.Siglip2Model(config)
+        return hf.Siglip2Model(hf.Siglip2Config(text_config=_TEXT, vision_config=vision))
     if family == "videoprism":
-        config = hf.VideoPrismConfig(text_config={**text, **numbers}, vision_config=_PRISM)
+        config = hf.VideoPrismConfig(text_config=_TEXT, vision_config=_PRISM)
         return hf.VideoPrismClipModel(config)
     return hf.PeVideoModel(pe_video_config())
 
@@ -173,14 +163,9 @@ def pe_video_config() -> Any:
     """The config of a small Perception Encoder; its network needs timm."""
     import transformers as hf
 
-    text = dict(vocab_size=len(_LETTERS), max_position_embeddings=16, intermediate_size=64, **_VIT)
-    numbers = dict(pad_token_id=0, bos_token_id=1, eos_token_id=1)
-    text |= dict(model_type="modernbert", cls_token_id=1, sep_token_id=1, **numbers)
-    timm = dict(
-        architecture="vit_pe_core_tiny_patch16_384",
-        global_pool="map",
-        **dict.fromkeys(("num_classes", "num_labels"), 24),  # files have the first
-    )
+    text = dict(model_type="modernbert", cls_token_id=1, sep_token_id=1, **_TEXT)
+    timm = dict(architecture="vit_pe_core_tiny_patch16_384", global_pool="map")
+    timm |= dict.fromkeys(("num_classes", "num_labels"), 24)  # files have the first
     video = dict(intermediate_size=48, head_dim=16, vision_config=timm, **_VIT)
     return hf.PeVideoConfig(text_config=text, video_config=video)
 
@@ -227,10 +212,6 @@ def vocab() -> dict[str, int]:
     """Letters, letters that end a word, and the two special tokens."""
     letters = [*string.ascii_lowercase, *(f"{c}</w>" for c in string.ascii_lowercase)]
     return {t: i for i, t in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}
-
-
-#: Special tokens as in the vocabularies of SigLIP, the space, letters and a mark.
-_LETTERS = ["<pad>", "</s>", "<unk>", "\u2581", *string.ascii_lowercase, "A", ","]
 
 
 def tokenizer(family: str = "clip") -> Any:

@@ -14,8 +14,17 @@ from sce_video.inference.encoders.source import EncoderError, read_encoder_confi
 from sce_video.inference.encoders.text import text_feature
 from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
-#: What transformers 4 wrote beside the sizes, also for parts of a model.
+#: What transformers 4 wrote beside the sizes, also for parts of a model: the first lines are those
+#: of openai/clip-vit-base-patch32.
 _OLD = {
+    **dict.fromkeys("add_cross_attention do_sample early_stopping is_decoder".split(), False),
+    **dict.fromkeys("output_scores tie_encoder_decoder remove_invalid_values".split(), False),
+    **dict.fromkeys("cross_attention_hidden_size decoder_start_token_id prefix".split()),
+    **dict.fromkeys("sep_token_id problem_type task_specific_params".split()),
+    **dict.fromkeys("diversity_penalty encoder_no_repeat_ngram_size min_length".split(), 0),
+    **dict.fromkeys("length_penalty repetition_penalty top_p typical_p".split(), 1.0),
+    **{"num_beams": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0, "top_k": 50},
+    **{"torchscript": False, "use_bfloat16": False, "chunk_size_feed_forward": 0},
     "_name_or_path": "evil/model",
     "_commit_hash": "0" * 40,
     "_attn_implementation_autoset": True,
@@ -285,42 +294,3 @@ def test_a_value_that_no_network_has(file, key, value, hf_model, tmp_path):
     (folder / file).write_text(json.dumps({**stored, key: value}))
     with pytest.raises(EncoderError):
         import_encoder(str(folder), tmp_path / "run")
-
-
-def test_the_published_config_of_clip():
-    """Keys and values of openai/clip-vit-base-patch32, which are those of transformers 4.16."""
-    generation = {
-        **dict.fromkeys("add_cross_attention do_sample early_stopping is_decoder".split(), False),
-        **dict.fromkeys("output_attentions output_scores tie_encoder_decoder".split(), False),
-        **dict.fromkeys("bad_words_ids cross_attention_hidden_size prefix sep_token_id".split()),
-        **dict.fromkeys("decoder_start_token_id finetuning_task task_specific_params".split()),
-        **dict.fromkeys("bos_token_id eos_token_id tokenizer_class problem_type".split()),
-        **dict.fromkeys("diversity_penalty encoder_no_repeat_ngram_size min_length".split(), 0),
-        **dict.fromkeys(
-            "length_penalty repetition_penalty temperature top_p typical_p".split(), 1.0
-        ),
-        **{"_name_or_path": "", "architectures": None, "chunk_size_feed_forward": 0},
-        **{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}},
-        **{"max_length": 20, "no_repeat_ngram_size": 0, "num_beams": 1, "num_return_sequences": 1},
-        **{"pruned_heads": {}, "remove_invalid_values": False, "return_dict": True, "top_k": 50},
-        **{"torch_dtype": None, "torchscript": False, "transformers_version": "4.16.0.dev0"},
-        **{"use_bfloat16": False, "attention_dropout": 0.0, "dropout": 0.0, "projection_dim": 512},
-        **{"hidden_act": "quick_gelu", "initializer_factor": 1.0, "initializer_range": 0.02},
-        **{"layer_norm_eps": 1e-05, "num_hidden_layers": 12},
-    }
-    text = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
-    text |= {"max_position_embeddings": 77, "vocab_size": 49408, "model_type": "clip_text_model"}
-    text |= {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
-    vision = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
-    vision |= {"image_size": 224, "patch_size": 32, "model_type": "clip_vision_model"}
-    stored = {
-        **{"_name_or_path": "openai/clip-vit-base-patch32", "architectures": ["CLIPModel"]},
-        **{"initializer_factor": 1.0, "logit_scale_init_value": 2.6592, "model_type": "clip"},
-        **{"projection_dim": 512, "torch_dtype": "float32", "transformers_version": None},
-        **{"text_config_dict": None, "vision_config_dict": None},
-        **{"text_config": {**generation, **text}, "vision_config": {**generation, **vision}},
-    }
-    config = config_of(stored)
-    assert config.vision_config.patch_size == 32
-    assert config.text_config.vocab_size == 49408
-    assert config.projection_dim == 512
