@@ -32,10 +32,8 @@ FAMILIES = (
     *(("pe_video",) if find_spec("timm") else ()),
 )
 #: Networks that compare videos with texts.
-WITH_TEXT = tuple(f for f in FAMILIES if f in ("clip", "xclip", "siglip", "siglip2", "videoprism",
-                                               "pe_video"))  # fmt: skip
+WITH_TEXT = ("clip", "xclip", "siglip", "siglip2", "videoprism", *FAMILIES[12:])
 MAX_PATCHES = 36  # of SigLIP 2: 5 x 7 of a frame of VIDEO_SIZE
-PE_SIDE = 384  # of the smallest Perception Encoder of timm
 
 
 def save_model(family: str, folder: Path, short_side: int = SHORT_SIDE) -> Any:
@@ -59,7 +57,7 @@ def processor_settings(family: str, short_side: int = SHORT_SIDE) -> tuple[dict[
     squashes = {"dinov3": "DINOv3ViTImageProcessorFast", "siglip": "SiglipImageProcessor"}
     squashes |= {"videoprism": "LlavaOnevisionVideoProcessor", "pe": "PeVideoVideoProcessor"}
     if kind := squashes.get(family.split("_")[0].removesuffix("2")):
-        side = PE_SIDE if family == "pe_video" else SIDE
+        side = 384 if family == "pe_video" else SIDE  # of the smallest of timm
         settings = {k: v for k, v in _CROP.items() if "crop" not in k}
         settings |= {"resample": 3 if family.startswith(("siglip", "videoprism")) else 2}
         settings["size"] = {"height": side, "width": side}
@@ -112,10 +110,9 @@ def _model(family: str) -> Any:
         return hf.DINOv3ConvNextModel(config)
     if family.startswith("videoprism_"):
         config = hf.VideoPrismVisionConfig(**_PRISM)
-        classifies = family.endswith("_classifier")
-        return (hf.VideoPrismForVideoClassification if classifies else hf.VideoPrismVisionModel)(
-            config
-        )
+        if family.endswith("_classifier"):
+            return hf.VideoPrismForVideoClassification(config)
+        return hf.VideoPrismVisionModel(config)
     if family == "dinov3_vit":
         return hf.DINOv3ViTModel(
             hf.DINOv3ViTConfig(
@@ -164,8 +161,7 @@ def pe_video_config() -> Any:
     import transformers as hf
 
     text = dict(model_type="modernbert", cls_token_id=1, sep_token_id=1, **_TEXT)
-    timm = dict(architecture="vit_pe_core_tiny_patch16_384", global_pool="map")
-    timm |= dict.fromkeys(("num_classes", "num_labels"), 24)  # files have the first
+    timm = dict(architecture="vit_pe_core_tiny_patch16_384", num_classes=24, num_labels=24)
     video = dict(intermediate_size=48, head_dim=16, vision_config=timm, **_VIT)
     return hf.PeVideoConfig(text_config=text, video_config=video)
 
@@ -215,10 +211,8 @@ def vocab() -> dict[str, int]:
 
 
 def tokenizer(family: str = "clip") -> Any:
-    """CLIP's tokenizer with the vocabulary above, or one of letters of the family's kind.
-
-    As published: that of SigLIP 2 ends a text and changes no capital letter; SigLIP's likewise.
-    """
+    """CLIP's tokenizer with the vocabulary above, or the family's kind: letters and, but for
+    VideoPrism, the end of a text; capital letters stay, as published."""
     import transformers as hf
     from tokenizers import Tokenizer, models, normalizers, processors
 

@@ -172,7 +172,9 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        with bounded_by_files(folder):  # its texts, too
+        # Its texts, too, which the encoder that was built before has not: from_pretrained makes
+        # lists and tables of any size before it looks at the weights.
+        with bounded_by_files(folder):
             kind(config)
         return kind.from_pretrained(
             None,

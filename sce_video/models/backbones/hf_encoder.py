@@ -97,6 +97,7 @@ class Family:
         """The network without what no representation needs, and the layers that pool."""
         names = self.head if pool == self.pools_with_head() else ()
         pooler = nn.Sequential(*(getattr(model, name) for name in names))
+        # base_model of DINOv3 is its encoder without embeddings and norm: that of classifiers only.
         network = model if self.built_by(pool) == self.model else model.base_model
         if self.vision:
             network = getattr(model, self.vision[1], model)
@@ -387,7 +388,7 @@ class HFEncoder(FreezableBackbone):
             in float: for processors that do so (DINOv3's). SigLIP 2 of variable resolution takes
             as many patches, in the aspect of the frames. None refuses what does not fit.
         frozen_stages: -1 trains everything; 0 freezes the embeddings, s also s quarters of the
-            blocks, 4 everything. A frozen part takes no gradient and stays in evaluation mode.
+            blocks (of a ConvNeXt: stages), 4 everything. A frozen part takes no gradient and stays in evaluation mode.
         init_cfg: mmengine's initialisation config.
     """
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,80 +36,10 @@ POOLS += [("dinov2", "mean"), ("dinov3_vit", "mean"), ("vjepa2", "mean")]
 POOLS += [("videomae_classifier", None), ("videomae_classifier", "mean")]
 POOLS += [("videoprism_vision_classifier", pool) for pool in (None, "mean")]
 POOLS += [(family, "mean") for family in FAMILIES[7:] if family != "videoprism_vision_model"]
-#: Names of the weights of block 1 in published files ("*": weight and bias), and of others.
-PUBLISHED = {
-    "videomae_classifier": """videomae.encoder.layer.1.attention.attention.{q_bias,v_bias}
-        videomae.encoder.layer.1.attention.attention.{query,key,value}.weight
-        videomae.encoder.layer.1.{attention.output.dense,intermediate.dense,output.dense}.*
-        videomae.encoder.layer.1.{layernorm_before,layernorm_after}.*
-        videomae.embeddings.patch_embeddings.projection.* fc_norm.* classifier.*""",
-    "vjepa2": """vjepa2.encoder.layer.1.attention.{query,key,value,proj}.*
-        vjepa2.encoder.layer.1.{norm1,norm2,mlp.fc1,mlp.fc2}.* vjepa2.encoder.layernorm.*
-        vjepa2.encoder.embeddings.patch_embeddings.proj.* pooler.query_tokens classifier.*
-        pooler.self_attention_layers.0.self_attn.{q_proj,k_proj,v_proj,out_proj}.*
-        pooler.cross_attention_layer.cross_attn.{q_proj,k_proj,v_proj}.*""",
-    "dinov2": """encoder.layer.1.attention.attention.{query,key,value}.*
-        encoder.layer.1.attention.output.dense.* encoder.layer.1.{norm1,norm2,mlp.fc1,mlp.fc2}.*
-        encoder.layer.1.{layer_scale1,layer_scale2}.lambda1 layernorm.*
-        embeddings.{cls_token,mask_token,position_embeddings}
-        embeddings.patch_embeddings.projection.*""",
-    "dinov3_vit": """layer.1.attention.k_proj.weight layer.1.attention.{q_proj,v_proj,o_proj}.*
-        layer.1.{norm1,norm2,mlp.up_proj,mlp.down_proj}.*
-        layer.1.{layer_scale1,layer_scale2}.lambda1
-        embeddings.{cls_token,mask_token,register_tokens} embeddings.patch_embeddings.* norm.*""",
-    "clip": """vision_model.encoder.layers.1.self_attn.{q_proj,k_proj,v_proj,out_proj}.*
-        vision_model.encoder.layers.1.{layer_norm1,layer_norm2,mlp.fc1,mlp.fc2}.*
-        vision_model.embeddings.class_embedding vision_model.pre_layrnorm.*
-        vision_model.embeddings.{patch_embedding,position_embedding}.weight
-        vision_model.post_layernorm.* {visual_projection,text_projection}.weight logit_scale""",
-    "xclip": """vision_model.encoder.layers.1.self_attn.{q_proj,k_proj,v_proj,out_proj}.*
-        vision_model.encoder.layers.1.message_attn.{q_proj,k_proj,v_proj,out_proj}.*
-        vision_model.encoder.layers.1.{message_fc,message_ln,layer_norm1,mlp.fc1}.*
-        vision_model.pre_layernorm.* vision_model.embeddings.class_embedding
-        mit.encoder.layers.0.{self_attn.q_proj,mlp.fc2}.* mit.position_embedding
-        {visual_projection,text_projection}.weight prompts_visual_projection""",
-    # transformers, convert_dinov3_convnext_to_hf.py
-    "dinov3_convnext": """stages.1.downsample_layers.{0,1}.* stages.0.downsample_layers.{0,1}.*
-        stages.1.layers.1.{depthwise_conv,layer_norm,pointwise_conv1,pointwise_conv2}.*
-        stages.1.layers.1.gamma layer_norm.*""",
-    # transformers, convert_siglip_to_hf.py
-    "siglip": """vision_model.embeddings.patch_embedding.*
-        vision_model.encoder.layers.1.self_attn.{k_proj,v_proj,q_proj,out_proj}.*
-        vision_model.encoder.layers.1.{layer_norm1,layer_norm2,mlp.fc1,mlp.fc2}.*
-        vision_model.post_layernorm.* vision_model.head.attention.out_proj.*
-        vision_model.head.{probe,attention.in_proj_weight,attention.in_proj_bias}
-        vision_model.head.{layernorm,mlp.fc1,mlp.fc2}.* {logit_scale,logit_bias}
-        {vision,text}_model.embeddings.position_embedding.weight text_model.head.*
-        text_model.embeddings.token_embedding.weight text_model.final_layer_norm.*""",
-    # transformers, convert_videoprism_weights_to_hf.py
-    "videoprism": """video_model.vision_model.{spatial,temporal}_embeddings.position_embeddings
-        video_model.vision_model.spatial_embeddings.patch_embeddings.projection.*
-        video_model.vision_model.spatial_layers.1.{mlp.fc1,layernorm_after,attention.q_proj}.*
-        video_model.vision_model.temporal_layers.0.{mlp.fc2,layernorm_before,attention.o_proj}.*
-        video_model.vision_model.{layernorm1,layernorm2}.* video_model.head_layernorm.*
-        video_model.auxiliary_layers.0.{mlp.fc1,attention.k_proj,attention.v_proj}.*
-        video_model.head.{per_dim_scale,pooling_attention_query}
-        video_model.head.{q_proj,k_proj,v_proj,o_proj}.* text_model.layernorm.*
-        text_model.embeddings.{cls_emb,token_embedding.weight,position_embedding,position_ids}
-        text_model.layers.1.{mlp.fc1,layernorm_before,attention.q_proj}.*""",
-}
-#: From these names to those of the modules of transformers, where they differ.
-RENAMED = {
-    "videomae_classifier": {"q_bias": "query.bias", "v_bias": "value.bias"},
-    "dinov2": {
-        **{f"attention.attention.{n}": f"attention.{n[0]}_proj" for n in ("query", "key", "value")},
-        "attention.output.dense": "attention.o_proj",
-    },
-    "dinov3_vit": {r"^layer\.": "model.layer."},
-    "dinov3_convnext": {r"^stages": "model.stages"},
-}
-#: Others in such files: of the decoder of a pretraining, numbers of positions.
-OTHERS = {
-    "videomae_classifier": "decoder.decoder_layers.0.attention.attention.q_bias",
-    "clip": "vision_model.embeddings.position_ids",
-    "xclip": "text_model.embeddings.position_ids",
-    "siglip": "vision_model.embeddings.position_ids",
-}
+#: Of published files, as the conversion scripts of transformers write them: names of the weights of
+#: a block ("*": weight and bias) and of others; patterns of those that its modules call otherwise;
+#: one of a decoder or of numbers of positions.
+PUBLISHED = json.loads(Path(__file__).with_name("published_names.json").read_text())
 
 
 def clips_of(video, settings, num_clips):
@@ -150,15 +81,12 @@ def processed_without_torchvision(folder, family, frames):
     images = torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2)
     mode = "bicubic" if stored["resample"] == 3 else "bilinear"
     if family == "siglip2" or "height" in stored["size"]:  # not cropped
-        if family == "siglip2":
-            size = get_image_size_for_max_num_patches(*images.shape[2:], PATCH, MAX_PATCHES)
-            assert size == (40, 56)
-        else:
-            size = tuple(stored["size"].values())
+        size = get_image_size_for_max_num_patches(*images.shape[2:], PATCH, MAX_PATCHES)
+        assert size == (40, 56)  # the aspect is kept
+        size = size if family == "siglip2" else tuple(stored["size"].values())
         in_float = family in ("siglip2", "dinov3_vit", "dinov3_convnext")
-        images = functional.interpolate(
-            images / 255 if in_float else images, size, mode=mode, antialias=True
-        )
+        images = images / 255 if in_float else images
+        images = functional.interpolate(images, size, mode=mode, antialias=True)
         images = images if in_float else images / 255
         if "videoprism" in family:
             return images
@@ -245,7 +173,7 @@ def test_features_are_those_of_transformers(family, pool, hf_model, hf_videos, t
 
 def published_names(family):
     """Expanded: braces, and "*" as weight and bias."""
-    for text in PUBLISHED[family].split():
+    for text in PUBLISHED[family]["names"]:
         head, inner, tail = re.fullmatch(r"(.*?)(?:\{(.*)\})?([^{}]*)", text).groups()
         for name in (inner or "").split(","):
             for end in ("weight", "bias") if tail.endswith("*") else ("",):
@@ -260,7 +188,7 @@ def test_published_files_have_other_names(family, hf_videos, tmp_path):
     for parameter in model.parameters():
         if parameter.ndim == 1:  # no norm is the identity, no bias is 0
             parameter.data.add_(0.3 * torch.randn_like(parameter))
-    renamed = RENAMED.get(family, {})
+    renamed, other = PUBLISHED[family]["renamed"], PUBLISHED[family]["other"]
 
     def own_name(name):
         for pattern, replacement in renamed.items():
@@ -272,8 +200,8 @@ def test_published_files_have_other_names(family, hf_videos, tmp_path):
     for name in set(load_file(folder / "model.safetensors")) | set(published_names(family)):
         stored[name] = own[own_name(name)].clone()  # KeyError: not what transformers calls it
     assert set(map(own_name, stored)) == set(own)
-    if family in OTHERS:
-        stored[OTHERS[family]] = torch.arange(4)
+    if other:
+        stored[other] = torch.arange(4)
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     compare(folder, model, family, None, hf_videos / "a" / "0.mp4", tmp_path)
 
@@ -324,12 +252,10 @@ def test_texts_are_those_of_transformers(family, hf_model, tmp_path):
     imported = import_encoder(str(folder), tmp_path / "run")
     words, simple = "A man,  bends", {"siglip": "a man bends", "siglip2": "a man,  bends"}
     filled = "siglip" in family  # SigLIP sees what fills a text, and is trained in small letters
-    words = words.replace("A", "a") if "clip" in family else words
     options = dict(padding="max_length", max_length=16) if filled else {}
     tokens = tokenizer(family)(simple.get(family, words), return_tensors="pt", **options)
-    tokens.pop("token_type_ids", None)
-    if filled:
-        del tokens["attention_mask"]
+    kept = ("input_ids",) if filled else ("input_ids", "attention_mask")
+    tokens = {key: tokens[key] for key in kept}
     if family == "videoprism":  # VideoPrismProcessor fills texts and masks that
         tokens = {k: functional.pad(v, (0, 16 - v.shape[1])) for k, v in tokens.items()}
     with torch.no_grad():
@@ -349,15 +275,13 @@ def test_texts_are_those_of_transformers(family, hf_model, tmp_path):
 def test_frozen_stages(family, hf_model):
     """Every stage freezes more; what is frozen is the start of the network."""
     architecture = architecture_of(hf_model(family)[1].config)
-    counts, network = [], None
+    frozen = []
     for stages in (-1, 0, 1, 2, 3, 4):
-        network = HFEncoder(architecture, frozen_stages=stages)
-        counts.append(sum(not p.requires_grad for p in network.parameters()))
-    names = [name for name, _ in network.named_parameters()]
-    assert counts == sorted(counts) and counts[0] < counts[1] < counts[3] < counts[5] == len(names)
-    network = HFEncoder(architecture, frozen_stages=0)
-    frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
-    assert all(re.search("embed|mask_token|downsample|norm_pre|_token", n) for n in frozen), frozen
+        parameters = dict(HFEncoder(architecture, frozen_stages=stages).named_parameters())
+        frozen.append({name for name, p in parameters.items() if not p.requires_grad})
+        assert frozen[-1] >= frozen[-2 if stages >= 0 else -1]
+    assert frozen[0] < frozen[1] < frozen[3] < frozen[5] == set(parameters)
+    assert all(re.search("embed|_token|downsample|norm_pre", name) for name in frozen[1])
 
 
 def test_published_configs_and_shapes():
@@ -365,35 +289,25 @@ def test_published_configs_and_shapes():
     prism = dict(num_frames=16, num_spatial_layers=12, num_temporal_layers=4)
     parts = {"text_config": {"num_text_layers": 12}, "vision_config": prism}
     texts = {"text_config": {"vocab_size": 256000}, "vision_config": {"image_size": 512}}
-    spatial = "vision_model.spatial_embeddings"
-    for stored, name, shape in (
-        ({"model_type": "siglip", **texts}, "embeddings.position_embedding.weight", (1024, 768)),
-        ({"model_type": "videoprism", **parts}, "head.q_proj.weight", (3072, 768)),
-        (
-            {"model_type": "videoprism", **parts},
-            f"{spatial}.patch_embeddings.projection.weight",
-            (768, 3, 1, 18, 18),
-        ),
+    patches = "vision_model.spatial_embeddings.patch_embeddings.projection.weight"
+    for kind, sizes, name, shape in (
+        ("siglip", texts, "embeddings.position_embedding.weight", (1024, 768)),
+        ("videoprism", parts, "head.q_proj.weight", (3072, 768)),
+        ("videoprism", parts, patches, (768, 3, 1, 18, 18)),
     ):
-        backbone = {"type": "HFEncoder", "architecture": architecture_of(config_of(stored))}
+        architecture = architecture_of(config_of({"model_type": kind, **sizes}))
+        backbone = {"type": "HFEncoder", "architecture": architecture}
         with torch.device("meta"):
             network = HFEncoder(checked_backbone(backbone)["architecture"]).network
         assert tuple(network.state_dict()[name].shape) == shape
 
 
 def test_wrong_clips_are_refused(hf_model):
-    network = load_model(f"hf:{hf_model('videomae')[0]}", device="cpu").encoder
-    with pytest.raises(ValueError, match=r"takes clips of 4 frames.*got 3"):
-        network.represent(torch.zeros(1, 3, 3, SIDE, SIDE))
-    with pytest.raises(ValueError, match=r"frames of 32x32 pixels.*got 40x40"):
-        network.represent(torch.zeros(1, 3, 4, 40, 40))
-    network = load_model(f"hf:{hf_model('dinov2')[0]}", device="cpu").encoder
-    with pytest.raises(ValueError, match=r"multiples of its patches of 8"):
-        network.represent(torch.zeros(1, 3, 1, 36, 36))
-    network = load_model(f"hf:{hf_model('vjepa2')[0]}", device="cpu").encoder
-    with pytest.raises(ValueError, match=r"multiple of 2"):
-        network.represent(torch.zeros(1, 3, 3, SIDE, SIDE))
     for family, clip, message in (
+        ("videomae", (3, SIDE, SIDE), r"takes clips of 4 frames.*got 3"),
+        ("videomae", (4, 40, 40), r"frames of 32x32 pixels.*got 40x40"),
+        ("dinov2", (1, 36, 36), r"multiples of its patches of 8"),
+        ("vjepa2", (3, SIDE, SIDE), r"multiple of 2"),
         ("siglip", (1, 40, 40), "frames of 32x32 pixels"),
         ("siglip2", (1, 40, 36), "multiples of its patches of 8"),
         ("videoprism", (3, SIDE, SIDE), "clips of 4 frames"),
@@ -407,10 +321,5 @@ def test_wrong_clips_are_refused(hf_model):
     siglip["vision_config"]["vision_use_head"] = False
     with pytest.raises(ValueError, match="has no head"):
         HFEncoder(siglip)
-    assert HFEncoder(siglip, pool="mean")(torch.zeros(1, 3, 2, SIDE, SIDE)).shape == (
-        1,
-        32,
-        2,
-        4,
-        4,
-    )
+    features = HFEncoder(siglip, pool="mean")(torch.zeros(1, 3, 2, SIDE, SIDE))
+    assert features.shape == (1, 32, 2, 4, 4)

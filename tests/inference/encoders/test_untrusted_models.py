@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,34 +15,9 @@ from sce_video.inference.encoders.source import EncoderError, read_encoder_confi
 from sce_video.inference.encoders.text import text_feature
 from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
-#: What transformers 4 wrote beside the sizes, also for parts of a model: the first lines are those
-#: of openai/clip-vit-base-patch32.
-_OLD = {
-    **dict.fromkeys("add_cross_attention do_sample early_stopping is_decoder".split(), False),
-    **dict.fromkeys("output_scores tie_encoder_decoder remove_invalid_values".split(), False),
-    **dict.fromkeys("cross_attention_hidden_size decoder_start_token_id prefix".split()),
-    **dict.fromkeys("sep_token_id problem_type task_specific_params".split()),
-    **dict.fromkeys("diversity_penalty encoder_no_repeat_ngram_size min_length".split(), 0),
-    **dict.fromkeys("length_penalty repetition_penalty top_p typical_p".split(), 1.0),
-    **{"num_beams": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0, "top_k": 50},
-    **{"torchscript": False, "use_bfloat16": False, "chunk_size_feed_forward": 0},
-    "_name_or_path": "evil/model",
-    "_commit_hash": "0" * 40,
-    "_attn_implementation_autoset": True,
-    "architectures": ["CLIPModel"],
-    "bad_words_ids": None,
-    "finetuning_task": None,
-    "id2label": {"0": "run", "1": "walk", "2": "jump"},
-    "label2id": {"run": 0, "walk": 1, "jump": 2},
-    "max_length": 20,
-    "pruned_heads": {},
-    "quantization_config": None,
-    "temperature": 1.0,
-    "tokenizer_class": "CLIPTokenizer",
-    "torch_dtype": "float32",
-    "transformers_version": "4.11.0",
-    "use_SiLU": True,
-}
+#: What transformers 4 wrote beside the sizes, also for parts of a model: entries of
+#: openai/clip-vit-base-patch32 and of others.
+_OLD = json.loads(Path(__file__).with_name("written_by_transformers_4.json").read_text())
 #: Keys and values that make a version of transformers load, download or import.
 ATTACKS = [
     ("attn_implementation", "evil/kernel"),
@@ -73,13 +49,13 @@ ATTACKS = [
     ("hidden_act", "evil/kernel"),
     ("hidden_size", {"evil": 1}),
 ]
+_TIMM = "video_config.vision_config"
 #: A part of the config of each family; of pe_video without its network, which needs timm.
 PARTS = [
     *(("videomae", ""), ("clip", "vision_config"), ("clip", "text_config_dict")),
     *(("siglip", "text_config"), ("siglip2", "vision_config"), ("videoprism", "vision_config")),
     *(("videoprism_vision_model", ""), ("dinov3_convnext", ""), ("pe_video", "")),
-    *(("pe_video", "text_config"), ("pe_video", "video_config")),
-    ("pe_video", "video_config.vision_config"),
+    *(("pe_video", "text_config"), ("pe_video", "video_config"), ("pe_video", _TIMM)),
 ]
 
 
@@ -116,7 +92,6 @@ def _architecture(hf_model, family):
 
 
 def _changed(architecture, path, value):
-    """The architecture with another value at a path."""
     *parts, key = path.strip(".").split(".")
     node = architecture
     for part in parts:
@@ -140,13 +115,9 @@ def test_an_entry_that_asks_for_more(key, value, family, part, hf_model, request
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("text_config.model_type", "bert"),
-        ("text_config.model_type", None),
-        ("video_config.vision_config.architecture", "resnet50"),
-        ("video_config.vision_config.architecture", "hf-hub:evil/model"),
-        ("video_config.vision_config.architecture", "vit_pe_core_/../evil"),
-        ("video_config.vision_config.model_args", {"pretrained": True}),
-        ("video_config.vision_config.pretrained_cfg", {"file": "evil.pth"}),
+        *(("text_config.model_type", name) for name in ("bert", None)),
+        *((f"{_TIMM}.architecture", n) for n in ("resnet50", "hf-hub:e/x", "vit_pe_core_/../e")),
+        *((f"{_TIMM}.{n}", {"file": "evil.pth"}) for n in ("model_args", "pretrained_cfg")),
         ("video_config.rope_parameters", {"rope_type": "evil/code"}),
     ],
 )
@@ -164,17 +135,15 @@ def test_what_a_perception_encoder_may_not_name(path, value, hf_model, tmp_path)
 @pytest.mark.parametrize(
     ("family", "path", "value"),
     [
-        ("videomae", "num_hidden_layers", 2**40),
-        ("videomae", "num_hidden_layers", 2**16),
-        ("videomae", "num_attention_heads", 0),
-        ("siglip", "text_config.num_hidden_layers", 2**16),
+        *(("videomae", "num_hidden_layers", layers) for layers in (2**40, 2**16, "many")),
+        *(("dinov3_convnext", "depths", d) for d in ([2**20] * 4, [1] * 10**5, [1])),
+        *(
+            ("siglip", f"text_config.{name}", 2**16)
+            for name in ("num_hidden_layers", "hidden_size")
+        ),
         ("siglip", "vision_config.patch_size", [8, 4]),
         ("siglip2", "text_config.vocab_size", 2**19),
-        ("videoprism", "text_config.max_position_embeddings", 2**16),
         ("videoprism", "vision_config.tubelet_size", []),
-        ("dinov3_convnext", "depths", [2**20] * 4),
-        ("dinov3_convnext", "depths", [1] * 10**5),
-        ("dinov3_convnext", "depths", [1]),
     ],
 )
 def test_sizes_are_bounded_by_the_files_before_they_take_memory(
