@@ -388,7 +388,8 @@ class HFEncoder(FreezableBackbone):
             in float: for processors that do so (DINOv3's). SigLIP 2 of variable resolution takes
             as many patches, in the aspect of the frames. None refuses what does not fit.
         frozen_stages: -1 trains everything; 0 freezes the embeddings, s also s quarters of the
-            blocks (of a ConvNeXt: stages), 4 everything. A frozen part takes no gradient and stays in evaluation mode.
+            blocks (of a ConvNeXt: stages), 4 everything. A frozen part takes no gradient and stays
+            in evaluation mode.
         init_cfg: mmengine's initialisation config.
     """
 
