@@ -94,6 +94,7 @@ def job_config(job: Job) -> Config:
         cfg.train_dataloader.dataset.data_root = job.videos
         cfg.train_dataloader.dataset.pop("ann_file", None)  # all videos below the folder
     cfg.model.backbone.channels_last = "channels_last" in job.flags
+    cfg.model.backbone.with_cp = "with_cp" in job.flags
     cfg.data_preprocessor.channels_last = "channels_last" in job.flags
     cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
     cfg.optim_wrapper.dtype = "bfloat16" if "bf16" in job.flags else "float32"

@@ -11,7 +11,8 @@ and batch, unless given. --videos may then be a folder of images, or of an archi
 A setting is ``eager`` (the recipe in fp32), ``best`` (what this device is fastest with), or parts
 joined by "+": ``bf16``, ``channels_last``, ``compile`` (the backbones, as the config's ``compile``
 does), ``graphs`` (the same with CUDA graphs), ``conv_2d`` (as the config's), ``tf32`` (products of
-fp32 with a mantissa of 10 bits), ``no_benchmark`` (cuDNN does not try its algorithms),
+fp32 with a mantissa of 10 bits), ``no_benchmark`` (cuDNN does not try its algorithms), ``with_cp``
+(activations are computed again in the backward pass),
 ``keep_memory`` (CPU: glibc's malloc keeps freed memory for the next step and does not return it to
 the system; see KEEP_MEMORY). LARS and the target update are multi-tensor in all settings. A
 setting that this machine cannot run is left out, and the reason is printed.
@@ -69,6 +70,7 @@ FLAGS = (
     "tf32",
     "no_benchmark",
     "keep_memory",
+    "with_cp",
 )
 # Dense bf16 TFLOP/s (V100, T4: fp16) of the vendors' data sheets; the first matching name is used.
 PEAK_TFLOPS = {

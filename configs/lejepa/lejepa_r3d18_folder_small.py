@@ -23,6 +23,7 @@ model = dict(
         base_channels=8,
         zero_init_residual=False,
         channels_last=True,
+        with_cp=False,
     ),
     projector=dict(
         type="MLP",

@@ -18,6 +18,7 @@ model = dict(
         base_channels=8,
         zero_init_residual=False,
         channels_last=True,
+        with_cp=False,
     ),
     projector=dict(
         type="MLP", hidden_channels=256, out_channels=64, num_layers=3, norm_output=True

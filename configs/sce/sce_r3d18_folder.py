@@ -21,7 +21,7 @@ _base_ = [
 # Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
 # Of 1024 videos or fewer, training shortens it (sce_video/runs/launch.py).
 # Blocks that start as the identity (zero_init_residual) are slow to start: not for short runs.
-model = dict(backbone=dict(zero_init_residual=False), queue_size=1024)
+model = dict(backbone=dict(zero_init_residual=False, with_cp=False), queue_size=1024)
 fit_queue = True
 # Few steps: a target that follows quickly.
 custom_hooks = dict(
@@ -109,6 +109,7 @@ settings = dict(
     queue=["model.queue_size"],
     momentum=["custom_hooks.ScheduleHook.model.momentum.start"],
     lr=["optim_wrapper.optimizer.lr"],
+    memory=["model.backbone.with_cp"],
     workers=[
         "train_dataloader.num_workers",
         "test_dataloader.num_workers",

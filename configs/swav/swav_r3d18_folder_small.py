@@ -21,6 +21,7 @@ model = dict(
         depth=18,
         base_channels=8,
         channels_last=True,
+        with_cp=False,
         zero_init_residual=False,
     ),
     projector=dict(

@@ -178,7 +178,8 @@ class More(TypedDict, total=False):
 class Options:
     """Adds options to a parser, or to a group of one, with less to write than argparse asks for.
 
-    A name may be followed by a metavar, ``"--keep LIST"``; the type ``bool`` makes a switch.
+    A name may be followed by a metavar, ``"--keep LIST"``; the type ``bool`` makes a switch, and
+    ``BooleanOptionalAction`` one that ``--no-`` turns off.
     """
 
     def __init__(self, container: argparse._ActionsContainer) -> None:
@@ -190,6 +191,8 @@ class Options:
         """Add an option or, without dashes, an argument."""
         name, _, metavar = name.partition(" ")
         given: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
+        if kind is argparse.BooleanOptionalAction:
+            given = {"action": kind}
         given |= {"metavar": metavar} if metavar else {}
         self._container.add_argument(name, help=text, **given | {**settings})
 

@@ -32,7 +32,6 @@ from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command, printable
 from sce_video.utils.files import output_file
 from sce_video.utils.run_files import RANDOM, newest_checkpoint
-from sce_video.utils.storage import path_or_url
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,7 +39,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser, add = command_line("A feature of every video in a folder, a table or a config's data.")
     videos = "folder or table (v.lance); with --windows a video, too; with --config not needed"
     add("videos", videos, nargs="?")
-    add("--checkpoint", f"{RUN}; '{RANDOM}' with --config", path_or_url, required=True)
+    add("--checkpoint", f"{RUN}; '{RANDOM}' with --config", required=True)
     add("--out FILE.npz", "output file or URL", required=True)
     add("--config", "config to run (default: the one inside the checkpoint, as data)")
     data = add.group("data of a config")

@@ -7,6 +7,9 @@ RUN/config.py, and trains. Ctrl-C, SIGTERM or SIGHUP (a closed terminal) complet
 and writes a checkpoint; --resume continues from it, and reads RUN/config.py as data. `python
 tools/train.py RUN/config.py` is the same training, and runs that file.
 
+--memory needs less memory for more time, with the same result. It is chosen where a GPU's memory
+would not suffice; --no-memory prevents it.
+
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 
 Plans once and trains each seed in RUN/seed0, RUN/seed1, ..., one after another, then prints means
@@ -49,9 +52,11 @@ _HELP = {
     "queue": "keys in the queue, a multiple of the batch and fewer than the videos",
     "momentum": "of the target network, at the start",
     "lr": "learning rate after the warm-up",
+    "memory": "compute activations again in the backward pass instead of keeping them",
     "workers": "processes that decode",
     "seed": "of all random numbers",
 }
+_SWITCHES = ("memory",)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -79,11 +84,18 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     setting = add.group("settings", "chosen for your videos and this machine unless you give them")
     names = available_settings(recipe)
     for name in names:
-        option = f"--{name.replace('_', '-')}"
-        setting(f"{option} X", _HELP.get(name), dest=f"set_{name}")
+        option, target = f"--{name.replace('_', '-')}", f"set_{name}"
+        if name in _SWITCHES:
+            setting(option, _HELP[name], argparse.BooleanOptionalAction, dest=target)
+        else:
+            setting(f"{option} X", _HELP.get(name), dest=target)
     args = parser.parse_args(argv)
-    texts = {name: getattr(args, f"set_{name}") for name in names}
-    settings = {name: parse_value(text) for name, text in texts.items() if text is not None}
+    given = {name: getattr(args, f"set_{name}") for name in names}
+    settings = {
+        name: parse_value(value) if isinstance(value, str) else value
+        for name, value in given.items()
+        if value is not None
+    }
     return args, settings
 
 

@@ -30,6 +30,7 @@ from mmengine.runner import Runner
 from sce_video.engine.batch_layout import layout_of
 from sce_video.engine.config.snapshot import differences, plain, recorded_training, resolved_config
 from sce_video.engine.weights import load_weights_file
+from sce_video.models.modules.lora import merged_weights
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import atomic_file, local_copy
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
@@ -109,7 +110,9 @@ def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
     return value
 
 
-def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
+def load_checkpoint_file(
+    path: str | Path, map_location: Any = "cpu", merge_adapters: bool = True
+) -> dict:
     """The content of a checkpoint, read without running code that it may contain.
 
     torch does not compare what it reads with the checksums that it has written, so they are
@@ -119,6 +122,9 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         path: A file or a URL (:mod:`sce_video.utils.storage`), ``.safetensors`` too; or a local
             folder (:func:`~sce_video.utils.run_files.newest_checkpoint`).
         map_location: As in :func:`torch.load`; ``.safetensors`` are read to the CPU.
+        merge_adapters: Whether adapters of LoRA become part of the weights
+            (:func:`~sce_video.models.modules.lora.merged_weights`), as everything but the training
+            that has written them needs it.
 
     Raises:
         FileNotFoundError: no such file, or a folder without checkpoints.
@@ -140,6 +146,11 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         checkpoint = convert(checkpoint, partial(_checked_leaf, storages))
         if sum(storages.values()) > path.stat().st_size:
             raise pickle.UnpicklingError("tensors larger than the file")
+        if merge_adapters and isinstance(checkpoint, dict):
+            if isinstance(checkpoint.get("state_dict"), dict):
+                checkpoint["state_dict"] = merged_weights(checkpoint["state_dict"])
+            else:
+                checkpoint = merged_weights(checkpoint)
     except pickle.UnpicklingError as error:
         # torch's own message advises weights_only=False, which would run the code.
         text = str(error)

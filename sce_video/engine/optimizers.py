@@ -12,12 +12,13 @@ from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from sce_video.models.backbones.common import FreezableBackbone
 from sce_video.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 from sce_video.utils.distributed import unwrap_model
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
 _EPSILON = 1e-8  # SlowFast's
-_GROUP_KEYS = {"params", "param_names", "name", "initial_lr"}
+_GROUP_KEYS = {"params", "param_names", "name", "initial_lr", "lr_scale"}
 
 
 @OPTIMIZERS.register_module()
@@ -178,33 +179,69 @@ class NoNormDecayConstructor:
     out parameters of these names: vision transformers decay neither biases nor position embeddings.
     mmengine's ``norm_decay_mult`` makes a group, and a line in the log, of every tensor.
 
+    ``paramwise_cfg=dict(layer_decay=0.75)`` makes two groups for every layer of the backbone
+    (:class:`~sce_video.models.backbones.common.FreezableBackbone`): of L layers, the one at depth d
+    has 0.75^(L - d) times the learning rate, and the last norm and the heads have the whole rate
+    (microsoft/unilm, beit/optim_factory.py; facebookresearch/mae, util/lr_decay.py). The factor is
+    ``lr_scale`` of a group, and :class:`~sce_video.engine.schedules.ScheduleHook` keeps it.
+
     ``optim_wrapper_cfg`` is the config of the wrapper and, under ``optimizer``, of the optimiser.
 
     Raises:
-        ValueError: ``paramwise_cfg`` has another key, or ``no_decay`` is no list of names.
+        ValueError: ``paramwise_cfg`` has another key, ``no_decay`` is no list of names,
+            ``layer_decay`` is not in (0, 1], or the backbone names no layers.
     """
 
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
-        names = (paramwise_cfg or {}).get("no_decay", ())
+        given = dict(paramwise_cfg or {})
+        names, self.layer_decay = given.pop("no_decay", ()), given.pop("layer_decay", None)
         listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
-        if set(paramwise_cfg or {}) - {"no_decay"} or not listed:
+        if given or not listed:
             raise ValueError(
-                'NoNormDecayConstructor takes paramwise_cfg=dict(no_decay=["bias", ...]) only, got '
-                f"{paramwise_cfg}: optim_wrapper.constructor=DefaultOptimWrapperConstructor takes "
-                "other settings"
+                'NoNormDecayConstructor takes paramwise_cfg=dict(no_decay=["bias", ...], '
+                f"layer_decay=0.75) only, got {paramwise_cfg}: "
+                "optim_wrapper.constructor=DefaultOptimWrapperConstructor takes other settings"
             )
+        factor = 1.0 if self.layer_decay is None else self.layer_decay
+        if type(factor) not in (int, float) or not 0 < factor <= 1:
+            raise ValueError(f"layer_decay must be above 0 and at most 1, got {factor!r}")
         self.optim_wrapper_cfg = optim_wrapper_cfg
         self.no_decay = frozenset(names)
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
-        groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
-        for module in unwrap_model(model).modules():
+        model = unwrap_model(model)
+        depths, last = self._depths(model)
+        found: dict[tuple[int, bool], list[nn.Parameter]] = {}
+        for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):
                 if parameter.requires_grad:
                     spared = isinstance(module, _NORMS) or name in self.no_decay
-                    groups[spared]["params"].append(parameter)
-        groups = groups if groups[1]["params"] else groups[:1]
-        return _build_wrapper(self.optim_wrapper_cfg, groups)
+                    below = last - depths.get(parameter, last)
+                    found.setdefault((below, spared), []).append(parameter)
+        groups: list[dict[str, Any]] = []
+        for below, spared in sorted(found):  # the first has the whole rate, which the log shows
+            group: dict[str, Any] = {"params": found[below, spared]}
+            if spared:
+                group["weight_decay"] = 0.0
+            if self.layer_decay is not None:
+                group["lr_scale"] = self.layer_decay**below
+            groups.append(group)
+        wrapper = _build_wrapper(self.optim_wrapper_cfg, groups)
+        for group in wrapper.optimizer.param_groups:
+            group["lr"] *= group.get("lr_scale", 1.0)
+        return wrapper
+
+    def _depths(self, model: nn.Module) -> tuple[dict[nn.Parameter, int], int]:
+        """Depth of each parameter of the backbone, and L; nothing without layer decay."""
+        if self.layer_decay is None:
+            return {}, 0
+        backbone = getattr(model, "backbone", None)
+        if not isinstance(backbone, FreezableBackbone):
+            raise ValueError(
+                f"layer_decay={self.layer_decay} needs a backbone that names its layers, and "
+                f"{type(backbone).__name__} does not: leave it out of optim_wrapper.paramwise_cfg"
+            )
+        return backbone.depths(), len(backbone.layers())
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()

@@ -41,6 +41,7 @@ from sce_video.engine.config.check import DEFAULT_HOOKS
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.logs import Visualizer, prepare_handlers
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
+from sce_video.models.modules.lora import add_adapters
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, write_text
@@ -110,8 +111,18 @@ class VideoRunner(Runner):
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """Build the model as mmengine does; scores of a classifier become float32."""
+        """Build the model as mmengine does; scores of a classifier become float32.
+
+        ``lora=dict(rank=16, alpha=16)`` in the config adds adapters to its backbone.
+        """
         built = super().build_model(model)
+        if lora := self.cfg.get("lora"):
+            layers = add_adapters(built, **lora)
+            trained = sum(p.numel() for p in built.backbone.parameters() if p.requires_grad)
+            self.logger.info(
+                f"LoRA: adapters in {layers} layers; {trained:,} parameters of the backbone are "
+                "trained"
+            )
         head = getattr(built, "cls_head", None)
         if isinstance(head, nn.Module):
             head.register_forward_hook(_in_float32)
@@ -252,7 +263,8 @@ class VideoRunner(Runner):
             ValueError: no weight of the file fits the model, or one has another shape; if
                 ``strict``, one is missing or too many.
         """
-        checkpoint = load_checkpoint_file(filename, map_location)
+        # A training that continues has the adapters themselves; everything else their sum.
+        checkpoint = load_checkpoint_file(filename, map_location, merge_adapters=not strict)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         model = unwrap_model(self.model)
         weights = checkpoint_weights(checkpoint)

@@ -180,7 +180,8 @@ class ScheduleHook(Hook):
     Args:
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
             rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` is a rate too
-            and is scaled alike. None keeps the rate constant.
+            and is scaled alike, for each parameter group by its ``lr_scale`` too. None keeps the
+            rate constant.
         model: Schedules by attribute of the model, any number of it, e.g. ``dict(momentum=dict(
             name="cosine", start=0.99, end=1.0))``.
         base_batch_size: The global batch that ``lr`` is meant for; None for no scaling.
@@ -201,12 +202,14 @@ class ScheduleHook(Hook):
             raise ValueError(f"base_batch_size must be at least 1 or None, got {base_batch_size}")
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self._base_lrs: list[float] = []
+        self._lr_scales: list[float] = []  # of layer decay, which the rates contain
 
     def before_run(self, runner) -> None:
         """Keep the configured rates: a checkpoint, loaded later, overwrites them."""
         if isinstance(runner.optim_wrapper, OptimWrapper):  # not built when only testing
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
+            self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]
 
     def before_train(self, runner) -> None:
         """Build the schedules, whose durations may be in epochs, and log the scaled rate.
@@ -231,8 +234,10 @@ class ScheduleHook(Hook):
         specs: list[Any] = rates
         if self.lr is not None:
             first = "peak" if self.lr.get("name") == "warmup_cosine" else "start"
-            end = {"end": self.lr["end"] * factor} if "end" in self.lr else {}
-            specs = [{**self.lr, first: rate, **end} for rate in rates]
+            specs = [{**self.lr, first: rate} for rate in rates]
+            for spec, scale in zip(specs, self._lr_scales, strict=True):
+                if "end" in spec:
+                    spec["end"] *= factor * scale
         self._lr_schedules = [build_schedule(spec, steps_per_epoch) for spec in specs]
         model = unwrap_model(runner.model)
         before = {name: getattr(model, name, None) for name in self.model}

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from sce_video.engine.config.snapshot import SNAPSHOT
+from sce_video.models.modules.lora import ADAPTER, merged_weights
+from sce_video.models.modules.target_encoder import TargetEncoder
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
@@ -28,8 +30,9 @@ from sce_video.utils.storage import exists, join, split
 
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
-#: A counter of BN that no forward pass in eval mode reads; files of other projects may lack it.
-_IGNORED = "num_batches_tracked"
+#: A counter of BN that no forward pass in eval mode reads, which files of other projects may lack;
+#: and adapters, which begin at 0 in a new training and are part of the weights of an old one.
+_IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
 def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
@@ -116,11 +119,17 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
 
 
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
-    """Load and count the weights of a bare model's backbone, as of :func:`check_backbone_weights`."""
+    """Load and count the weights of a bare model's backbone, as of :func:`check_backbone_weights`.
+
+    The target of a self-supervised method becomes equal to the online branch.
+    """
     count = check_backbone_weights(model, checkpoint, name)
     weights = checkpoint_weights(checkpoint)
     backbone = {k: v for k, v in weights.items() if k.startswith(_PREFIX)}
     model.load_state_dict(backbone, strict=False)
+    parts: Any = model
+    if isinstance(getattr(model, "target", None), TargetEncoder):
+        parts.target.copy_from(parts.backbone, parts.projector)
     return count
 
 
@@ -172,7 +181,7 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
     if not local.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:
-        weights = load_file(local)
+        weights = merged_weights(load_file(local))
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
     beside = join(split(str(path))[0] or ".", CONFIG)

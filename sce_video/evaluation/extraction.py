@@ -55,6 +55,7 @@ from sce_video.jobs import (
     run_job,
     usable_cores,
 )
+from sce_video.models.modules.lora import merged_weights
 from sce_video.registry import DATASETS, LOOPS, MODELS
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, run_on_main_rank, unwrap_model
@@ -349,7 +350,7 @@ class FeatureExtractionLoop(BaseLoop):
             done = f"{known} {job.unit} were embedded before"
             self.runner.logger.info(f"resuming: {done}, {len(due)} are left")
         if self.workers.count != 0:
-            save_checkpoint_file(job.network.state_dict(), self.weights)
+            save_checkpoint_file(merged_weights(job.network.state_dict()), self.weights)
         return due
 
     def _embed(self, job: ExtractionJob, store: RecordStore, due: list[range], known: int) -> None:

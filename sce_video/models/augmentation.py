@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sce_video.utils.tensors import to_device
+
 # Kernel size per axis for every frame size, as in the authors' code (juliendenize/eztorch,
 # eztorch/configs/transform/contrastive).
 BLUR_KERNEL = 23
@@ -291,9 +293,9 @@ def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
     steps = planned_operations(parameters)
     if not steps:
         return x
-    indices = _to_device(np.concatenate([samples for _, samples in steps]), x.device)
+    indices = to_device(np.concatenate([samples for _, samples in steps]), x.device)
     block = np.concatenate([parameters.factors, parameters.sigma[:, None]], axis=1)
-    values = _to_device(block, x.device)
+    values = to_device(block, x.device)
     sizes = [len(samples) for _, samples in steps]
     for (name, _), index in zip(steps, indices.split(sizes), strict=True):
         operation = _OPERATIONS[name]
@@ -303,10 +305,3 @@ def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
             part = operation(x.index_select(0, index), values.index_select(0, index))
             x.index_copy_(0, index, part)
     return x
-
-
-def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)

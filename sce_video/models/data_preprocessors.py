@@ -75,11 +75,14 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
 
         Returns:
             ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples`` with
-            ``label`` and ``index`` on the device.
+            ``label`` and ``index`` on the device, and ``seed``, N ints, in training.
         """
         views = self.prepare_views(data, training)
         samples = {key: data[key] for key in ("label", "index") if key in data}
-        return dict(inputs=views, data_samples=self.cast_data(samples))
+        samples = self.cast_data(samples)
+        if training and "seed" in data:  # no tensor: DistributedDataParallel would move it
+            samples["seed"] = data["seed"].tolist()
+        return dict(inputs=views, data_samples=samples)
 
     @torch.no_grad()
     def prepare_views(self, data: dict[str, Any], training: bool = False) -> list[Tensor]:

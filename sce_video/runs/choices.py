@@ -160,6 +160,7 @@ def choose(
     passes = math.ceil(20 * batch / count)
     clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
     add("epoch_samples", passes * count, clips if passes > 1 else "every video once")
+    add("memory", *_checkpointing(machine, chosen))
     cores = machine.cores
     if machine.gpu is None:
         add("workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes")
@@ -172,6 +173,20 @@ def choose(
         add("precision", *(bfloat16 if machine.bfloat16 else no_bfloat16))
     extra = {name: Choice(name, values[name], "given") for name in values if name not in chosen}
     return {**chosen, **extra}
+
+
+def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> tuple[bool, str]:
+    """Whether activations are computed again, since the GPU cannot hold them, and the reason.
+
+    Not measured on GPUs: scaled from the 20 GiB of :func:`_scale`.
+    """
+    if machine.gpu is None:
+        return False, "no GPU: time is short, not memory"
+    batch, frames, size, width = (chosen[n].value for n in ("batch", "frames", "size", "width"))
+    needed = 20 * batch / 32 * frames / 8 * (size / 224) ** 2 * width / 64
+    if needed <= machine.gpu_memory:
+        return False, f"about {needed:.1f} GiB of GPU memory suffice"
+    return True, f"activations of about {needed:.0f} GiB are computed again, not kept"
 
 
 def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> tuple[float, str]:

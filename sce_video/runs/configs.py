@@ -297,6 +297,7 @@ def testing_config(
         cfg[name] = None
     for name in _TRAINING_HOOKS:
         (cfg.get("default_hooks") or {}).pop(name, None)
+    cfg.pop("lora", None)  # adapters are part of the weights that are read
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     meta = (content or {}).get("meta")  # of a stranger's file, anything

@@ -59,7 +59,7 @@ def fit_queue(cfg: Config) -> str | None:
         What was changed, for the log; None if nothing was.
 
     Raises:
-        ValueError: the data set has no video.
+        ValueError: the data set, or a step, has no video.
     """
     size = cfg.model.get("queue_size")
     if not cfg.get("fit_queue") or size is None:
@@ -67,6 +67,9 @@ def fit_queue(cfg: Config) -> str | None:
     videos = len(DATASETS.build(cfg.train_dataloader.dataset))
     accumulated = cfg.optim_wrapper.get("accumulative_counts", 1)
     batch = cfg.train_dataloader.batch_size * accumulated * get_world_size()
+    if batch < 1:
+        given = f"train_dataloader.batch_size={cfg.train_dataloader.batch_size} x {accumulated}"
+        raise ValueError(f"a step needs one video at least, got {given} accumulated")
     fitting = longest_queue(videos, batch)
     if fitting >= size:
         return None

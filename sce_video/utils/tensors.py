@@ -117,3 +117,11 @@ class HostValue:
     def detach(self) -> HostValue:
         """Itself: it has no gradient."""
         return self
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array as a tensor on a device; a GPU copies it while the host goes on."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)

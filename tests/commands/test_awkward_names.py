@@ -89,6 +89,9 @@ def test_train_and_test(folder, reached):
     (cfg,), _ = reached(words, "sce_video.runs.launch.test")
     data = cfg.test_dataloader.dataset
     assert (data.data_root, data.ann_file) == (folder, None)
+    words = ["embed", folder, "--config", "sce_r3d18_folder_small", "--checkpoint", "random"]
+    (cfg,), _ = reached([*words, "--out", "o.npz"], "sce_video.runs.launch.test")
+    assert (cfg.test_dataloader.dataset.data_root, cfg.load_from) == (folder, None)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
 from sce_video.commands import export, pretrain, report, train
 from sce_video.commands.main import COMMANDS, GROUPS, main
+from sce_video.engine.recipes import methods
 from sce_video.find.index import build_index
 from sce_video.inference.model import load_model
 from sce_video.runs import launch
@@ -184,6 +185,13 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         assert status == 0 and given["resume"] == "auto" and given["path"].parent == tmp_path
     else:
         assert status == 2 and not given
+
+
+@pytest.mark.parametrize("method", methods())
+def test_a_switch_of_every_method(method):
+    for word, given in (("--memory", True), ("--no-memory", False)):
+        settings = pretrain.parse_args(["V", "--out", "R", "--method", method, word])[1]
+        assert settings == {"memory": given}
 
 
 @pytest.mark.parametrize("method", ["sce", "swav"])

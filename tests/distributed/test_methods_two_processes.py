@@ -21,7 +21,7 @@ from helpers.run_tool import run_gloo
 from mmengine.model import MMDistributedDataParallel
 from torch import Tensor, nn
 
-from sce_video.models.algorithms import SCE, SwAV
+from sce_video.models.algorithms import SCE, SimCLR, SwAV
 from sce_video.models.losses import byol_loss, moco_v3_loss, nt_xent_loss, sinkhorn, swav_loss
 from sce_video.utils.distributed import gather_samples, global_positions
 
@@ -157,9 +157,22 @@ def trained(name: str, rank: int, world: int) -> dict:
     return {"losses": torch.tensor(values), "gradients": gradients, "state": state}
 
 
+def dropped_tokens(rank: int, world: int) -> dict:
+    """Gradients of a transformer that drops tokens and computes activations again."""
+    backbone = dict(type="VisionTransformer3d", depth=2, embed_dims=16, num_heads=2, patch_size=8)
+    backbone |= dict(grid_size=(1, 4, 4), position="learned", keep_tokens=0.4, with_cp=True)
+    torch.manual_seed(0)
+    algorithm = SimCLR(backbone, {**MLP, "norm_hidden": False, "out_channels": 8}).double()
+    views = [view[rank::world].double() for view in make_views(2, BATCH)]
+    seeds = list(range(BATCH))[rank::world]
+    loss = distributed(algorithm, world)(views, {"seed": seeds}, mode="loss")["loss"]
+    loss.backward()
+    return {"losses": loss.detach(), "gradients": gradients_of(algorithm)}
+
+
 def run(rank: int, world: int) -> dict:
     given = (rank, world)
-    found = {"losses": losses(*given), "swav": swav(*given)}
+    found = {"losses": losses(*given), "swav": swav(*given), "tokens": dropped_tokens(*given)}
     found |= {("queries", name): accumulated_gradients(name, *given) for name in QUERY_METHODS}
     found |= {("shuffled", name): shuffled_steps(name, *given) for name in WITH_QUEUE}
     return found | {("trained", name): trained(name, *given) for name in METHODS}
@@ -212,6 +225,13 @@ def test_query_by_query_equals_one_backward_pass(results, name):
     torch.testing.assert_close(mean, one["losses"], rtol=1e-5, atol=1e-5)
     for rank in (first, second):
         assert_close(rank["gradients"], one["gradients"])
+
+
+def test_dropped_tokens_and_checkpointing(results):
+    one, first, second = (result["tokens"] for result in results)
+    torch.testing.assert_close((first["losses"] + second["losses"]) / 2, one["losses"])
+    for rank in (first, second):
+        assert_close(rank["gradients"], one["gradients"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", WITH_QUEUE)

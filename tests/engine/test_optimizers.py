@@ -1,15 +1,19 @@
-"""LARS against a plain loop in numpy, one parameter at a time."""
+"""LARS against a plain loop in numpy, one parameter at a time; layer decay against names."""
 
 from __future__ import annotations
 
 import copy
+import re
 
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import FAMILIES, small_architecture
+from helpers.query_methods import SMALL
 from torch import nn
 
-from sce_video.engine.optimizers import LARS
+from sce_video.engine.optimizers import LARS, NoNormDecayConstructor
+from sce_video.registry import MODELS
 
 SHAPES = [(5,), (), (4, 3), (2, 3, 3, 3), (4, 2, 1, 3, 3), (7,), (1, 1)]
 
@@ -178,3 +182,60 @@ def test_a_sparse_gradient_is_refused():
     embedding(torch.tensor([1])).sum().backward()
     with pytest.raises(ValueError, match=r"sparse one of shape \(4, 2\)"):
         LARS(embedding.parameters(), lr=1.0).step()
+
+
+def constructor(**paramwise):
+    optimizer = dict(type="LARS", lr=0.4, weight_decay=0.1)
+    return NoNormDecayConstructor(dict(type="OptimWrapper", optimizer=optimizer), paramwise)
+
+
+def depth_by_name(name: str) -> int | None:
+    """Depth of a parameter, by its name alone; None for what follows the last block."""
+    if name.startswith("network.mit."):  # X-CLIP's, on the frames' embeddings
+        return None
+    if block := re.match(r"(?:blocks|network(?:\.\w+)*\.layers?)\.(\d+)\.", name):
+        return int(block[1]) + 1
+    if stage := re.match(r"layer(\d)\.", name):
+        return int(stage[1])
+    if layer := re.match(r"features\.(\d+)\.", name):  # S3D: the indices of its poolings
+        return sum(int(layer[1]) > pooling for pooling in (1, 4, 7, 13))
+    first = r"(conv1|bn1|stem|patch_embed|position_|network\.(\w+\.)*(embeddings|pre_lay\w+)\.)"
+    return 0 if re.match(first, name) else None
+
+
+@pytest.mark.parametrize("kind", [*sorted(set(SMALL) - {"HFEncoder"}), *FAMILIES[:7]])
+def test_layer_decay_equals_a_loop_over_names(kind):
+    config = {"type": kind, **SMALL.get(kind, {})}
+    if kind in FAMILIES:
+        config = dict(type="HFEncoder", architecture=small_architecture(kind))
+    elif kind == "VisionTransformer3d":
+        config |= dict(position="learned")
+    model = nn.ModuleDict({"backbone": MODELS.build(config), "head": nn.Linear(2, 2)})
+    model.backbone = model["backbone"]
+    last = 5 if kind in SMALL and kind != "VisionTransformer3d" else 3  # stages, or two blocks
+    groups = constructor(layer_decay=0.75, no_decay=["bias"])(model).optimizer.param_groups
+    found = {p: group for group in groups for p in group["params"]}
+    assert groups[0]["lr"] == 0.4  # the rate in the log
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            assert name.endswith("mask_token") and p not in found
+            continue
+        depth = depth_by_name(name.removeprefix("backbone."))
+        factor = 0.75 ** (last - (last if depth is None else depth))
+        assert found[p]["lr"] == pytest.approx(0.4 * factor, rel=1e-12), name
+        assert found[p]["lr_scale"] == pytest.approx(factor, rel=1e-12)
+        norm = isinstance(model.get_submodule(name.rpartition(".")[0]), nn.LayerNorm)
+        if norm or "bn" in name or name.endswith("bias"):
+            assert found[p]["weight_decay"] == 0, name
+    assert {group["weight_decay"] for group in groups} == {0, 0.1}
+    assert len(groups) == 2 * (last + 1)
+
+
+def test_layer_decay_needs_layers():
+    model = nn.Module()
+    model.backbone = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="layer_decay=0.75 needs a backbone that names its layers"):
+        constructor(layer_decay=0.75)(model)
+    for bad in (0, 1.5, "0.75", True):
+        with pytest.raises(ValueError, match="layer_decay must be above 0 and at most 1, got"):
+            constructor(layer_decay=bad)

@@ -51,6 +51,13 @@ def save_model(family: str, folder: Path, short_side: int = SHORT_SIDE) -> Any:
     return model
 
 
+def small_architecture(family: str) -> dict[str, Any]:
+    """What an ``HFEncoder`` takes for a small model of a family."""
+    from sce_video.models.backbones.hf_encoder import architecture_of
+
+    return architecture_of(_model(family).config)
+
+
 def processor_settings(family: str, short_side: int = SHORT_SIDE) -> tuple[dict[str, Any], str]:
     """What the file of a family's processor holds, and its name."""
     name = "preprocessor_config.json"

@@ -18,6 +18,7 @@ LARGEST = 64  # a larger integer in a recipe's model (channels, queue) becomes S
 SMALL = 8  # fewer than the videos: prototypes need a sample each
 VIT = "SCE, VisionTransformer3d"
 FREE = "SCE, free coefficients"
+KEPT = "LeJEPA, VisionTransformer3d, kept tokens"
 SWAV_QUEUE = "SwAV, queue"
 #: Four views, one backward pass for each, shuffle-BN: bf16 or fp32 only, so not in VARIANTS.
 RHO = "rho-MoCo"
@@ -25,6 +26,7 @@ _RHO_RECIPE = "configs/moco/moco_rho4_r3d50_8xb64-8x224-200e_k400.py"
 #: Name: recipe, and what is changed of its model after it was shrunk.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     VIT: ("configs/sce/sce_vit_folder_small.py", {}),
+    KEPT: ("configs/lejepa/lejepa_vit_folder_small.py", {}),
     FREE: (
         "configs/sce/sce_r3d18_8xb64-8x224-200e_k200.py",
         dict(lambda_=(0.3, 0.7, 0.2)),

@@ -70,10 +70,11 @@ def test_all_settings_come_from_the_checkpoint(tmp_path):
 @pytest.mark.parametrize(("position", "crop", "patch"), [("sincos", 32, 8), ("learned", 36, 12)])
 def test_a_vision_transformer(tmp_path, position, crop, patch):
     options = dict(depth=2, embed_dims=8, num_heads=2, patch_size=patch, grid_size=(2, 2, 2))
+    trained = {**options, "with_cp": True, "keep_tokens": 0.05, "token_pattern": "'tube'"}
     text = CONFIG.replace(
         "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False",
         f"type='VisionTransformer3d', position={position!r}, "
-        + ", ".join(f"{key}={value}" for key, value in options.items()),
+        + ", ".join(f"{key}={value}" for key, value in trained.items()),
     ).replace("crop_size=32", f"crop_size={crop}")
     backbone = VisionTransformer3d(**options, position=position).eval()
     model = load_model(save_tiny(tmp_path / "vit.pth", backbone, text), device="cpu")

@@ -67,7 +67,9 @@ def test_evaluation_only_normalises() -> None:
         torch.testing.assert_close(mine, want.float(), atol=1e-6, rtol=0)
     assert torch.equal(got["data_samples"]["label"], batch["label"])
     assert torch.equal(got["data_samples"]["index"], batch["index"])
-    assert set(got) == {"inputs", "data_samples"}
+    assert set(got) == {"inputs", "data_samples"} and "seed" not in got["data_samples"]
+    seeds = build(views=ALPHA_BETA)(batch, training=True)["data_samples"]["seed"]
+    assert seeds == batch["seed"].tolist()
 
 
 def test_a_sample_does_not_depend_on_the_rest_of_the_batch() -> None:

@@ -46,6 +46,16 @@ def test_network_and_clip_follow_the_machine(machine, expected):
     assert {name: found[name] for name in expected} == expected
 
 
+def test_activations_are_computed_again_where_a_gpu_cannot_hold_them():
+    large = dict(frames=16, size=224, batch=64)
+    assert not values()["memory"] and not values(given=large)["memory"]
+    small = Machine(8, "D", 24.0, bfloat16=True)
+    assert not values(small)["memory"] and not values(GPU, given=large)["memory"]
+    found = choose(facts(), small, large)["memory"]
+    assert found.value is True and "about 80 GiB" in found.reason
+    assert values(small, given={**large, "memory": False})["memory"] is False
+
+
 @pytest.mark.parametrize("num_videos", [2, 3, 31, 36, 10**6])
 @pytest.mark.parametrize("machine", [CPU, GPU])
 def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, machine):

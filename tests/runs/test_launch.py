@@ -46,6 +46,8 @@ def test_the_queue_of_the_folder_recipe_follows_the_folder(folder, monkeypatch):
     assert fitted(folder) == 32 and fitted(folder, *options) == 30
     assert fitted(folder, "model.queue_size=64") == 64
     assert fitted(folder, "fit_queue=False") == 256
+    with pytest.raises(ValueError, match="batch_size=0 x 1 accumulated"):
+        fitted(folder, "train_dataloader.batch_size=0")
     monkeypatch.setattr(launch, "get_world_size", lambda: 3)
     assert fitted(folder) == 18  # 48 videos per step do not fit: half of 36
     for number in range(36, 400):

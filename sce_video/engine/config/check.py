@@ -47,8 +47,8 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
 # Read by Runner from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = set(
     "activation_checkpointing adopted compile conv_2d custom_imports efficient_conv_bn_eval "
-    "find_unused_parameters fit_queue global_batch keep_global_batch model_wrapper_cfg pretrained "
-    "runner_type sync_bn".split()
+    "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
+    "pretrained runner_type sync_bn".split()
 )
 # Read by the tools of this project: what the provenance of a result and the splits need.
 # ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``plan``: what
@@ -81,7 +81,13 @@ _RUNNER_DICTS: dict[str, set[str]] = {
         _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
     )
     - {"parameters"},
+    # NoNormDecayConstructor's, and those of mmengine's DefaultOptimWrapperConstructor
+    "optim_wrapper.paramwise_cfg": set(
+        "no_decay layer_decay custom_keys bias_lr_mult bias_decay_mult norm_decay_mult "
+        "dwconv_decay_mult flat_decay_mult bypass_duplicate dcn_offset_lr_mult".split()
+    ),
     "compile": _names(torch.compile) - {"model"},
+    "lora": {"rank", "alpha"},
     "auto_scale_lr": {"enable", "base_batch_size"},
     "run_page": {"videos", "compared"},
 }
@@ -177,7 +183,8 @@ def explain_unknown(
     for near in difflib.get_close_matches(part, sorted(keys), 3):
         whole = (*path, near, *rest)
         candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
-    candidates = candidates or _other_dicts_with(rest[-1] if rest else part, cfg, path)
+    if not candidates or not path:  # lr is more likely that of the optimiser than lora
+        candidates = [*_other_dicts_with(rest[-1] if rest else part, cfg, path), *candidates]
     hint = f"there are {', '.join(sorted(keys))}"
     if candidates:
         hint = f"did you mean {' or '.join(candidates)}?"

@@ -26,14 +26,15 @@ _MAX_CHARACTERS = 2**21
 TRAINING = (
     *("model", "data_preprocessor", "train_dataloader", "train_cfg", "optim_wrapper"),
     *("param_scheduler", "auto_scale_lr", "custom_hooks", "default_hooks", "sync_bn"),
-    *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval"),
+    *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval", "lora"),
 )
 TEST = ("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator")
-#: Keys at any depth that are paths, workers, devices, intervals of validation, or the seed.
+#: Keys at any depth that are paths, workers, devices, intervals of validation, the seed, or say
+#: whether activations are kept or computed again.
 _LEFT_OUT = re.compile(
     r".*_(file|root|dir|path)|actions|csv|out|dump|storage_options|block_size"
     r"|num_workers|persistent_workers|pin_memory|prefetch_factor|max_views"
-    r"|val_interval|val_begin|seed|_scope_"
+    r"|val_interval|val_begin|seed|with_cp|_scope_"
 )
 #: Hooks that change no weight: they log, write files and evaluate.
 _LOGGING_HOOKS = (

@@ -205,10 +205,18 @@ class SelfSupervisedModel(BaseModel):
     ) -> dict[str, Tensor] | list[Tensor]:
         """Of V views (N, 3, T, H, W) the :meth:`loss`, or h (N, C) of each if ``mode="tensor"``.
 
-        ``data_samples``, labels and indices, are not used. Another mode is a ValueError.
+        Of ``data_samples`` the ``seed`` of each is handed to a backbone that drops tokens; without
+        it seeds are drawn from torch's global generator. Another mode is a ValueError.
         """
         if mode == "loss":
-            return self.loss(inputs)
+            dropping = getattr(self.backbone, "token_dropping", None)
+            if dropping is None or dropping.keep_tokens == 1.0:
+                return self.loss(inputs)
+            seeds = data_samples.get("seed") if isinstance(data_samples, dict) else None
+            if seeds is None:
+                seeds = torch.randint(2**63 - 1, (len(inputs[0]),)).tolist()
+            with dropping.step(seeds):
+                return self.loss(inputs)
         if mode == "tensor":
             return [self.represent(view) for view in inputs]
         raise ValueError(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Self
 
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 
 
 def average_pool(features: Tensor) -> Tensor:
@@ -62,16 +65,50 @@ def check_view(view: Tensor) -> None:
 
 
 class FreezableBackbone(BaseModule):
-    """A backbone whose first parts may be frozen: no gradient, no statistics, no dropout."""
+    """A backbone that names its layers: the first may be frozen or have lower learning rates.
+
+    ``frozen_stages``: -1 trains everything; 0 freezes the embeddings or the stem, s also the first
+    s quarters of the blocks or stages, 4 everything. A frozen layer takes no gradient and stays in
+    evaluation mode: no statistics, no dropout.
+
+    With ``with_cp`` (mmaction2's name; "activation checkpointing") a step with gradient keeps the
+    inputs of the blocks alone and computes a block again in the backward pass: less memory, one
+    more forward pass, the same loss, gradients and statistics.
+    """
+
+    frozen_stages: int
+
+    def __init__(self, with_cp: bool = False, init_cfg: dict | None = None) -> None:
+        super().__init__(init_cfg=init_cfg)
+        self.with_cp = with_cp
 
     @abstractmethod
-    def frozen_parts(self) -> Sequence[nn.Module]:
-        """What ``frozen_stages`` freezes."""
+    def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The network in order: the embeddings or the stem, then each block or stage.
+
+        What is in none of them, such as a last norm or a pooler, is at the end of the network.
+        """
+
+    def depths(self) -> dict[nn.Parameter, int]:
+        """Depth of each parameter: its place in :meth:`layers`, or their number if in none."""
+        layers = self.layers()
+        found = dict.fromkeys(self.parameters(), len(layers))
+        # Backwards: the stem of a ConvNeXt is a part of its first stage, too.
+        for depth, layer in reversed([*enumerate(layers)]):
+            for part in layer:
+                own = part.parameters() if isinstance(part, nn.Module) else [part]
+                found |= dict.fromkeys(own, depth)
+        return found
 
     def freeze(self) -> None:
-        """Stop gradients and the training mode of the frozen parts."""
-        for part in self.frozen_parts():
-            for module in part.modules():
+        """Stop gradients and the training mode of what is frozen."""
+        frozen: list[nn.Module | nn.Parameter] = [self] if self.frozen_stages == 4 else []
+        if 0 <= self.frozen_stages < 4:
+            layers = self.layers()
+            count = 1 + round((len(layers) - 1) * self.frozen_stages / 4)
+            frozen = [part for layer in layers[:count] for part in layer]
+        for part in frozen:
+            for module in part.modules() if isinstance(part, nn.Module) else ():
                 module.training = False
             part.requires_grad_(False)
 
@@ -85,6 +122,59 @@ class FreezableBackbone(BaseModule):
         """Representation (N, C): features (N, C, T, H, W) averaged over time and space."""
         return average_pool(features)
 
+    def run(self, blocks: Sequence[nn.Module], x: Tensor) -> Tensor:
+        """The blocks, one after the other; each computed again in the backward pass if ``with_cp``.
+
+        Without gradient (target networks, evaluation) nothing is kept anyway.
+        """
+        if self.with_cp and torch.is_grad_enabled():
+            for block in blocks:
+                x = checkpointed([block], x)
+        else:
+            for block in blocks:
+                x = block(x)
+        return x
+
+
+def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+    """The layers, one after the other, computed again in the backward pass: x alone is kept.
+
+    Random numbers and autocast are those of the first pass; running statistics change once.
+    """
+
+    def run(x: Tensor) -> Tensor:
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    if torch.compiler.is_compiling():  # it traces no contexts, and writes statistics once
+        return checkpoint(run, x, use_reentrant=False)
+    contexts = nullcontext(), _FixedStatistics(layers)  # of the first and the second pass
+    return checkpoint(run, x, use_reentrant=False, context_fn=lambda: contexts)
+
+
+class _FixedStatistics:
+    """A context in which BN normalises by its batch but leaves the running statistics alone.
+
+    torch's checkpointing would let the second forward pass count the batch once more.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        modules = itertools.chain.from_iterable(layer.modules() for layer in layers)
+        self.norms = [module for module in modules if isinstance(module, _BatchNorm)]
+
+    def __enter__(self) -> None:
+        # Not by track_running_stats=False: the tensors saved for the backward pass would differ.
+        self.before = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
+        for norm in self.norms:
+            norm.momentum = 0.0
+            if norm.num_batches_tracked is not None:  # SyncBN wants one
+                norm.num_batches_tracked = norm.num_batches_tracked.clone()
+
+    def __exit__(self, *error: object) -> None:
+        for norm, before in zip(self.norms, self.before, strict=True):
+            norm.momentum, norm.num_batches_tracked = before
+
 
 class StagedBackbone(FreezableBackbone):
     """A stem and four stages, one after the other; their initialisation, freezing and pooling.
@@ -93,10 +183,10 @@ class StagedBackbone(FreezableBackbone):
     :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips of fewer frames
     than ``least_frames`` take another graph of operators than longer ones. Options of all of them:
 
-    - ``frozen_stages``: -1 trains everything; 0 freezes the stem, s also the first s stages, 4
-      everything. A frozen part takes no gradient and its BN statistics stay.
+    - ``frozen_stages``: see :class:`FreezableBackbone`; here quarters are stages.
     - ``norm_eval``: keep every BN in evaluation mode while training.
     - ``channels_last``: compute in ``torch.channels_last(_3d)`` memory, faster on tensor cores.
+    - ``with_cp``: see :class:`FreezableBackbone`; the stem is one block.
     - ``init_cfg``: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
       checkpoint=..., prefix="backbone.")``.
     """
@@ -141,11 +231,9 @@ class StagedBackbone(FreezableBackbone):
         is_3d = any(isinstance(module, nn.Conv3d) for module in self.modules())
         return torch.channels_last_3d if is_3d else torch.channels_last
 
-    def frozen_parts(self) -> Sequence[nn.Module]:
+    def layers(self) -> Sequence[Sequence[nn.Module]]:
         """Stem and stages."""
-        if self.frozen_stages < 0:
-            return []
-        return [*self.stem_layers(), *self.stages()[: self.frozen_stages]]
+        return [self.stem_layers(), *([stage] for stage in self.stages())]
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for what is frozen and, with ``norm_eval``, BN."""
@@ -160,9 +248,10 @@ class StagedBackbone(FreezableBackbone):
         """Stem and stages, in the memory format of the weights."""
         if self.channels_last:
             x = x.contiguous(memory_format=self._memory_format())
-        for layer in (*self.stem_layers(), *self.stages()):
-            x = layer(x)
-        return x
+        if not (self.with_cp and torch.is_grad_enabled()):
+            return self.run([*self.stem_layers(), *self.stages()], x)
+        x = checkpointed(self.stem_layers(), x)
+        return self.run([block for stage in self.stages() for block in stage], x)
 
 
 # Depth -> blocks in res2, res3, res4, res5 (He et al. 2016, table 1).

@@ -16,6 +16,7 @@ from mmengine.model import initialize
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
+from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
@@ -69,6 +70,8 @@ class Family:
     size: str | None = "image_size"
     fixed_frames: bool = False  # learned positions belong to a number of frames, too
     in_patches: bool = False  # NaFlex: takes patches of frames of any aspect
+    # How its blocks compute a part of the tokens: given a "mask", or each with the "positions".
+    drops: str = ""
     # Where the processor's config names none; None spreads the frames over the whole video.
     frames_per_second: float | None = 1.0
     source: str = "an image: frames a second apart"  # of that rate
@@ -115,7 +118,6 @@ _PROMPTS = ("prompts_visual_layernorm", "prompts_visual_projection", "prompts_ge
 _CLIP: dict[str, Any] = dict(
     pools=("projection",),
     layers=("vision_model.encoder.layers",),
-    embeddings=("vision_model.embeddings",),
     part="vision_config",
     projected="projection_dim",
     unused=("logit_scale", *_PROMPTS),
@@ -144,6 +146,7 @@ FAMILIES: dict[str, Family] = {
         pools=("mean", "mean_norm"),
         classifier=("VideoMAEForVideoClassification", "mean_norm"),
         head=("fc_norm",),
+        drops="mask",
         fixed_frames=True,
         frames_per_second=7.5,
         source="every fourth frame at 30 per second (arXiv 2203.12602, section 4)",
@@ -153,6 +156,7 @@ FAMILIES: dict[str, Family] = {
         pools=("mean", "attentive"),
         classifier=("VJEPA2ForVideoClassification", "attentive"),
         head=("pooler",),
+        drops="positions",
         encoder="encoder",
         pixels="pixel_values_videos",
         embeddings=("encoder.embeddings",),
@@ -215,9 +219,16 @@ FAMILIES: dict[str, Family] = {
         in_float=True,
         **_DINO,
     ),
-    "clip": Family("CLIPModel", per_frame=True, projection="get_image_features", **_CLIP),
+    "clip": Family(
+        "CLIPModel",
+        per_frame=True,
+        embeddings=("vision_model.embeddings", "vision_model.pre_layrnorm"),
+        projection="get_image_features",
+        **_CLIP,
+    ),
     "xclip": Family(
         "XCLIPModel",
+        embeddings=("vision_model.embeddings", "vision_model.pre_layernorm"),
         fixed_frames=True,
         projection="get_video_features",
         frames_per_second=None,
@@ -390,6 +401,12 @@ class HFEncoder(FreezableBackbone):
         frozen_stages: -1 trains everything; 0 freezes the embeddings, s also s quarters of the
             blocks (of a ConvNeXt: stages), 4 everything. A frozen part takes no gradient and stays
             in evaluation mode.
+        with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`; by transformers,
+            in training mode.
+        keep_tokens: Share of the tokens that the loss of a self-supervised method computes, as in
+            :class:`~sce_video.models.VisionTransformer3d`; the features are then (N, C, K).
+            VideoMAE and V-JEPA 2 alone, others are a ValueError.
+        token_pattern: As there.
         init_cfg: mmengine's initialisation config.
     """
 
@@ -399,10 +416,20 @@ class HFEncoder(FreezableBackbone):
         pool: str | None = None,
         resize_to: int | None = None,
         frozen_stages: int = -1,
+        with_cp: bool = False,
+        keep_tokens: float = 1.0,
+        token_pattern: str = "random",
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(with_cp, init_cfg)
         self.family = family_of(architecture.get("model_type"))
+        self.token_dropping = TokenDropping(keep_tokens, token_pattern)
+        if keep_tokens < 1.0 and not self.family.drops:
+            able = " and ".join(name for name, family in FAMILIES.items() if family.drops)
+            raise ValueError(
+                f"keep_tokens of a {architecture['model_type']} must be 1, got {keep_tokens}: of "
+                f"transformers' encoders {able} alone compute a part"
+            )
         self.pool_name = self.family.pools[0] if pool is None else pool
         if self.pool_name not in self.family.pools:
             raise ValueError(
@@ -421,6 +448,10 @@ class HFEncoder(FreezableBackbone):
             model = getattr(package, family.built_by(self.pool_name))(config)
         self.network: Any
         self.network, self.pooler = family.split(model, self.pool_name)
+        if with_cp:  # its older name warns since transformers 5
+            old = "gradient_checkpointing_enable"
+            name = "activation_checkpointing_enable"
+            getattr(self.network, name, getattr(self.network, old))({"use_reentrant": False})
         if self.pool_name == "projection" and not getattr(vision, "vision_use_head", True):
             raise ValueError(
                 "the model has no head, so no embedding shared with texts: pool='mean'"
@@ -442,15 +473,11 @@ class HFEncoder(FreezableBackbone):
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
-    def frozen_parts(self) -> Sequence[nn.Module]:
-        """The embeddings and quarters of the blocks."""
-        if self.frozen_stages in (-1, 4):
-            return [self] if self.frozen_stages == 4 else []
+    def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The embeddings, with a norm that follows them, and each block."""
         blocks = [block for name in self.family.layers for block in attrgetter(name)(self.network)]
-        first = [attrgetter(name)(self.network) for name in self.family.embeddings]
-        # A list of parameters is a module, too.
-        first = [nn.ParameterList([p]) if isinstance(p, nn.Parameter) else p for p in first]
-        return [*first, *blocks[: round(len(blocks) * self.frozen_stages / 4)]]
+        embeddings = [attrgetter(name)(self.network) for name in self.family.embeddings]
+        return [embeddings, *([block] for block in blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to features (N, C, T', H', W'), see the class."""
@@ -471,19 +498,24 @@ class HFEncoder(FreezableBackbone):
             project = getattr(self.network, method) if method else encoder
             pooled = project(**inputs).pooler_output
         else:
-            tokens = encoder(**inputs).last_hidden_state
-            if self.pool_name == "class":
-                pooled = tokens[:, 0]
-            else:
-                if "class" in self.family.pools:
-                    registers = getattr(self.network.config, "num_register_tokens", 0) or 0
-                    tokens = tokens[:, 1 + registers :]
+            rows, columns = (side // self._patch for side in frames.shape[3:])
+            grid = (max(1, T // self._tubelet), rows, columns)
+            if self.training and self.token_dropping.keep_tokens < 1.0:
+                kept = self.token_dropping.draw(N, grid, view.device)
+                tokens = self._kept_tokens(inputs[self.family.pixels], kept)
                 if self.pool_name == "mean":
-                    # Patch tokens come in the order time, row, column.
-                    rows, columns = (side // self._patch for side in frames.shape[3:])
-                    grid = tokens.reshape(N, -1, rows, columns, tokens.shape[-1])
-                    return grid.permute(0, 4, 1, 2, 3)
-                pooled = tokens.mean(dim=1) if self.pool_name == "mean_norm" else tokens
+                    return tokens.transpose(1, 2)
+            else:
+                tokens = encoder(**inputs).last_hidden_state
+            class_token = tokens[:, 0]
+            if "class" in self.family.pools:
+                registers = getattr(self.network.config, "num_register_tokens", 0) or 0
+                tokens = tokens[:, 1 + registers :]
+            if self.pool_name == "mean":
+                # Patch tokens come in the order time, row, column.
+                return tokens.reshape(N, *grid, tokens.shape[-1]).permute(0, 4, 1, 2, 3)
+            pooled = tokens.mean(dim=1) if self.pool_name == "mean_norm" else tokens
+            pooled = class_token if self.pool_name == "class" else pooled
         for layer in self.pooler:
             pooled = layer(pooled)
             pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # and attention weights
@@ -514,6 +546,20 @@ class HFEncoder(FreezableBackbone):
         shapes = torch.tensor([[rows, columns]]).expand(len(clip), 2)
         mask = torch.ones(patches.shape[:2], dtype=torch.int32, device=clip.device)
         return {"pixel_values": patches, "pixel_attention_mask": mask, "spatial_shapes": shapes}
+
+    def _kept_tokens(self, clip: Tensor, kept: Tensor) -> Tensor:
+        """Tokens (N, K, C) at the positions ``kept`` (N, K) of a clip (N, T, 3, H, W)."""
+        if self.family.drops == "mask":
+            shape = len(clip), self.network.embeddings.num_patches
+            dropped = torch.ones(shape, dtype=torch.bool, device=clip.device)
+            dropped.scatter_(1, kept, False)
+            return self.network(clip, bool_masked_pos=dropped).last_hidden_state
+        # The masks of its own forward pass choose among tokens that are computed.
+        encoder = self.network.encoder
+        tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
+        for layer in encoder.layer:
+            tokens = layer(tokens, kept)[0]
+        return encoder.layernorm(tokens)
 
     def check_clip(self, frames: int, height: int, width: int) -> None:
         """Raise ValueError, which says what the encoder takes, for other clips."""

@@ -86,9 +86,10 @@ class R2Plus1d(ResNetBase):
         norm_eval: bool = False,
         zero_init_residual: bool = False,
         channels_last: bool = False,
+        with_cp: bool = False,
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(with_cp, init_cfg)
         check_arguments(base_channels, frozen_stages, depth)
         if depth not in (18, 34):
             raise ValueError(f"depth of R2Plus1d must be one of [18, 34], got {depth}")

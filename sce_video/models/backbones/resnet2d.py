@@ -50,9 +50,10 @@ class ResNet2d(ResNetBase):
         norm_eval: bool = False,
         zero_init_residual: bool = False,
         channels_last: bool = False,
+        with_cp: bool = False,
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(with_cp, init_cfg)
         check_arguments(base_channels, frozen_stages, depth)
         if stem not in STEMS:
             raise ValueError(f"stem must be one of {', '.join(STEMS)}, got {stem!r}")

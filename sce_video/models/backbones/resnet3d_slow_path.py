@@ -52,9 +52,10 @@ class ResNet3dSlowPath(ResNetBase):
         norm_eval: bool = False,
         zero_init_residual: bool = True,
         channels_last: bool = False,
+        with_cp: bool = False,
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(with_cp, init_cfg)
         check_arguments(base_channels, frozen_stages, depth)
         if last_stage_stride not in (1, 2):
             raise ValueError(f"last_stage_stride must be 1 or 2, got {last_stage_stride}")

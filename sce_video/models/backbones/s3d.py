@@ -126,9 +126,10 @@ class S3D(StagedBackbone):
         frozen_stages: int = -1,
         norm_eval: bool = False,
         channels_last: bool = False,
+        with_cp: bool = False,
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(with_cp, init_cfg)
         check_arguments(base_channels, frozen_stages)
         second = 3 * base_channels
         layers: list[nn.Module] = [

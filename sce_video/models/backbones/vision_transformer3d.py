@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
+from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 
 POSITIONS = ("sincos", "learned")
@@ -26,6 +27,25 @@ class TubeletEmbedding(nn.Module):
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p); the last frame fills the last tubelet."""
+        return self.proj(self.filled(view))
+
+    def of_kept(self, view: Tensor, grid: Sequence[int], kept: Tensor) -> Tensor:
+        """Embeddings (N, K, C) of the tubelets at positions ``kept`` (N, K) of the grid alone."""
+        cut = self.filled(view)
+        for dim, size in enumerate(self.size):
+            cut = cut.unflatten(2 + 2 * dim, (grid[dim], size))
+        cut = cut.permute(0, 2, 4, 6, 1, 3, 5, 7)  # (N, T', H', W', 3, t, p, p), nothing copied
+        samples = torch.arange(len(view), device=view.device)[:, None]
+        rows, columns = kept // grid[2] % grid[1], kept % grid[2]
+        tubelets = cut[samples, kept // (grid[1] * grid[2]), rows, columns]
+        return self.proj(tubelets.flatten(0, 1)).flatten(1).unflatten(0, kept.shape)
+
+    def grid(self, view: Tensor) -> tuple[int, ...]:
+        """(T', H', W') of a view (N, 3, T, H, W).
+
+        Raises:
+            ValueError: the patches do not divide it.
+        """
         check_view(view)
         (T, H, W), (t, p, _) = view.shape[2:], self.size
         if H % p or W % p:
@@ -33,10 +53,14 @@ class TubeletEmbedding(nn.Module):
                 f"views of {H}x{W} pixels cannot be cut into patches of {p}x{p}: choose crop "
                 f"sizes that are multiples of {p}, or another patch_size"
             )
-        if T % t:  # an image is a clip of one frame
-            last = view[:, :, -1:].expand(-1, -1, t - T % t, -1, -1)
-            view = torch.cat([view, last], dim=2)
-        return self.proj(view)
+        return -(-T // t), H // p, W // p
+
+    def filled(self, view: Tensor) -> Tensor:
+        """The view, continued with its last frame until the tubelets divide it."""
+        missing = -view.shape[2] % self.size[0]
+        if not missing:
+            return view
+        return torch.cat([view, view[:, :, -1:].expand(-1, -1, missing, -1, -1)], dim=2)
 
 
 class Attention(nn.Module):
@@ -114,6 +138,11 @@ class VisionTransformer3d(FreezableBackbone):
         frozen_stages: -1 trains everything; 0 freezes the embeddings (for training that is
             unstable: MoCo v3, arXiv 2104.02057, section 4), s also s quarters of the blocks, 4
             everything. A frozen part takes no gradient and stays in evaluation mode.
+        with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`.
+        keep_tokens: Share of the tokens that the loss of a self-supervised method computes, drawn
+            from the samples' seeds; a target network and evaluation compute all
+            (:class:`~sce_video.models.backbones.token_dropping.TokenDropping`).
+        token_pattern: "random": any of them; "tube": the same positions in space at all times.
         init_cfg: mmengine's initialisation config.
     """
 
@@ -128,9 +157,12 @@ class VisionTransformer3d(FreezableBackbone):
         position: str = "sincos",
         drop_path_rate: float = 0.0,
         frozen_stages: int = -1,
+        with_cp: bool = False,
+        keep_tokens: float = 1.0,
+        token_pattern: str = "random",
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(with_cp, init_cfg)
         sizes = dict(depth=depth, num_heads=num_heads, patch_size=patch_size)
         for name, value in {**sizes, "tubelet_size": tubelet_size}.items():
             if value < 1:
@@ -146,6 +178,7 @@ class VisionTransformer3d(FreezableBackbone):
         if not 0.0 <= drop_path_rate < 1.0:
             raise ValueError(f"drop_path_rate must be from 0 to below 1, got {drop_path_rate}")
         check_frozen(frozen_stages)
+        self.token_dropping = TokenDropping(keep_tokens, token_pattern)
         self.grid_size = tuple(grid_size)
         self.position = position
         self.frozen_stages = frozen_stages
@@ -175,27 +208,30 @@ class VisionTransformer3d(FreezableBackbone):
     def _learned_positions(self) -> list[nn.Parameter]:
         return [self.position_time, self.position_space] if self.position == "learned" else []
 
-    def frozen_parts(self) -> Sequence[nn.Module]:
-        """The embeddings and quarters of the blocks."""
-        if self.frozen_stages < 0:
-            return []
-        for parameter in self._learned_positions():
-            parameter.requires_grad_(False)
-        count = round(len(self.blocks) * self.frozen_stages / 4)
-        last = [self.norm] if self.frozen_stages == 4 else []
-        return [self.patch_embed, *self.blocks[:count], *last]
+    def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The embeddings and each block."""
+        return [[self.patch_embed, *self._learned_positions()], *([b] for b in self.blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to normalised tokens (N, C, ceil(T/t), H/p, W/p).
 
-        A view that patches of p pixels do not divide is a ValueError.
+        Where tokens are dropped, those that are kept: (N, C, K). A view that patches of p pixels
+        do not divide is a ValueError.
         """
-        x = self.patch_embed(view)
-        grid = x.shape[2:]
-        x = (x + self.position_embedding(grid).to(x.dtype)).flatten(2).transpose(1, 2)
-        for block in self.blocks:
-            x = block(x)
-        return self.norm(x).transpose(1, 2).unflatten(2, grid)
+        grid = self.patch_embed.grid(view)
+        positions = self.position_embedding(grid)
+        kept = None
+        if self.training and self.token_dropping.keep_tokens < 1.0:
+            kept = self.token_dropping.draw(len(view), grid, view.device)
+        if kept is None:
+            x = self.patch_embed(view)
+            x = (x + positions.to(x.dtype)).flatten(2).transpose(1, 2)
+        else:
+            x = self.patch_embed.of_kept(view, grid, kept)
+            # The gradient of an embedding is summed in a fixed order, that of an index is not.
+            x = x + F.embedding(kept, positions[0].flatten(1).T).to(x.dtype)
+        x = self.norm(self.run([*self.blocks], x)).transpose(1, 2)
+        return x if kept is not None else x.unflatten(2, grid)
 
     def position_embedding(self, grid: Sequence[int]) -> Tensor:
         """(1, C, T', H', W') for clips of ``grid`` tubelets (T', H', W')."""

@@ -281,7 +281,7 @@ def test_frozen_stages(family, hf_model):
         frozen.append({name for name, p in parameters.items() if not p.requires_grad})
         assert frozen[-1] >= frozen[-2 if stages >= 0 else -1]
     assert frozen[0] < frozen[1] < frozen[3] < frozen[5] == set(parameters)
-    assert all(re.search("embed|_token|downsample|norm_pre", name) for name in frozen[1])
+    assert all(re.search("embed|_token|downsample|norm_pre|pre_lay", name) for name in frozen[1])
 
 
 def test_published_configs_and_shapes():

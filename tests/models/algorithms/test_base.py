@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from helpers.query_methods import QUERY_METHODS, build_method, gradients_of, make_views
+from helpers.query_methods import QUERY_METHODS, TINY, build_method, gradients_of, make_views
 from torch import nn
 
 from sce_video.models.algorithms.base import QuerySum
@@ -52,9 +52,13 @@ def test_fp16_autocast_is_refused():
 # One backward pass per query equals one for all, with the activations of one query.
 
 
-def both(name, **options):
-    """The method with one backward pass and with one per query, in fp64."""
-    models = [build_method(name, **options, backward_per_query=each) for each in (False, True)]
+CHECKPOINTED = {**TINY, "with_cp": True}
+
+
+def both(name, backbone):
+    """The method with one backward pass and with one per query, of this backbone, in fp64."""
+    each = build_method(name, backbone=backbone, backward_per_query=True)
+    models = [build_method(name), each]
     for model in models:
         for network in ("backbone", "projector", "predictor", "target", "queue"):
             getattr(model, network, torch.nn.Identity()).double()
@@ -67,9 +71,11 @@ def step(model, seed=0, count=3):
     return scalars
 
 
-@pytest.mark.parametrize("name", QUERY_METHODS)
-def test_scalars_gradients_and_batch_norms_are_equal(name):
-    plain, each = both(name)
+@pytest.mark.parametrize(
+    ("name", "backbone"), [*((name, TINY) for name in QUERY_METHODS), ("SCE", CHECKPOINTED)]
+)
+def test_scalars_gradients_and_batch_norms_are_equal(name, backbone):
+    plain, each = both(name, backbone)
     for seed in range(2):  # micro-batches of an accumulated step
         expected, found = step(plain, seed), step(each, seed)
         assert list(expected) == list(found)
@@ -122,3 +128,9 @@ def test_activations_of_one_query_at_a_time():
     each, kept = peak_of_a_step("SCE", 4, backward_per_query=True)
     assert kept == 0
     assert each < 1.1 * one_query  # the loss has three keys for one
+
+
+def test_checkpointing_keeps_the_inputs_of_blocks():
+    _, plain = peak_of_a_step("SCE", 2)
+    _, kept = peak_of_a_step("SCE", 2, backbone=CHECKPOINTED)
+    assert kept < 0.5 * plain

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.query_methods import build_method
-from helpers.recipes import FREE, RHO, SWAV_QUEUE, VIT, arguments, recipe, small_recipe
+from helpers.recipes import FREE, KEPT, RHO, SWAV_QUEUE, VIT, arguments, recipe, small_recipe
 from helpers.run_tool import run_gloo
 from helpers.tiny_encoder import write_lossless
 from helpers.training import Recorder, make_videos, train
@@ -19,6 +19,7 @@ from mmengine.model import MMDistributedDataParallel
 from torch import Tensor
 
 from sce_video.models.algorithms import SelfSupervisedModel
+from sce_video.models.modules.lora import add_adapters
 from sce_video.registry import MODELS
 
 REGISTERED = sorted(
@@ -59,6 +60,7 @@ GOLDEN = {
     "SCE": [5.216366, 6.674669, 2.466729, 2.188887, 2.170044],
     "SimCLR": [4.327081, 1.943819, 1.945593, 1.945915, 1.945916],
     "SwAV": [3.624853, 6.554568, 4.415206, 3.331482, 2.619011],
+    KEPT: [0.0936457, 0.0866313, 0.0878224, 0.0871419, 0.0869619],
     VIT: [2.621444, 2.175163, 2.176437, 2.188364, 2.175745],
     FREE: [5.590008, 5.1713, 1.964585, 2.114369, 2.128586],
     SWAV_QUEUE: [2.222288, 2.213983, 2.17786, 2.25832, 1.913461],
@@ -160,7 +162,7 @@ def test_only_loss_is_minimised():
         model.parse_losses({"loss": torch.tensor(1.0), "b": torch.ones(2)})
 
 
-@pytest.mark.parametrize("name", ["SCE", SWAV_QUEUE, RHO])
+@pytest.mark.parametrize("name", ["SCE", SWAV_QUEUE, RHO, KEPT])
 def test_a_resumed_run_equals_the_uninterrupted_one(name, videos, tmp_path):
     """Targets and queues, prototypes and steps, and Shuffle-BN, of other permutations a step."""
     views = {"data_preprocessor__views": [{}] * 4} if name == RHO else {}
@@ -224,9 +226,12 @@ def direct_steps(config: ConfigDict, rank: int, world: int) -> dict:
     """
     torch.manual_seed(0)
     cfg = copy.deepcopy(config)
+    lora = cfg.pop("lora", None)
     if "zero_init_residual" in arguments(cfg.backbone):
         cfg.backbone.zero_init_residual = False
     algorithm = MODELS.build(cfg)
+    if lora:
+        add_adapters(algorithm, **lora)
     algorithm.init_weights()
     algorithm.eval()
     model = algorithm
@@ -264,6 +269,7 @@ def steps_of_all(models: dict[str, ConfigDict], rank: int, world: int) -> dict:
 @pytest.mark.distributed
 def test_two_processes_equal_one(tmp_path):
     models = {name: recipe(name).model for name in METHODS}  # finding them reads all recipes
+    models["LoRA"] = ConfigDict({**recipe(VIT).model, "lora": dict(rank=4)})
     first, second = run_gloo(partial(steps_of_all, models), tmp_path)
     for name, one in steps_of_all(models, 0, 1).items():
         a, b = first[name], second[name]
