@@ -3,6 +3,7 @@
     sce-video evaluate RUN --gallery TRAIN_VIDEOS --test TEST_VIDEOS [--random]
     sce-video evaluate RUN --test VIDEOS --group-pattern 'person(\\d+)'   # leave one person out
     sce-video evaluate RUN --gallery A --test B --protocols time [--factors '{appearance}_{motion}']
+    sce-video evaluate RUN --test VIDEOS --protocols rankme lidar clip_retrieval   # without labels
 
 A class per first-level sub-folder, or the labels of a table (v.lance). RUN is the folder of a
 training (its newest checkpoint) or a checkpoint in it; the config inside the checkpoint is read as
@@ -18,7 +19,11 @@ from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
 
 #: Of :data:`sce_video.evaluation.PROTOCOLS`, whose import takes seconds.
-PROTOCOLS = ("few_shot", "knn", "linear", "retrieval", "time")
+PROTOCOLS = (
+    *("clip_retrieval", "few_shot", "knn", "lidar", "linear", "rankme", "retrieval", "time"),
+)
+#: Those that need no labels, and so no others to compare with.
+LABEL_FREE = frozenset(("clip_retrieval", "lidar", "rankme"))
 
 
 @command
@@ -27,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, add = command_line("Evaluate a pretraining on labelled videos.")
     add("run RUN", RUN, path_or_url)
     add("--test", "folder, a class per sub-folder; or a table with labels (v.lance)", required=True)
-    source = add.exclusive(required=True)
+    source = add.exclusive()
     source("--gallery", "labelled videos to classify the test by")
     others = "instead: the test videos, but those whose paths have the same group"
     source("--group-pattern REGEX", others, pattern)
@@ -42,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("pairs", "factors"):
         if getattr(args, name) is not None and "time" not in (args.protocols or ()):
             parser.error(f"--{name} belongs to the protocol time, which is not in --protocols")
+    if not (args.gallery or args.group_pattern or LABEL_FREE.issuperset(args.protocols or ("",))):
+        parser.error("one of the arguments --gallery --group-pattern is required")
     check_run(args.run)
     for folder in filter(None, (args.test, args.gallery)):
         check_videos(folder)

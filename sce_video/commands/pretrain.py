@@ -10,6 +10,11 @@ tools/train.py RUN/config.py` is the same training, and runs that file.
 --memory needs less memory for more time, with the same result. It is chosen where a GPU's memory
 would not suffice; --no-memory prevents it.
 
+    sce-video pretrain VIDEOS --out RUN --from SOURCE [--method simclr] [--freeze 2 | --lora 16]
+
+Starts from a network that has learnt already: a run, a checkpoint, an exported folder, or a model
+of transformers. Its clip and normalisation are kept, and the learning rates suit it.
+
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 
 Plans once and trains each seed in RUN/seed0, RUN/seed1, ..., one after another, then prints means
@@ -24,11 +29,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_videos, command_line, number
+from sce_video.commands.arguments import (
+    Parser,
+    check_exists,
+    check_run,
+    check_videos,
+    command_line,
+    number,
+)
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
-from sce_video.utils.run_files import CONFIG
+from sce_video.utils.run_files import CONFIG, is_model
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -36,6 +48,8 @@ if TYPE_CHECKING:
 
 #: Of :mod:`sce_video.runs.pretrain`, whose import takes seconds.
 PRECISIONS = ("float32", "bfloat16", "float16")
+
+KEEP = ("best", "last")
 
 #: What the settings of the recipes are.
 _HELP = {
@@ -69,9 +83,15 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("videos", "folder, sub-folders too; or a table (v.lance)", nargs="?")
     add("--out RUN", "folder of the run", Path, required=True)
     add("--method", "default: sce", default="sce", choices=sorted(known))
+    source = "start from a run, a checkpoint (ours, torchvision's, ...), or hf:NAME"
+    add("--from SOURCE", source, dest="start")
+    add("--freeze N", "with --from: quarters of the network that stay", number(int, 0, most=3))
+    add("--lora RANK", "with --from: train adapters of this rank instead", number(int, 1))
     add("--hours", "budget of each run, instead of --epochs", number(float, above=0))
     add("--seeds N", "a run for each, in RUN/seedN", number(int, 0, most=2**32 - 1), nargs="+")
     add("--precision", "default: what is fast here", choices=PRECISIONS)
+    keep = "best: that of the best held-out evaluation, never below the start; default with --from"
+    add("--keep", keep, choices=KEEP)
     add.shared("--track", "--mirror")
     add("--plan", "write RUN/config.py, do not train", bool)
     start = add.exclusive()
@@ -107,13 +127,15 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
             raise ValueError(
                 f"--{name.replace('_', '-')} must be a number, not below 0: got {value!r}"
             )
+    _check_start(args, settings)
     if args.seeds is not None and len(set(args.seeds)) < len(args.seeds):
         raise ValueError(f"--seeds must be different numbers, got {args.seeds}")
     if args.seeds is not None and "seed" in settings:
         raise ValueError("give seed or seeds, not both")
     if args.hours is not None and "epochs" in settings:
         raise ValueError("give hours or epochs, not both")
-    if args.resume and (args.videos is not None or settings or args.hours is not None):
+    given = (args.videos, args.start, args.hours, args.freeze, args.lora, args.keep)
+    if args.resume and (settings or any(value is not None for value in given)):
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
     if args.videos is not None:
         check_videos(args.videos)
@@ -121,6 +143,20 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("give the folder of videos or a table, or --resume")
     elif args.mirror is None and not any(args.out.glob(f"**/{CONFIG}")):
         raise ValueError(f"no training in {args.out} to resume: there is no {args.out / CONFIG}")
+
+
+def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise an error for a network that cannot be started from, or options without one."""
+    if args.start is None and (args.freeze is not None or args.lora is not None):
+        raise ValueError("--freeze and --lora need a network to start from: give --from")
+    if args.start is not None and "width" in settings:
+        raise ValueError(f"--width is that of the network {args.start}: leave it out")
+    if args.start is None:
+        return
+    if is_model(args.start):
+        check_run(args.start)
+    else:
+        check_exists(args.start, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
@@ -167,18 +203,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         **{"track": args.track, "mirror": args.mirror},
     )
     status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
+    _say_result(args.out)
     leave_process_group(status)
     return status
+
+
+def _say_result(folder: Path) -> None:
+    """Print which checkpoint is the result of a run that keeps its best one."""
+    from mmengine.dist import is_main_process
+
+    from sce_video.runs.keep_best import kept_message
+
+    message = kept_message(folder) if is_main_process() else None
+    if message is not None:
+        print(printable(f"{folder}: {message}"), flush=True)
 
 
 def _planned(
     args: argparse.Namespace, settings: dict[str, Any], begun: float | None = None
 ) -> PlannedPretraining:
     """The plan, which is printed."""
+    from sce_video.runs.continued import start_from
     from sce_video.runs.pretrain import planned_pretraining
 
-    names = ("method", "hours", "precision")
+    names = ("method", "hours", "precision", "keep")
     given = {name: getattr(args, name) for name in names}
+    given["start"] = start_from(args.start, args.freeze, args.lora)
     planned = planned_pretraining(args.videos, args.out, settings=settings, begun=begun, **given)
     print("\n".join(map(printable, planned.lines())), flush=True)
     return planned
@@ -221,6 +271,8 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     )
     for line in runs.chance.lines():
         print(printable(line))
+    for folder in runs.folders:
+        _say_result(folder)
     if len(seeds) > 1 and runs.status == 0:
         print(f"written: {args.out / COMPARISON}")
     leave_process_group(runs.status)

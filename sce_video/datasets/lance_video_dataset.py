@@ -37,7 +37,7 @@ class LanceVideoDataset(VideoDataset):
         data_root: The table: path, or URI as ``s3://bucket/videos.lance``.
         ann_file: Annotation list, a path or a URL, with paths as they were imported; its order and
             labels. None: all rows sorted by path, with the labels of the table.
-        pipeline, on_error, timeout, class_file: See :class:`VideoDataset`.
+        pipeline, on_error, timeout, class_file, subset: See :class:`VideoDataset`.
         storage_options: Of the object store, over those of the environment.
         block_size: Ranges of a file that are less than this many bytes apart are one request. From
             object storage, 65536 makes a tenth of the requests and reads four times the bytes.
@@ -57,6 +57,7 @@ class LanceVideoDataset(VideoDataset):
         class_file: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         block_size: int = BLOCK_SIZE,
+        subset: dict[str, Any] | None = None,
     ) -> None:
         if not 512 <= block_size <= 2**26:
             raise ValueError(f"block_size must be 512 to {2**26} bytes, got {block_size}")
@@ -65,7 +66,8 @@ class LanceVideoDataset(VideoDataset):
         self._ahead: Rows = {}
         self._next: tuple[Sequence[SampleRequest], Future[Rows]] | None = None
         self._next_pid = 0
-        super().__init__(data_root, ann_file, pipeline, on_error, timeout, class_file=class_file)
+        options: dict[str, Any] = {"class_file": class_file, "subset": subset}
+        super().__init__(data_root, ann_file, pipeline, on_error, timeout, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_next": None}
@@ -81,6 +83,10 @@ class LanceVideoDataset(VideoDataset):
         self._rows = found.rows
         self._source = TableRows(table, found.version, options, self._block_size)
         return found.videos
+
+    def _select(self, indices: np.ndarray) -> None:
+        super()._select(indices)
+        self._rows = self._rows[indices]
 
     def describe(self, index: int) -> str:
         """Row, table and path of a video, for messages."""

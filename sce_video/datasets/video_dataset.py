@@ -34,6 +34,7 @@ from sce_video.datasets.video_list import (
     line_number,
     read_annotation_list,
     scan_folder,
+    subset_indices,
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 from sce_video.utils.storage import is_url
@@ -127,6 +128,8 @@ class VideoDataset(Dataset):
         extensions: Extensions of the files, when a folder is searched; None for those of videos.
         class_file: Names of the labels of a list, one per line from label 0; searched as the list
             is. The names of a folder's labels are those of its sub-folders.
+        subset: Only a part of a folder or a table: ``dict(part="held_out", held_out=64, seed=0)``,
+            see :func:`~sce_video.datasets.video_list.subset_indices`.
 
     Raises:
         ValueError: Nothing to read, a label without a name, or a wrong option.
@@ -145,6 +148,7 @@ class VideoDataset(Dataset):
         timeout: float | None = 60.0,
         extensions: Sequence[str] | None = None,
         class_file: str | None = None,
+        subset: dict[str, Any] | None = None,
     ) -> None:
         if on_error not in _ON_ERROR:
             raise ValueError(f"on_error must be one of {', '.join(_ON_ERROR)}, got {on_error!r}")
@@ -155,6 +159,10 @@ class VideoDataset(Dataset):
         self.class_file = None if class_file is None else self._find_list(class_file)
         self.extensions = self.extensions if extensions is None else extensions
         self.videos = self._list_videos()
+        if subset is not None:
+            if ann_file is not None:  # messages name the lines of a list
+                raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
+            self._select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
         # The step that decides the number of views: it samples the clips, or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
@@ -199,6 +207,9 @@ class VideoDataset(Dataset):
                 f"example {first[0]!r}: is data_root={self.data_root!r} right?"
             )
         return videos
+
+    def _select(self, indices: np.ndarray) -> None:
+        self.videos = self.videos.select(indices)
 
     def __len__(self) -> int:
         return len(self.videos)

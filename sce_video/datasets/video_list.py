@@ -62,6 +62,54 @@ class VideoList:
         begin = int(self.ends[index - 1]) if index > 0 else 0
         return os.fsdecode(self.blob[begin : int(self.ends[index])].tobytes())
 
+    def select(self, indices: np.ndarray) -> VideoList:
+        """The entries at these indices, with the same names of labels."""
+        paths = [self.path(int(index)) for index in indices]
+        return VideoList.from_paths(paths, self.labels[indices], self.classes)
+
+
+#: Parts into which :func:`subset_indices` divides a list.
+PARTS = ("training", "held_out", "gallery")
+
+
+def subset_indices(
+    labels: np.ndarray, part: str, held_out: int, gallery: int = 0, seed: int = 0
+) -> np.ndarray:
+    """Indices, ascending, of a part of N videos that are divided by a seed.
+
+    So many videos are ``held_out``, of each class its share, and all others are ``training``. The
+    ``gallery`` has up to so many of these, equally many of each class as far as there are. Videos
+    without a label (-1) are one class.
+
+    Raises:
+        ValueError: An unknown part, or numbers that leave one of them without a video.
+    """
+    count, numbers = len(labels), {"held_out": held_out, "gallery": gallery, "seed": seed}
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
+    wrong = [f"{k}={v!r}" for k, v in numbers.items() if type(v) is not int or v < 0]
+    if wrong or not 0 < held_out < count or (part == "gallery" and not gallery):
+        given = ", ".join(wrong) or f"held_out={held_out}, gallery={gallery}"
+        raise ValueError(f"{count} videos cannot be divided by {given}: each part needs videos")
+    order = np.random.default_rng(seed).permutation(count)
+    rank, sizes = _ranks(labels[order])
+    chosen = order[np.argsort((rank + 0.5) / sizes, kind="stable")]
+    if part == "held_out":
+        return np.sort(chosen[:held_out])
+    rest = chosen[held_out:]
+    if part == "gallery":
+        rest = rest[np.argsort(_ranks(labels[rest])[0], kind="stable")][:gallery]
+    return np.sort(rest)
+
+
+def _ranks(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) position of each label among the equal ones, and (N,) how many of these there are."""
+    _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    by_class = np.argsort(inverse, kind="stable")
+    ranks = np.empty(len(labels), dtype=np.int64)
+    ranks[by_class] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks, counts[inverse]
+
 
 def read_annotation_list(
     ann_file: str, kind: str = "video", class_file: str | None = None

@@ -185,6 +185,8 @@ class ScheduleHook(Hook):
         model: Schedules by attribute of the model, any number of it, e.g. ``dict(momentum=dict(
             name="cosine", start=0.99, end=1.0))``.
         base_batch_size: The global batch that ``lr`` is meant for; None for no scaling.
+        weight_decay: Schedule of the weight decay of the parameter groups that have one; None keeps
+            it constant.
 
     Raises:
         ValueError: ``base_batch_size`` below 1.
@@ -197,10 +199,12 @@ class ScheduleHook(Hook):
         lr: Mapping[str, Any] | None = None,
         model: Mapping[str, Any] | None = None,
         base_batch_size: int | None = 256,
+        weight_decay: Mapping[str, Any] | None = None,
     ) -> None:
         if base_batch_size is not None and base_batch_size < 1:
             raise ValueError(f"base_batch_size must be at least 1 or None, got {base_batch_size}")
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
+        self.weight_decay, self._is_decayed = weight_decay, [False]
         self._base_lrs: list[float] = []
         self._lr_scales: list[float] = []  # of layer decay, which the rates contain
 
@@ -210,6 +214,7 @@ class ScheduleHook(Hook):
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
             self._lr_scales = [group.get("lr_scale", 1.0) for group in groups]
+            self._is_decayed = [bool(group["weight_decay"]) for group in groups]
 
     def before_train(self, runner) -> None:
         """Build the schedules, whose durations may be in epochs, and log the scaled rate.
@@ -239,6 +244,8 @@ class ScheduleHook(Hook):
                 if "end" in spec:
                     spec["end"] *= factor * scale
         self._lr_schedules = [build_schedule(spec, steps_per_epoch) for spec in specs]
+        decay = self.weight_decay
+        self._decay = None if decay is None else build_schedule(decay, steps_per_epoch)
         model = unwrap_model(runner.model)
         before = {name: getattr(model, name, None) for name in self.model}
         for name, value in before.items():
@@ -270,6 +277,11 @@ class ScheduleHook(Hook):
         # By group: resumed groups hold the rates of their last step, not those of the config.
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
+        if self._decay is not None:
+            decay = self._decay(step, self._total)
+            for group, decayed in zip(groups, self._is_decayed, strict=True):
+                group["weight_decay"] = decay if decayed else 0.0
+            runner.message_hub.update_scalar("train/weight_decay", decay)
         model = unwrap_model(runner.model)
         for name, schedule in self._model_schedules.items():
             value = schedule(step, self._total)

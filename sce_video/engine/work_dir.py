@@ -19,7 +19,7 @@ from mmengine.hooks import Hook
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.restarts import starts_of
 from sce_video.utils.files import write_text
-from sce_video.utils.run_files import ALARMS, CONFIG, HISTORY, METRICS, PAGE, PAGE_FEATURES
+from sce_video.utils.run_files import ALARMS, CONFIG, HISTORY, KEPT, METRICS, PAGE, PAGE_FEATURES
 from sce_video.utils.storage import is_url, split
 
 LOCK = "training.lock"
@@ -27,7 +27,7 @@ LOCK = "training.lock"
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
 #: What mmengine's CheckpointHook and our hooks write besides.
 _OTHERS = (
-    *("best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
+    *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
     *(METRICS, ALARMS, PAGE, PAGE_FEATURES),
 )
 _descriptors: set[int] = set()

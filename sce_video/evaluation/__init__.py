@@ -14,9 +14,12 @@ from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_ea
 from sce_video.evaluation.metrics.classification import AVAMeanAP, MeanClassAccuracy, TopKAccuracy
 from sce_video.evaluation.metrics.features import (
     KNN,
+    ClipRetrieval,
     FeatureStatistics,
     FewShot,
+    LiDAR,
     LinearProbe,
+    RankMe,
     Retrieval,
     retrieve,
 )
@@ -30,14 +33,17 @@ __all__ = [
     "KNN",
     "PROTOCOLS",
     "AVAMeanAP",
+    "ClipRetrieval",
     "FeatureExtractionLoop",
     "FeatureStatistics",
     "FewShot",
+    "LiDAR",
     "LinearProbe",
     "MeanClassAccuracy",
     "MultiViewTestLoop",
     "MultiViewValLoop",
     "OnlineEvaluationHook",
+    "RankMe",
     "Retrieval",
     "RowMetric",
     "Rows",
@@ -65,9 +71,12 @@ __all__ = [
 
 #: Protocols of frozen features by their names on the command line.
 PROTOCOLS: dict[str, type[RowMetric]] = {
+    "clip_retrieval": ClipRetrieval,
     "few_shot": FewShot,
     "knn": KNN,
+    "lidar": LiDAR,
     "linear": LinearProbe,
+    "rankme": RankMe,
     "retrieval": Retrieval,
     "time": SenseOfTime,
 }

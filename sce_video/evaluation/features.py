@@ -22,7 +22,13 @@ from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.functional.neighbours import count_not_finite
 from sce_video.evaluation.multi_view import ALTERATIONS, mean_representation
-from sce_video.evaluation.rows import Rows, check_labelled, check_same_size, collect_rows
+from sce_video.evaluation.rows import (
+    Rows,
+    check_labelled,
+    check_same_size,
+    collect_rows,
+    mean_of_clips,
+)
 from sce_video.published.sets import TRANSFER
 from sce_video.utils.files import atomic_file
 
@@ -255,13 +261,15 @@ def read_failures(path: str | Path, provenance: Mapping[str, Any]) -> list[tuple
     return [(str(file), str(why)) for file, why in failures]
 
 
-def extract_features(model: nn.Module, dataloader: DataLoader) -> Rows:
+def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows:
     """The mean representation over the views of every video of a data set, (N, C).
 
+    With ``clips`` the rows of the single clips are kept as well.
     ``model(inputs=[view], mode="tensor")[0]`` is the representation (n, C) of a view. See
     :func:`~sce_video.evaluation.rows.collect_rows` for batches, several ranks and errors.
     """
-    return collect_rows(model, dataloader, mean_representation())
+    rows = collect_rows(model, dataloader, mean_representation(clips=clips))
+    return mean_of_clips(rows) if clips else rows
 
 
 def sample_columns(rows: Rows) -> dict[str, np.ndarray | RowStream]:

@@ -33,7 +33,13 @@ from sce_video.evaluation.metrics.base import (
 )
 from sce_video.evaluation.multi_view import row_function, split_alterations, with_alterations
 from sce_video.evaluation.provenance import describe_dataset, describe_run
-from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled, collect_rows
+from sce_video.evaluation.rows import (
+    Rows,
+    build_eval_dataloader,
+    check_labelled,
+    collect_rows,
+    mean_of_clips,
+)
 from sce_video.evaluation.scores import save_scores
 from sce_video.registry import LOOPS
 from sce_video.utils.command import Progress
@@ -153,6 +159,9 @@ class MultiViewTestLoop(BaseLoop):
             classes = unwrap_model(runner.model).cls_head.num_classes
             check_dataset_labels(self.dataloader.dataset, classes)
         self.metrics = self._build_metrics(evaluator)
+        self.clips = any(getattr(metric, "needs_clips", False) for metric in self.metrics)
+        if self.clips:
+            self.function = row_function(runner.model, max_views, precision, clips=True)[1]
         needed = (name for m in self.metrics for name in getattr(m, "alterations", ()))
         self.alterations = tuple(dict.fromkeys(needed))
         if self.alterations:
@@ -263,6 +272,7 @@ class MultiViewTestLoop(BaseLoop):
             unit = f"{getattr(data, 'kind', 'video')}s"
             progress = Progress(len(data), f"{name} set:", unit=unit, write=write, quiet=True)
         rows = collect_rows(self.runner.model, dataloader, self.function, progress=progress)
+        rows = mean_of_clips(rows) if self.clips else rows
         return split_alterations(rows, self.alterations) if self.alterations else rows
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:

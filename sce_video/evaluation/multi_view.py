@@ -97,13 +97,14 @@ def rows_of_views(
 
 
 def row_function(
-    model: Any, max_views: int = 30, precision: str = "float32"
+    model: Any, max_views: int = 30, precision: str = "float32", clips: bool = False
 ) -> tuple[str, RowFunction]:
     """The kind of rows that a model gives, and the function that computes them.
 
     "detection" is that of a model with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
     "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
-    video per forward pass bound the device memory. Raises ValueError: an unknown precision.
+    video per forward pass bound the device memory; ``clips`` gives representations of each clip.
+    Raises ValueError: an unknown precision.
     """
     known = ("float32", "bfloat16", "float16")
     if precision not in known:
@@ -114,11 +115,17 @@ def row_function(
         return "detection", box_scores(dtype)
     if hasattr(inner, "cls_head"):
         return "recognition", class_scores(max_views, dtype)
-    return "representation", mean_representation(max_views, dtype)
+    return "representation", mean_representation(max_views, dtype, clips)
 
 
-def mean_representation(max_views: int = 30, dtype: torch.dtype = torch.float32) -> RowFunction:
-    """A row function: the mean representation h over all views of each video."""
+def mean_representation(
+    max_views: int = 30, dtype: torch.dtype = torch.float32, clips: bool = False
+) -> RowFunction:
+    """A row function: the mean representation h over all views of each video.
+
+    With ``clips`` a row for each clip, the mean over its crops; ``counts`` says how many of each
+    video (:func:`~sce_video.evaluation.rows.mean_of_clips`).
+    """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
         def represent(view: Tensor) -> Tensor:
@@ -126,6 +133,13 @@ def mean_representation(max_views: int = 30, dtype: torch.dtype = torch.float32)
                 return model(inputs=[view], mode="tensor")[0]
 
         videos = rows_of_views(model, batch, represent, max_views)
+        if clips:  # views are numbered clip by clip; those that were cut already have one crop
+            crops = [len(video["offsets"]) for video in batch.get("videos", ())] or [1] * len(
+                videos
+            )
+            pairs = zip(videos, crops, strict=True)
+            parts = [views.unflatten(0, (-1, n)).mean(dim=1).cpu() for views, n in pairs]
+            return BatchRows(torch.cat(parts), max(map(len, videos)), counts=[*map(len, parts)])
         # Videos may have different numbers of views, so each has its own mean.
         mean = torch.stack([views.mean(dim=0) for views in videos]).cpu()
         return BatchRows(mean, max(map(len, videos)))
@@ -254,6 +268,7 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
             torch.cat([part.values for part in parts], dim=1),
             parts[0].num_views,
             torch.cat(central, dim=1) if central else None,
+            parts[0].counts,
         )
 
     return joined
@@ -265,4 +280,8 @@ def split_alterations(rows: Rows, alterations: Sequence[str]) -> Rows:
     first, *others = rows.values.chunk(1 + len(alterations), dim=1)
     central = None if rows.central is None else rows.central[:, : first.shape[1]]
     altered = dict(zip(alterations, others, strict=True))
-    return replace(rows, values=first.contiguous(), central=central, altered=altered)
+    clips = rows.clips
+    if clips is not None:
+        clips = replace(clips, values=clips.values[:, : first.shape[1]].contiguous())
+    values = first.contiguous()
+    return replace(rows, values=values, central=central, altered=altered, clips=clips)

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.neighbours import knn_scores, rank
+from sce_video.evaluation.functional.label_free import clip_hits
+from sce_video.evaluation.functional.neighbours import knn_scores
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
@@ -61,9 +62,7 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
             scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
         elif clips > 1:  # is the nearest other clip one of the same video?
-            rows = torch.arange(len(videos))
-            found = rank(flat, flat, videos, videos, k=1, groups=(rows, rows))
-            hits[name] = found.hits[:, 0].double()
+            hits[name] = clip_hits(flat, videos).double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
     for name in hits.keys() - {"trained"}:

@@ -43,6 +43,8 @@ class Rows:
         columns: Further data of the samples from the data set: name to N entries.
         altered: Values of the same samples by alteration of their clips, see
             :data:`~sce_video.evaluation.multi_view.ALTERATIONS`; of the shape of ``values``.
+        clips: Rows of the single clips of the samples, whose ``groups`` are the numbers of their
+            samples; None if not kept.
     """
 
     values: Tensor
@@ -57,6 +59,7 @@ class Rows:
     groups: Tensor | None = None
     columns: dict[str, list[Any]] = field(default_factory=dict)
     altered: dict[str, Tensor] = field(default_factory=dict)
+    clips: Rows | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(self.values.shape)
@@ -124,8 +127,26 @@ class Rows:
             paths=[self.paths[i] for i in chosen],
             columns={name: [column[i] for i in chosen] for name, column in self.columns.items()},
             altered={name: values[selected] for name, values in self.altered.items()},
+            clips=None,
             **tensors,
         )
+
+
+def mean_of_clips(rows: Rows) -> Rows:
+    """Rows of N videos, each the mean of its ``counts`` rows of clips, which are kept."""
+    if rows.counts is None:
+        raise ValueError(f"{rows.name} are not rows of clips")
+    parts = rows.values.split(rows.counts.tolist())
+    video = torch.arange(len(rows)).repeat_interleave(rows.counts)
+    clips = Rows(
+        values=rows.values,
+        labels=rows.labels[video],
+        indices=rows.indices[video],
+        paths=[rows.paths[i] for i in video.tolist()],
+        groups=video,
+    )
+    means = torch.stack([part.mean(dim=0) for part in parts])
+    return replace(rows, values=means, counts=None, clips=clips)
 
 
 def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:

@@ -59,8 +59,9 @@ def checkpoint_of(run: str | Path) -> str:
     """The checkpoint that RUN stands for wherever one is taken, by commands and functions.
 
     Args:
-        run: Folder or URL of a run, for its newest checkpoint; a checkpoint, for itself; the folder
-            of a pretrained network; or a model of transformers, ``hf:FOLDER`` or
+        run: Folder or URL of a run, for its checkpoint by
+            :func:`~sce_video.utils.run_files.newest_checkpoint`; a checkpoint, for itself; the
+            folder of a pretrained network; or a model of transformers, ``hf:FOLDER`` or
             ``hf:OWNER/MODEL``, which is imported first.
 
     Raises:

@@ -62,6 +62,8 @@ _WIDE_VIDEOS, _WIDE_STEPS = 100, 1540
 _MAX_WORKERS = 16
 #: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
 _MANY_STEPS = 20_000
+#: Of the epochs, in which the learning rate rises.
+WARMUP_SHARE = 0.05
 #: Below so many videos, and above so many seconds of a video, the user is told (not measured).
 _FEW_VIDEOS, _LONG = 32, 60.0
 #: Share of adjacent frames that are equal above which the user is told.
@@ -83,7 +85,7 @@ class Choice:
     reason: str  # a few words for the user; ``given`` if the user chose it
 
 
-def _scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:
+def network_scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:
     """Network and clip that train in hours, and the reason.
 
     Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers.
@@ -101,7 +103,10 @@ def _scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:
 
 
 def choose(
-    facts: FolderFacts, machine: Machine, given: Mapping[str, Any] | None = None
+    facts: FolderFacts,
+    machine: Machine,
+    given: Mapping[str, Any] | None = None,
+    own: Mapping[str, tuple[Any, str]] | None = None,
 ) -> dict[str, Choice]:
     """Every setting but the length of the training, by its name, in the order to show them.
 
@@ -109,6 +114,7 @@ def choose(
         facts: Of the videos.
         machine: That trains.
         given: Settings that the user chose, by name; the others are chosen to suit them.
+        own: What the network brings that it starts from (:func:`~.continued.own_choices`).
 
     Raises:
         ValueError: there is one video only, or a given number is not positive or too large.
@@ -127,18 +133,18 @@ def choose(
 
     def add(name: str, value: Any, reason: str) -> Any:
         """What is given wins; later choices follow the value."""
-        own = name in values
-        chosen[name] = Choice(name, values[name], "given") if own else Choice(name, value, reason)
+        value, reason = (own or {}).get(name, (value, reason))
+        found = (values[name], "given") if name in values else (value, reason)
+        chosen[name] = Choice(name, *found)
         return chosen[name].value
 
-    scale, reason = _scale(machine, count)
+    scale, reason = network_scale(machine, count)
     frames, size = scale["frames"], scale["size"]
     add("width", scale["width"], f"channels of the stem; {reason}")
     add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
     add("embedding", scale["embedding"], "size of an embedding, likewise")
     duration = add("clip_duration", *_clip_duration(facts, frames, values.get("frames", frames)))
-    # No frame twice in a clip.
-    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))
+    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # no frame twice
     fewer = f"a clip of {duration:g} s has no more"
     add("frames", min(available, frames), fewer if available < frames else reason)
     wide = size, f"short side {facts.short_side}; {reason}"
@@ -154,9 +160,9 @@ def choose(
             "are taken for different videos"
         )
     most, fitting = 256 if machine.gpu is None else 4096, max((count - 1) // batch * batch, batch)
-    own = f"fewer keys than the {count} videos: no video is its own negative"
+    none = f"fewer keys than the {count} videos: no video is its own negative"
     many = max(1, most // batch) * batch, "fewer keys than videos"
-    add("queue", *((fitting, own) if fitting <= most else many))
+    add("queue", *((fitting, none) if fitting <= most else many))
     passes = math.ceil(20 * batch / count)
     clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
     add("epoch_samples", passes * count, clips if passes > 1 else "every video once")
@@ -171,8 +177,9 @@ def choose(
         no_bfloat16 = "float16", "the GPU has no bfloat16"
         bfloat16 = "bfloat16", "the GPU has it, and it needs no loss scaling"
         add("precision", *(bfloat16 if machine.bfloat16 else no_bfloat16))
-    extra = {name: Choice(name, values[name], "given") for name in values if name not in chosen}
-    return {**chosen, **extra}
+    for name in [name for name in (*(own or {}), *values) if name not in chosen]:
+        add(name, None, "")
+    return chosen
 
 
 def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> tuple[bool, str]:
@@ -249,14 +256,16 @@ def choose_epochs(
     return Choice("epochs", epochs, f"{of_time} and after; measured again while training")
 
 
-def warmup_and_momentum(epochs: int, steps: int) -> tuple[Choice, Choice]:
+def warmup_and_momentum(
+    epochs: int, steps: int, share: float = WARMUP_SHARE
+) -> tuple[Choice, Choice]:
     """Epochs in which the learning rate rises, and where the momentum of the target starts.
 
     The fewer steps (in all), the quicker the target: at 2000 steps 0.9 and 0.97 were compared on
     three kinds of videos (docs/results.md); the other limits are not measured.
     """
-    rise = round(0.05 * epochs, 2)
-    warmup = Choice("warmup", int(rise) if rise == int(rise) else rise, "5 % of the epochs")
+    rise, reason = round(share * epochs, 2), f"{100 * share:.0f} % of the epochs"
+    warmup = Choice("warmup", int(rise) if rise == int(rise) else rise, reason)
     value = 0.9 if steps <= 5000 else 0.97 if steps <= 20_000 else 0.99
     return warmup, Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
 

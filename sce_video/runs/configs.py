@@ -25,6 +25,7 @@ from sce_video.engine.runner import RANDOM
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
+from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
 #: Results of a checkpoint, in its work dir, and those of one that a validation metric selected.
@@ -43,7 +44,7 @@ _TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "
 
 
 def checkpoints_to_test(path: str) -> list[str]:
-    """A checkpoint itself, or those of a work folder: the newest, then the best if it was kept.
+    """A checkpoint itself, or those of a work folder: that of the run, then of a validation.
 
     Args:
         path: A file, the word "random" or a folder of a training.
@@ -54,13 +55,16 @@ def checkpoints_to_test(path: str) -> list[str]:
     folder = Path(path)
     if not folder.is_dir():
         return [path]
-    epochs, best = find_checkpoints(folder), sorted(folder.glob(f"{BEST}*.pth"))
-    if not epochs:
-        raise ValueError(f"{folder} has no checkpoint epoch_N.pth: give the folder of a training")
+    best = sorted(folder.glob(f"{BEST}*.pth"))
+    try:
+        own = newest_checkpoint(folder)
+    except FileNotFoundError:
+        text = f"{folder} has no checkpoint epoch_N.pth: give the folder of a training"
+        raise ValueError(text) from None
     if len(best) > 1:
         names = ", ".join(file.name for file in best)
         raise ValueError(f"{folder} has several best checkpoints ({names}): give one file")
-    return [str(epochs[0]), *map(str, best)]
+    return [own, *map(str, best)]
 
 
 def training_config(
@@ -120,7 +124,10 @@ def training_config(
         cfg = adopted_config(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
-        cfg = adopted_config(config, cfg_options, pretrained, "finetune")
+        # Network and views of a plan are those that were chosen.
+        cfg = (
+            cfg if cfg.get("plan") else adopted_config(config, cfg_options, pretrained, "finetune")
+        )
     if backend is not None:
         set_backend(cfg, backend)
     cfg.launcher, cfg.work_dir = launcher, work_dir
@@ -159,7 +166,7 @@ def _resumed(
         ValueError: the checkpoint that is named is damaged.
     """
     if resume not in (None, "auto"):
-        named = checkpoint_of(resume)
+        named = newest_checkpoint(resume, to_resume=True)
         return named, load_checkpoint_file(named)
     if mirror is not None and resume:
         restore_run(mirror, work_dir)

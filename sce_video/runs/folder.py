@@ -12,6 +12,7 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import parse_config_text, recorded_training
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
+from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.curves import (
@@ -26,7 +27,7 @@ from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.files import read_json_lines
-from sce_video.utils.run_files import ALARMS, HISTORY, check_run_folder
+from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
@@ -115,7 +116,7 @@ def read_run(folder: str | Path) -> RunRecord:
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
-    found = find_checkpoints(path)
+    found = [*filter(Path.is_file, [path / KEPT]), *find_checkpoints(path)]
     # The files with results in the folder itself, not in folders below it.
     files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
     results = {Path(r.name).name: r for r in collect_results(files).results}
@@ -135,6 +136,8 @@ def read_run(folder: str | Path) -> RunRecord:
         return read_rows
 
     scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
+    kept = [str(row.get("message")) for row in history if row["event"] == KEPT_EVENT]
+    notes += [f"{text}." for text in kept[-1:]]  # which checkpoint is the result
     if not scalars:
         notes.append("No training step has been logged yet: make the page again later.")
     return RunRecord(

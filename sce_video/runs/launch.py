@@ -32,7 +32,7 @@ from sce_video.registry import DATASETS
 from sce_video.runs.configs import RESULTS, extraction_config, testing_config, training_config
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
-from sce_video.utils.run_files import is_model, newest_checkpoint
+from sce_video.utils.run_files import KEPT, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, join
 
 __all__ = [
@@ -205,6 +205,8 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
     elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
     if not used and (not cfg.get("resume") or elsewhere):
         check_unused(cfg.work_dir)
+    if not find_checkpoints(cfg.work_dir):  # of a start that was killed before its first checkpoint
+        Path(cfg.work_dir, KEPT).unlink(missing_ok=True)
     mirror = mirror_of(cfg)
     if mirror is not None:
         claim_mirror(mirror, new=not used and not cfg.get("resume"))

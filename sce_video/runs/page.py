@@ -46,7 +46,7 @@ from sce_video.runs.launch import train
 from sce_video.utils.command import Progress, explain
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import write_text
-from sce_video.utils.run_files import PAGE, PAGE_FEATURES
+from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, newest_checkpoint
 
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
@@ -68,11 +68,12 @@ def run_features(
     Returns:
         None where nothing could be embedded; the sentences say why.
     """
-    checkpoints = find_checkpoints(folder)
-    if not checkpoints:
+    try:
+        checkpoint = newest_checkpoint(folder)
+    except FileNotFoundError:
         return None, [f"There is no checkpoint in {folder} yet, so no video was embedded."]
     data = [str(dataset_config.get(name)) for name in ("data_root", "ann_file")]
-    key = {"sha256": file_sha256(checkpoints[0]), "videos": videos, "data": data}
+    key = {"sha256": file_sha256(checkpoint), "videos": videos, "data": data}
     cache = Path(folder, PAGE_FEATURES)
     with contextlib.suppress(OSError, ValueError):  # none, or damaged: computed again
         rows, provenance = load_features(cache)
@@ -82,7 +83,7 @@ def run_features(
     kind = getattr(dataset, "kind", type(dataset).__name__)
     if kind != "video":
         return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
-    rows, notes = _embed(str(checkpoints[0]), dataset, videos)
+    rows, notes = _embed(checkpoint, dataset, videos)
     if rows.failures:
         first = ": ".join(filter(None, rows.failures[0]))
         advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
@@ -282,20 +283,21 @@ def _features(
 
 
 def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
-    """Which checkpoint of the run has made the features of a file, unless it is the newest."""
+    """Which checkpoint of the run has made the features of a file, unless it is the run's own."""
     made_by = (provenance.get("checkpoint") or {}).get("sha256")
     if made_by is None:
         return [f"{file} does not tell which checkpoint has made its features."]
-    checkpoints = find_checkpoints(folder)
-    found = next((path for path in checkpoints if file_sha256(path) == made_by), None)
+    own = Path(newest_checkpoint(folder))
+    paths = [own, *find_checkpoints(folder)]
+    found = next((path for path in paths if file_sha256(path) == made_by), None)
     if found is None:
         raise ValueError(
             f"{file} holds features of a checkpoint that is not in {folder} (sha256 "
             f"{made_by[:12]}): embed with it, sce-video embed VIDEOS --checkpoint {folder} --out "
             "FILE.npz, or leave --features out"
         )
-    older = found != checkpoints[0]
-    return [f"The features are those of {found.name}; {checkpoints[0].name} is newer."] * older
+    newer = "the best one" if own.name == KEPT else "newer"
+    return [f"The features are those of {found.name}; {own.name} is {newer}."] * (found != own)
 
 
 def _training_set(config: dict[str, Any]) -> dict[str, Any]:
@@ -343,7 +345,7 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
 def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
     """Log whether the network is better than random weights; an alarm if it is not."""
     try:
-        checkpoint = find_checkpoints(runner.work_dir)[0]
+        checkpoint = newest_checkpoint(runner.work_dir)
         start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
         start = None if start == RANDOM or runner.resumed_from == start else start
         row = compare_with_random(checkpoint, runner.train_dataloader.dataset, videos, start)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,10 +22,12 @@ from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
+from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
+    WARMUP_SHARE,
     Choice,
     Machine,
     choose,
@@ -35,7 +38,25 @@ from sce_video.runs.choices import (
     this_machine,
     warmup_and_momentum,
 )
+from sce_video.runs.continued import (
+    CONTINUED_WARMUP_SHARE,
+    ROWS,
+    WORDS,
+    Start,
+    continue_from,
+    own_choices,
+    remarks,
+    start_from,
+)
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
+from sce_video.runs.keep_best import (
+    EVALUATIONS,
+    KEEP,
+    TEXTS,
+    evaluated_count,
+    held_out_count,
+    keep_best,
+)
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.utils.files import write_text
@@ -144,6 +165,10 @@ _OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "work_dir")
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
 _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
+#: Steps without a budget of a training that continues, and rows of a plan that are no settings.
+_STEPS_TO_CONTINUE = 2000
+_SOURCE = "starts from"
+_ROWS = ("recipe", _SOURCE, "precision", "keep")
 
 
 @dataclass(frozen=True)
@@ -160,6 +185,7 @@ class PlannedPretraining:
     choices: tuple[Choice, ...]
     timing: Timing
     other_seconds: float = 0.0
+    remarks: tuple[str, ...] = ()  # on the network that it starts from
 
     @property
     def epoch_seconds(self) -> float:
@@ -186,7 +212,8 @@ class PlannedPretraining:
         loader = self.config.train_dataloader
         loading = self.timing.loading(loader.num_workers)
         differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
-        remarks = [f"note: {note}" for note in notes(self.facts, size, loading, differences)]
+        found = (*self.remarks, *notes(self.facts, size, loading, differences))
+        remarks = [f"note: {note}" for note in found]
         return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
 
@@ -198,57 +225,95 @@ def planned_pretraining(
     hours: float | None = None,
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    start: Start | None = None,
     begun: float | None = None,
+    keep: str | None = None,
 ) -> PlannedPretraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
     Arguments and errors as of :func:`pretrain`, but ``settings`` by the names that the recipe
-    declares, and ``begun``: the value of ``time.monotonic()`` when the command began, which counts
-    for ``hours``; None for now.
+    declares, the network to ``start`` from, and ``begun``: the value of ``time.monotonic()`` when
+    the command began, which counts for ``hours``; None for now.
     """
-    start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
-    machine, facts = this_machine(), examine_folder(str(videos))
-    chosen = choose(facts, machine, {**given, "precision": precision})
-    for what, value, known in (
-        ("precision", chosen["precision"].value, PRECISIONS),
-        ("method", method, methods()),
-    ):
-        if value not in known:
-            raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
+    began, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
+    keep = keep or ("last" if start is None else "best")
+    _check_words(method, precision, keep)
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
-    recipe = methods()[method]
-    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
-        recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
+    machine, all_facts = this_machine(), examine_folder(str(videos))
+    held_out = held_out_count(all_facts.num_videos) if keep == "best" else 0
+    facts = replace(all_facts, num_videos=all_facts.num_videos - held_out)  # what is trained on
+    recipe, chosen = _choices(facts, machine, method, {**given, "precision": precision}, start)
     base = load_config(recipe)
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    first = _config(base, facts, out, chosen)
+    first = _config(base, facts, out, chosen, start)
     timing = measure(first)
     now = time.monotonic()
     # Wall-clock over processor time: how much other programs slow this one down.
-    slowness = (now - start) / max(time.process_time() - worked, 1e-3)
+    slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
-    other = 0.0 if hours is None else now - (start if begun is None else begun) + after
+    other = 0.0 if hours is None else now - (began if begun is None else begun) + after
     # Epochs, and the warm-up and momentum that suit so many.
     samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
-    least = least_steps(machine, chosen["width"].value)
+    least = _STEPS_TO_CONTINUE if start else least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, other)
-    length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps))
-    chosen |= {c.name: c for c in length if c.name in names and c.name not in given}
-    config = _config(base, facts, out, chosen)
+    evaluating = 0.0
+    if held_out:
+        evaluating = (1 + EVALUATIONS) * evaluated_count(all_facts) * timing.features(networks=1)
+    spent = other + evaluating
+    epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
+    rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
+    length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
+    chosen |= {c.name: c for c in length if c.name in names and c.name not in chosen}
+    config = _config(base, facts, out, chosen, start)
     config.run_page.compared = compared
+    if held_out:
+        chosen["keep"] = keep_best(config, all_facts, config.randomness.seed)
     if hours is not None:
         seconds_besides = {"spent": round(other - after, 2), "reserved": round(after, 2)}
         config.default_hooks.budget = {"type": "BudgetHook", "hours": hours, **seconds_besides}
-    rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
-    shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
-    planned = PlannedPretraining(config, facts, machine, shown, timing, other)
+    found = () if start is None else tuple(remarks(start, chosen["size"].value, facts))
+    rows = chosen.values()
+    shown = tuple(row for row in rows if row.name in {*names, *ROWS, *_ROWS})
+    planned = PlannedPretraining(config, all_facts, machine, shown, timing, other, found)
     config.plan = planned.lines()
     return planned
+
+
+def _choices(
+    facts: FolderFacts,
+    machine: Machine,
+    method: str,
+    given: Mapping[str, Any],
+    start: Start | None,
+) -> tuple[str, dict[str, Choice]]:
+    """The recipe, and every setting but the length, in the order to show them."""
+    recipe, own = methods()[method], {}
+    if start is not None:
+        rate = load_config(recipe).optim_wrapper.optimizer.lr
+        own = own_choices(start, facts, machine, given, rate)
+    chosen = choose(facts, machine, given, own)
+    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
+        recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
+    rows = {"recipe": Choice("recipe", recipe, f"of --method {method}")}
+    if start is not None:
+        del chosen["width"]  # that of the network
+        rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
+    return recipe, rows | chosen
+
+
+def _check_words(method: str, precision: str | None, keep: str) -> None:
+    """Raise ValueError for a word that is none of those there are."""
+    for what, value, known in (
+        ("precision", precision or PRECISIONS[0], PRECISIONS),
+        ("method", method, tuple(methods())),
+        ("keep", keep, KEEP),
+    ):
+        if value not in known:
+            raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
 
 
 def _comparison(
@@ -268,9 +333,13 @@ def _comparison(
 
 
 def _config(
-    base: Config, facts: FolderFacts, out: str | Path, chosen: Mapping[str, Choice]
+    base: Config,
+    facts: FolderFacts,
+    out: str | Path,
+    chosen: Mapping[str, Choice],
+    start: Start | None,
 ) -> Config:
-    """The recipe with the chosen settings that it declares, on the videos."""
+    """The recipe with the chosen settings that it declares, on the videos, and the network."""
     names = available_settings(base, known_keys)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     data = dataset_settings(facts.folder)
@@ -286,6 +355,8 @@ def _config(
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
     config.fit_queue = False  # the queue has been fitted
+    if start is not None:
+        continue_from(config, start)
     config.work_dir = str(Path(out).resolve())
     return config
 
@@ -329,9 +400,17 @@ def planned_config(
         stored.pop(name, None)
     # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}
-    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
-    known |= trusted_stores(videos)
-    strange = next((value for value in _texts(stored) if value not in known), None)
+    named = dict(stored)
+    # A training that started from a network has that, and the path of its file: a name of the hub,
+    # or a URL, would be a request.
+    if "pretrained" in named and isinstance(model := stored.get("model"), dict):
+        model["backbone"] = checked_backbone(model.get("backbone"))
+        named["model"] = {key: value for key, value in model.items() if key != "backbone"}
+    if os.path.isabs(str(named.get("pretrained"))):
+        del named["pretrained"]
+    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *WORDS, *TEXTS, mirror}
+    known |= {*trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
+    strange = next((value for value in _texts(named) if value not in known), None)
     if strange is not None:
         raise ValueError(
             f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
@@ -365,9 +444,13 @@ def pretrain(
     out: str | Path,
     *,
     method: str = "sce",
+    start: str | Path | None = None,
+    freeze: int | None = None,
+    lora: int | None = None,
     hours: float | None = None,
     precision: str | None = None,
     overwrite: bool = False,
+    keep: str | None = None,
     **settings: Any,
 ) -> VideoRunner:
     """Pretrain a network on a folder or a table of videos, labels not needed.
@@ -379,10 +462,18 @@ def pretrain(
         videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
         out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
         method: One of :func:`methods`.
+        start: Network to start from, see :func:`~sce_video.runs.source.find_source`: its clip and
+            normalisation are kept, and the other settings suit it; None for random weights.
+        freeze: With ``start``: quarters of its blocks that stay as they are, 0 for the embeddings.
+        lora: With ``start``, a transformer: rank of adapters that are trained in place of its
+            weights.
         hours: Budget of the call, kept by measuring again while training; without it (and
             ``epochs``) as long as a first result takes.
         precision: One of ``PRECISIONS``.
         overwrite: Remove an earlier training from ``out``.
+        keep: "best" for the checkpoint that is best on videos held out of the training, which is
+            never below the start; the training ends when it has been below it for a fifth. None is
+            "best" with ``start``, else "last".
         settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,
             epochs=50, ...``; others are refused.
 
@@ -391,7 +482,14 @@ def pretrain(
     """
     begun = time.monotonic()
     planned = planned_pretraining(
-        videos, out, method=method, hours=hours, precision=precision, settings=settings
+        videos,
+        out,
+        method=method,
+        hours=hours,
+        precision=precision,
+        settings=settings,
+        start=start_from(start, freeze, lora),
+        keep=keep,
     )
     cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
     return train_with_page(count_seconds(cfg, begun), overwrite)

@@ -144,12 +144,14 @@ def pretrain_seeds(
     hours: float | None = None,
     precision: str | None = None,
     overwrite: bool = False,
+    keep: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> SeedRuns:
     """:func:`~sce_video.pretrain` with several seeds, to ``out/seed0``, ``out/seed1``, ...
 
-    The settings are chosen once, so that the runs differ in their seed only, and hours are the
-    budget of each run. ``out/compare.html`` shows them beside each other.
+    The settings are chosen once, so that the runs differ in their seed only (the videos that are
+    held out are the same), and hours are the budget of each run. ``out/compare.html`` shows them
+    beside each other.
 
     Args:
         seeds: Different numbers.
@@ -167,7 +169,7 @@ def pretrain_seeds(
     for seed in () if overwrite else seeds:
         check_unused(seed_folder(out, seed))  # before the planning, which takes minutes
     planned = planned_pretraining(
-        videos, out, method=method, hours=hours, precision=precision, settings=settings
+        videos, out, method=method, hours=hours, precision=precision, settings=settings, keep=keep
     )
     write_seed_configs(planned.config, out, seeds)
     return train_seeds(out, seeds, overwrite=overwrite, videos=videos)

@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 #: Metrics that are not fractions from 0 to 1, although their values may be.
-NOT_FRACTIONS = frozenset({"feature_std", "effective_rank", "loss", "h_std", "h_rank"}).union(
+NOT_FRACTIONS = frozenset(
+    ("feature_std", "effective_rank", "rankme", "lidar", "loss", "h_std", "h_rank")
+).union(
     f"time_{kind}_{clips}"
     for kind in ("cosine", "centred_cosine")
     for clips in ("shuffled", "reversed", "still")

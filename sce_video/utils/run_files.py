@@ -22,6 +22,8 @@ PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
 #: The two files of a pretrained network (:mod:`sce_video.engine.weights`).
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
+#: The checkpoint with the best value of an evaluation during the training, where one is kept.
+KEPT = "best.pth"
 #: The config of a run that was planned in its own folder.
 CONFIG = "config.py"
 #: In place of a checkpoint: random weights.
@@ -37,7 +39,7 @@ CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 def is_run_folder(folder: str | Path) -> bool:
     """Whether a folder holds a training: a log, a history or a checkpoint."""
-    patterns = (*_MARKS, *_CHECKPOINTS)
+    patterns = (*_MARKS, *_CHECKPOINTS, KEPT)
     return any(path.is_file() for pattern in patterns for path in Path(folder).glob(pattern))
 
 
@@ -68,11 +70,14 @@ def stored_checkpoints(url: str) -> list[StoredFile]:
     return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
 
 
-def newest_checkpoint(path: str | Path) -> str:
-    """The checkpoint that a run stands for: the newest one in its folder, or at its URL.
+def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
+    """The checkpoint that a run stands for: the best one if it is kept, else the newest.
 
-    Of the folder of a pretrained network, the file of its weights; a file is itself, also one that
-    does not exist.
+    The only place that decides it. A training that keeps its best checkpoint (``--keep best``) has
+    a file :data:`KEPT` from its first step on, which holds the network that it started from until
+    one is better; it continues from the newest one (``to_resume``). Of the folder of a pretrained
+    network, the file of its weights; a file is itself, also one that does not exist. A folder or a
+    URL.
 
     Raises:
         FileNotFoundError: the folder has no checkpoint.
@@ -83,6 +88,8 @@ def newest_checkpoint(path: str | Path) -> str:
             return str(path)
         if is_pretrained_folder(path):
             return join(path, WEIGHTS)
+        if not to_resume and KEPT in (file.name for file in list_files(str(path).rstrip("/"))):
+            return join(path, KEPT)
         stored = stored_checkpoints(str(path))
         if not stored:
             raise FileNotFoundError(f"no checkpoint epoch_N.pth or iter_N.pth in {path}")
@@ -91,6 +98,8 @@ def newest_checkpoint(path: str | Path) -> str:
         return str(path)
     if is_pretrained_folder(path):
         return str(Path(path, WEIGHTS))
+    if not to_resume and Path(path, KEPT).is_file():
+        return str(Path(path, KEPT))
     found = find_checkpoints(path)
     if not found:
         others = ", ".join(sorted(file.name for file in Path(path).glob("*.pth"))) or "none"

@@ -19,6 +19,7 @@ from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
 from sce_video.interop.export import FORMATS, NETWORK_FORMATS
 from sce_video.models.backbones.hf_encoder import FAMILIES
+from sce_video.runs.keep_best import KEEP
 from sce_video.runs.pretrain import PRECISIONS
 
 #: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty.
@@ -163,4 +164,4 @@ def test_choices_are_those_of_the_heavy_modules():
     assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED
     assert (MEAN, BEST) == (look.MEAN, look.BEST) and THRESHOLDS == curate.THRESHOLDS
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
-    assert pretrain.PRECISIONS == PRECISIONS
+    assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from sce_video.datasets import read_annotation_list, scan_folder
-from sce_video.datasets.video_list import line_number, write_annotation_list
+from sce_video.datasets import VideoDataset, read_annotation_list, scan_folder
+from sce_video.datasets.video_list import line_number, subset_indices, write_annotation_list
 
 
 def write(path, text):
@@ -143,3 +144,49 @@ def test_lists_read_back(tmp_path, labels, held, refused):
     assert found.labels.tolist() == numbers[: len(held)]
     with pytest.raises(ValueError, match="none of 1 paths"):
         write_annotation_list(file, refused[:1], numbers[:1])
+
+
+@pytest.mark.parametrize("gallery", [0, 12, 1000])
+def test_parts_of_a_folder_are_disjoint_and_of_the_seed(gallery):
+    """Of each class its share is held out; the gallery is as equal as the classes allow."""
+    labels = np.repeat([-1, 0, 1, 2], [5, 40, 9, 6])
+    held_out = subset_indices(labels, "held_out", 20, seed=3)
+    training = subset_indices(labels, "training", 20, seed=3)
+    assert sorted([*held_out, *training]) == list(range(60)) and len(held_out) == 20
+    shares = [round(20 * count / 60) for count in (5, 40, 9, 6)]
+    assert [int((labels[held_out] == name).sum()) for name in (-1, 0, 1, 2)] == shares
+    assert held_out.tolist() != subset_indices(labels, "held_out", 20, seed=4).tolist()
+    if not gallery:
+        with pytest.raises(ValueError, match="each part needs videos"):
+            subset_indices(labels, "gallery", 20, gallery)
+        return
+    others = subset_indices(labels, "gallery", 20, gallery, seed=3)
+    assert set(others) <= set(training) and len(others) == min(gallery, 40)
+    left = {name: int((labels[training] == name).sum()) for name in (-1, 0, 1, 2)}
+    found = {name: int((labels[others] == name).sum()) for name in left}
+    assert found == (dict.fromkeys(left, 3) if gallery == 12 else left)
+
+
+def test_a_part_of_a_data_set(tmp_path):
+    for name in ("a/1", "a/2", "a/3", "b/4", "b/5", "b/6"):
+        (tmp_path / f"{name}.mp4").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.mp4").touch()
+    parts = [
+        VideoDataset(str(tmp_path), subset={"part": part, "held_out": 2, "seed": 0})
+        for part in ("training", "held_out")
+    ]
+    paths = [[d.path(i) for i in range(len(d))] for d in parts]
+    assert [len(one) for one in paths] == [4, 2] and not set(paths[0]) & set(paths[1])
+    for dataset, names in zip(parts, paths, strict=True):
+        assert dataset.metainfo["classes"] == ("a", "b")
+        assert [dataset.metainfo["classes"][n] for n in dataset.labels] == [p[-7] for p in names]
+    for subset, words in (
+        ({"part": "test", "held_out": 2}, "part must be one of"),
+        ({"part": "training", "held_out": 6}, "6 videos cannot be divided"),
+        ({"part": "training", "held_out": 2, "seed": -1}, "seed=-1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            VideoDataset(str(tmp_path), subset=subset)
+    (tmp_path / "list.txt").write_text("a/1.mp4\n")
+    with pytest.raises(ValueError, match=r"not the list 'list.txt'"):
+        VideoDataset(str(tmp_path), "list.txt", subset={"part": "training", "held_out": 1})

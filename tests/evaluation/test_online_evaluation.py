@@ -97,26 +97,22 @@ def test_without_queries_the_video_or_its_group_is_excluded(tmp_path):
         assert lines(tmp_path / name / "online_evaluation.jsonl")[-1]["knn_top1"] == expected
 
 
-class Stub:
-    """The attributes of a runner that the hook reads before training."""
-
-    def __init__(self, work_dir, epoch, iteration):
-        self.work_dir, self.epoch, self.iter = str(work_dir), epoch, iteration
-        self.seed, self.timestamp = 0, "20260101_000000"
-
-
 def test_a_resumed_run_repeats_no_line_and_a_new_run_keeps_the_old_file(tmp_path):
     path = tmp_path / "online_evaluation.jsonl"
-    old = "".join(json.dumps({"epoch": e, "knn_top1": e / 10}) + "\n" for e in range(5))
-    path.write_text(old + '{"epoch": 5, "knn_')  # killed while writing
+    path.write_text(json.dumps({"epoch": 0, "iter": 0, "knn_top1": 0.5}) + "\n")
+    runner(tmp_path, [hook()], epochs=2).train()
+    (aside,) = tmp_path.glob("online_evaluation.jsonl.before_*")
+    assert lines(aside) == [{"epoch": 0, "iter": 0, "knn_top1": 0.5}]
+    whole = lines(path)
+    assert [line["iter"] for line in whole] == [0, 3, 6]
+    path.write_text(path.read_text() + '{"epoch": 5, "knn_')  # killed while writing
+    run = runner(tmp_path, [hook()], epochs=2)
+    run._train_loop = run.build_train_loop(run._train_loop)
+    run.optim_wrapper = run.build_optim_wrapper(run.optim_wrapper)
+    run.train_loop._iter, run.train_loop._epoch = 3, 1
     online = OnlineEvaluationHook(gallery=loader(ColourVideos(6)))
-    online.before_train(Stub(tmp_path, epoch=3, iteration=12))
-    assert [line["epoch"] for line in lines(path)] == [0, 1, 2, 3]
-    online.evaluate_at_start = False
-    online.before_train(Stub(tmp_path, epoch=0, iteration=0))
-    assert not path.exists()
-    aside = tmp_path / "online_evaluation.jsonl.before_20260101_000000"
-    assert [line["epoch"] for line in lines(aside)] == [0, 1, 2, 3]
+    online.before_train(run)
+    assert lines(path) == whole[:2]
 
 
 def test_a_diverged_network_is_reported(tmp_path):

@@ -7,19 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers.evaluation_fakes import ColourVideos, TinyEncoder, data, loader, runner_of_fakes
+from helpers.evaluation_fakes import (
+    ColourVideos,
+    TinyEncoder,
+    collate,
+    data,
+    loader,
+    runner_of_fakes,
+)
 
 from sce_video.evaluation import (
     KNN,
     FeatureStatistics,
     LinearProbe,
     MultiViewValLoop,
+    RankMe,
     Retrieval,
     compute_metrics,
     extract_features,
     group_ids,
     load_features,
 )
+from sce_video.evaluation.functional.label_free import clip_hits, lidar, rankme
 from sce_video.evaluation.loop import different_steps
 from sce_video.evaluation.rows import build_eval_dataloader
 
@@ -147,3 +156,35 @@ def test_steps_in_which_pipelines_differ_are_named():
     assert found.startswith("step 0: ") and "72" in found and "256" in found
     assert len(different_steps(loader(one, two), loader(one))) == 1
     assert different_steps(loader(one), object()) == []
+
+
+def test_measures_without_labels_are_of_the_single_clips(tmp_path):
+    """Beside metrics of the means; against the features of each view, one at a time."""
+    names = ("KNN", "ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics", "SenseOfTime")
+    run = runner(
+        tmp_path,
+        data(12, views=3, broken=[5], on_error="skip"),
+        evaluator=[{"type": name} for name in names],
+        group_pattern=r"person(\d+)",
+    )
+    metrics = run.test()
+    samples = [ColourVideos(12, views=3)[i] for i in range(12) if i != 5]
+    model = run.model.eval()
+    with torch.no_grad():
+        clips = [
+            model(**model.data_preprocessor(collate([{**sample, "inputs": [view]}])))[0][0]
+            for sample in samples
+            for view in sample["inputs"]
+        ]
+    clips, videos = torch.stack(clips), torch.arange(11).repeat_interleave(3)
+    hits = clip_hits(clips, videos).double()
+    assert metrics["clip_retrieval_r1"] == pytest.approx(float(hits.mean()))
+    assert metrics["rankme"] == pytest.approx(rankme(clips), rel=1e-4)
+    assert metrics["lidar"] == pytest.approx(lidar(clips, videos), rel=1e-3)
+    low, high = json.loads((tmp_path / "results.json").read_text())["intervals"][
+        "clip_retrieval_r1"
+    ]
+    assert low <= metrics["clip_retrieval_r1"] <= high
+    rows = replace(extract_features(model, loader(ColourVideos(6))), source="f.npz")
+    with pytest.raises(ValueError, match="single clips, f.npz are means"):
+        compute_metrics([RankMe()], rows)

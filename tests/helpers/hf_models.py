@@ -218,8 +218,7 @@ def vocab() -> dict[str, int]:
 
 
 def tokenizer(family: str = "clip") -> Any:
-    """CLIP's tokenizer with the vocabulary above, or the family's kind: letters and, but for
-    VideoPrism, the end of a text; capital letters stay, as published."""
+    """CLIP's tokenizer with the vocabulary above, or one of letters of the family's kind."""
     import transformers as hf
     from tokenizers import Tokenizer, models, normalizers, processors
 

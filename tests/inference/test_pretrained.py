@@ -66,6 +66,7 @@ def test_a_classifier_comes_back_with_classes_and_views(folder_classifier, class
 
 
 def test_a_folder_is_accepted_like_a_run(encoder, split_videos, tmp_path):
+    encoder = shutil.copytree(encoder, tmp_path / "encoder")  # its logs are written beside it
     folder, results = str(split_videos), tmp_path / "results.json"
     words = [str(encoder), "--test", folder, "--group-pattern", r"v(\d+)", "--out", str(results)]
     assert evaluate.main(words) == 0

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from sce_video.data_tools.repack.plan import CRF_RANGE, RepackOptions, Settings
-from sce_video.data_tools.repack.source import Source, read_source
+from sce_video.data_tools.repack.source import VideoSource, read_source
 from sce_video.datasets.readers.av_file import file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
@@ -270,7 +270,7 @@ def _repack(job: Job) -> dict[str, Any]:
     }
 
 
-def _write(job: Job, source: Source, crf: float) -> None:
+def _write(job: Job, source: VideoSource, crf: float) -> None:
     """Encode to the temporary file and flush it to the disk."""
 
     def frames() -> Iterator[np.ndarray]:
@@ -300,7 +300,7 @@ def _write(job: Job, source: Source, crf: float) -> None:
 
 
 def verify_output(
-    path: str, source: Source, keyint: int
+    path: str, source: VideoSource, keyint: int
 ) -> tuple[dict[str, Any], tuple[float, float]]:
     """Decode an output completely and compare it with its source.
 

@@ -251,7 +251,7 @@ _RGB, _UNSPECIFIED = 0, 2  # of the colour matrix
 
 
 @dataclass
-class Source:
+class VideoSource:
     """What is known of a source after it was decoded once."""
 
     path: str  # the file
@@ -294,7 +294,7 @@ def read_source(
     settings: Settings,
     limits: DecodeLimits | None = None,
     span: tuple[float, float] | None = None,
-) -> Source:
+) -> VideoSource:
     """Decode a video, or the part of it from ``span[0]`` to ``span[1]`` seconds, once.
 
     ``settings`` give the size, and the run length of a sample.
@@ -337,7 +337,7 @@ def read_source(
         "source_seconds": round(duration, 6),
         "source_video_bytes": facts["video_bytes"],
     }
-    return Source(path, schedule, found, tags, held, preparation, limits, span)
+    return VideoSource(path, schedule, found, tags, held, preparation, limits, span)
 
 
 def _frame_times(

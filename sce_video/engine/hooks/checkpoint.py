@@ -23,7 +23,7 @@ from sce_video.engine.work_dir import counted
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import WriteError, atomic_file, write_error, write_json
-from sce_video.utils.run_files import CHECKPOINT_NAME, stored_checkpoints
+from sce_video.utils.run_files import CHECKPOINT_NAME, KEPT, stored_checkpoints
 from sce_video.utils.storage import (
     StoredFile,
     cancel_uploads,
@@ -168,7 +168,8 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         # The logs first: without them the checkpoint would be taken for a complete restoration,
         # and the logs of the continued run would replace the longer ones in the store.
         for file in list_files(url):
-            if file.name.endswith(LOGS) and file.name != MARK:
+            # Beside them the best checkpoint, of which the training that continues knows the value.
+            if (file.name.endswith(LOGS) or file.name == KEPT) and file.name != MARK:
                 download(file)
         for path in map(download, stored):
             if first_readable([path], "current"):

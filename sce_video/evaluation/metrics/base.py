@@ -51,6 +51,7 @@ class RowMetric(BaseMetric):
         needs_gallery: Whether queries are compared with a gallery or with other groups.
         alterations: Altered clips whose values it needs too (``rows.altered``), of
             :data:`~sce_video.evaluation.multi_view.ALTERATIONS`.
+        needs_clips: Whether it needs the representations of the single clips (``rows.clips``).
         class_means: Names of metrics with ``outcomes`` that are the mean of class means.
         device: Device for large tensors in :meth:`compute`; loops set that of the model.
         folder: Folder of files that the metric writes; loops set the work dir.
@@ -69,6 +70,7 @@ class RowMetric(BaseMetric):
     key = ""
     options: tuple[str, ...] = ()
     needs_gallery = False
+    needs_clips = False
     kinds: tuple[str, ...] = ()
     class_means: frozenset[str] = frozenset()
     alterations: tuple[str, ...] = ()

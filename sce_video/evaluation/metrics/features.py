@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sce_video.evaluation.functional.few_shot import CLASSIFIERS, few_shot_hits, interval_of_mean
+from sce_video.evaluation.functional.label_free import clip_hits, lidar, rankme
 from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK, Ranking, knn_scores, rank
 from sce_video.evaluation.functional.statistics import check_ranks, mean_class_accuracy, top_k_hits
@@ -276,3 +277,72 @@ class FeatureStatistics(RowMetric):
             "feature_std": float(feature_std(rows.values)),
             "effective_rank": float(effective_rank(rows.values)),
         }
+
+
+class _ClipMetric(RowMetric):
+    """Of the single clips of videos, without labels."""
+
+    needs_clips = True
+    kinds = ("representation",)
+
+    def clips_of(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Features (M, C) of the clips, and the numbers (M,) of their videos.
+
+        Raises:
+            ValueError: only the means over the clips are known.
+        """
+        if rows.clips is None or rows.clips.groups is None:
+            raise ValueError(
+                f"{type(self).__name__} needs the features of the single clips, {rows.name} are "
+                "means over them"
+            )
+        return rows.clips.values.to(self.device), rows.clips.groups.to(self.device)
+
+
+@METRICS.register_module()
+class RankMe(_ClipMetric):
+    """``rankme`` (1 to C): effective rank of the features of all clips.
+
+    See :func:`~sce_video.evaluation.functional.label_free.rankme`.
+    """
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class."""
+        return {"rankme": rankme(self.clips_of(rows)[0])}
+
+
+@METRICS.register_module()
+class LiDAR(_ClipMetric):
+    """``lidar`` (1 to C): rank of the LDA matrix of several clips of each video.
+
+    See :func:`~sce_video.evaluation.functional.label_free.lidar`.
+    """
+
+    key = "lidar"
+    options = ("delta",)
+
+    def __init__(self, delta: float = 1e-4) -> None:
+        super().__init__()
+        if delta <= 0:
+            raise ValueError(f"delta must be positive, got {delta}")
+        self.delta = delta
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class."""
+        return {"lidar": lidar(*self.clips_of(rows), delta=self.delta)}
+
+
+@METRICS.register_module()
+class ClipRetrieval(_ClipMetric):
+    """``clip_retrieval_r1`` (0 to 1): is the nearest of all other clips one of the same video?
+
+    See :func:`~sce_video.evaluation.functional.label_free.clip_hits`; the mean over the clips.
+    """
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class. The outcome of a video is the share of its clips."""
+        clips, videos = self.clips_of(rows)
+        hits = clip_hits(clips, videos).double().cpu()
+        counts = torch.bincount(videos.cpu(), minlength=len(rows))
+        shares = torch.zeros(len(rows), dtype=torch.float64).index_add_(0, videos.cpu(), hits)
+        return self.means_of({"clip_retrieval_r1": shares / counts})

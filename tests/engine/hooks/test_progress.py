@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -148,6 +149,24 @@ def test_micro_batches_share_the_values_of_their_step():
     assert momenta == [0.0] * 4 + [0.25] * 4 + [0.5] * 4 + [0.75] * 4
     assert len(set(rates)) == 4 and rates[0] == pytest.approx(2.4)
     assert runner.model.tau_m == 0.07
+
+
+def test_weight_decay_follows_its_schedule_where_there_is_some():
+    runner = schedule_runner(epochs=1, iters=4)
+    first, *others = trainable(runner.model)
+    groups = [{"params": [first], "weight_decay": 0.0}, {"params": others, "weight_decay": 0.04}]
+    runner.optim_wrapper.optimizer = torch.optim.SGD(groups, lr=0.1)
+    hook = ScheduleHook(weight_decay=dict(name="cosine", start=0.04, end=0.4))
+    hook.before_run(runner)
+    hook.before_train(runner)
+    # A checkpoint that is loaded now brings the values of its last step.
+    for group in runner.optim_wrapper.optimizer.param_groups:
+        group["weight_decay"] = 0.3
+    for runner.iter in range(4):
+        hook.before_train_iter(runner, 0)
+        decays = [group["weight_decay"] for group in runner.optim_wrapper.optimizer.param_groups]
+        expected = 0.4 - 0.36 * (1 + math.cos(math.pi * runner.iter / 4)) / 2
+        assert decays == [0.0, pytest.approx(expected)]
 
 
 STEPS = dict(name="steps", values=(0.5, 1.5, 0.5), milestone_epochs=(1, 2))

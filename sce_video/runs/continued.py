@@ -1,0 +1,317 @@
+"""A pretraining that starts from a network: what it keeps of it, and settings that suit it.
+
+A network that is good already is changed with small steps, the first layers least, and little at
+the beginning, when the heads are random. The numbers are those of others (docs/continue.md names
+the sources); which were measured here, docs/results.md says.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+
+from sce_video.models.backbones.common import FreezableBackbone
+from sce_video.registry import MODELS
+from sce_video.runs.choices import Machine, network_scale
+from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.source import Source, find_source
+
+
+@dataclass(frozen=True)
+class Suited:
+    """What suits transformers of up to ``parameters``."""
+
+    size: str
+    parameters: float
+    lr: float
+    batch_share: float  # of the videos of a step, which fill the memory sooner (not measured)
+
+
+TRANSFORMERS = (
+    Suited("small", 60e6, 5e-5, 1.0),
+    Suited("base", 200e6, 1.7e-5, 0.5),  # the geometric mean of the others
+    Suited("large", math.inf, 6e-6, 0.25),
+)
+#: Of the learning rate of the recipe, which trains convolutions from scratch.
+CONVOLUTION_LR_SHARE = 0.1
+#: Of the rate of a block, for the block before it (MAE, arXiv 2111.06377, table 9).
+LAYER_DECAY = 0.75
+#: Weight decay of transformers, at the start and at the end (DINO, arXiv 2104.14294, section 3).
+WEIGHT_DECAY = 0.04, 0.4
+#: Of the target, at the start (V-JEPA, arXiv 2404.08471, appendix).
+MOMENTUM = 0.998
+#: Of the epochs (V-JEPA: 40 of 300).
+CONTINUED_WARMUP_SHARE = 0.1
+#: Largest norm of the gradient of a step (DINO, facebookresearch/dino, main_dino.py).
+CLIP_GRAD = 3.0
+#: Rate of adapters in that of all weights (Thinking Machines Lab 2025, "LoRA Without Regret").
+LORA_LR_FACTOR = 10
+#: Parameters without weight decay: biases, positions, tokens, scales of layers.
+_NO_DECAY = (
+    *("bias", "q_bias", "v_bias", "position_time", "position_space", "position_embeddings"),
+    *("cls_token", "register_tokens", "class_embedding", "lambda1"),
+)
+#: Words that these settings may bring into a config beside those of a recipe.
+WORDS = ("NoNormDecayConstructor", "cosine", *_NO_DECAY)
+#: Names of the rows of a plan that are no settings of a recipe.
+ROWS = ("clip_grad", "weight_decay", "layer_decay")
+#: A network of one size is given videos that are enlarged by less than this.
+_MAX_ENLARGED = 2.0
+_LEAST_SIDE = 32
+
+
+@dataclass(frozen=True)
+class Start:
+    """The network that a pretraining starts from, and how it is trained.
+
+    Attributes:
+        source: From :func:`~sce_video.runs.source.find_source`.
+        freeze: Quarters of its blocks that stay as they are, 0 for the embeddings alone; None
+            trains everything.
+        lora: Rank of adapters that are trained in place of its weights; None for none.
+    """
+
+    source: Source
+    freeze: int | None = None
+    lora: int | None = None
+
+    def __post_init__(self) -> None:
+        kind = self.source.settings.backbone["type"]
+        if self.freeze is not None and not (type(self.freeze) is int and 0 <= self.freeze <= 3):
+            raise ValueError(f"freeze must be from 0 to 3 quarters, got {self.freeze!r}")
+        if self.freeze is not None and not _takes(kind, "frozen_stages"):
+            raise ValueError(f"freeze: no part of a {kind} can be frozen")
+        if self.lora is not None and not (type(self.lora) is int and self.lora >= 1):
+            raise ValueError(f"lora must be a rank of at least 1, got {self.lora!r}")
+        if self.lora is not None and self.source.family == "convolution":
+            raise ValueError(
+                f"lora adapts attention and MLP, which {self.source.name}, a {kind}, does not "
+                "have: leave it out, or freeze the first quarters"
+            )
+
+    @property
+    def suited(self) -> Suited | None:
+        """Settings of a transformer of this size; None for convolutions."""
+        if self.source.family == "convolution":
+            return None
+        return next(row for row in TRANSFORMERS if self.source.parameters <= row.parameters)
+
+    def describe(self) -> str:
+        """A few words for the plan."""
+        kind = self.source.settings.backbone["type"]
+        family = self.source.family if kind == "HFEncoder" else kind
+        how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
+        how = ", the embeddings frozen" if self.freeze == 0 else how
+        how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
+        return f"{family} of {self.source.parameters:,} parameters{how}"
+
+
+def start_from(source: str | Path | None, freeze: int | None, lora: int | None) -> Start | None:
+    """The network of a text and how it is trained; None without one.
+
+    Raises:
+        ValueError: of :class:`Start` and :func:`~sce_video.runs.source.find_source`; or ``freeze``
+            or ``lora`` without a network.
+    """
+    if source is not None:
+        return Start(find_source(source), freeze, lora)
+    if freeze is not None or lora is not None:
+        raise ValueError("freeze and lora need a network to start from")
+    return None
+
+
+def own_choices(
+    start: Start, facts: FolderFacts, machine: Machine, given: Mapping[str, Any], recipe_lr: float
+) -> dict[str, tuple[Any, str]]:
+    """Values and reasons of the settings that the network brings, by name.
+
+    Raises:
+        ValueError: its clips do not fit the videos, or it does not take the given ones.
+    """
+    source = start.source
+    network = _meta_network(source)
+    if "width" in given:
+        raise ValueError(f"width is that of {source.name}, which the training starts from")
+    frames = _frames(source, network, facts, given)
+    own: dict[str, tuple[Any, str]] = {"frames": (frames, "as the network takes")}
+    own["clip_duration"] = _clip_duration(source, facts, given.get("frames", frames))
+    own["size"] = _size(source, network, facts, given.get("frames", frames))
+    taken = given.get("frames", frames), given.get("size", own["size"][0])
+    if reason := _refusal(source, network, *taken):
+        raise ValueError(f"{source.name}: {reason}")
+    row = start.suited
+    lr = recipe_lr * CONVOLUTION_LR_SHARE if row is None else row.lr
+    why = "a tenth of the recipe's" if row is None else f"a {row.size} transformer"
+    if start.lora is not None:
+        lr, why = lr * LORA_LR_FACTOR, f"{LORA_LR_FACTOR} times that of {why}, for adapters"
+    own["lr"] = float(f"{lr:.3g}"), f"{why}; more may undo what it has learnt"
+    own["momentum"] = MOMENTUM, "the target begins as the network itself"
+    own["clip_grad"] = CLIP_GRAD, "largest norm of the gradient of a step"
+    if row is not None:
+        first, last = WEIGHT_DECAY
+        own["weight_decay"] = f"{first} to {last}", "along a cosine; not of norms and biases"
+        if _names_layers(source):
+            own["layer_decay"] = LAYER_DECAY, "rate of a block in that of the one after it"
+    if row is not None and row.batch_share < 1:
+        usual = network_scale(machine, facts.num_videos)[0]["batch"]
+        most = 2 ** int(math.log2(max(2, facts.num_videos // 2)))
+        batch = max(2, min(int(usual * row.batch_share), most))
+        own["batch"] = batch, f"for a {row.size} transformer"
+    return own
+
+
+def _meta_network(source: Source) -> Any:
+    """The encoder of transformers without memory; None for others."""
+    if not source.settings.backbone["type"].endswith("HFEncoder"):
+        return None
+    with torch.device("meta"):
+        return MODELS.build({**source.settings.backbone, "resize_to": None})
+
+
+def _refusal(source: Source, network: Any, frames: int, size: int) -> str:
+    """Why the network does not take clips of so many frames and pixels; "" if it does."""
+    if network is not None:
+        try:
+            network.check_clip(frames, size, size)
+        except ValueError as error:
+            return str(error)
+    patch = source.settings.backbone.get("patch_size", 16)
+    if source.family == "vit" and type(patch) is int and size % patch:
+        return f"its patches of {patch} pixels do not divide a size of {size}"
+    return ""
+
+
+def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str, Any]) -> int:
+    """Frames of a clip."""
+    own, size = source.settings.num_frames, source.train_size
+    available = max(1, int(facts.duration * facts.fps + 0.01))
+    if "frames" in given or own <= available:
+        return own
+    fewer = [n for n in range(available, 0, -1) if not _refusal(source, network, n, size)]
+    advice = f"give fewer, --frames {fewer[0]}" if fewer else "give longer videos or another source"
+    raise ValueError(
+        f"{source.name} takes clips of {own} frames, and the videos in {facts.folder} have "
+        f"{available}: {advice}"
+    )
+
+
+def _clip_duration(source: Source, facts: FolderFacts, frames: int) -> tuple[float, str]:
+    """Seconds of a clip at the network's own rate, and the reason."""
+    seconds, own = source.settings.clip_duration, source.settings.num_frames
+    longest = max(0.8 * facts.duration, 0.1)
+    if seconds is None:
+        return round(longest, 2), "the network spreads its frames over the whole video"
+    wanted = seconds / own * frames
+    if wanted > facts.duration:
+        return round(longest, 2), f"four fifths of a video; the network has seen {wanted:.3g} s"
+    return round(wanted, 3), f"{frames / wanted:.3g} frames/s, as the network has seen"
+
+
+def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> tuple[int, str]:
+    """Side of a view, and the reason."""
+    own, side = source.train_size, facts.short_side
+    if side >= own:
+        return own, "as the network takes"
+    if getattr(network, "takes_one_size", False):
+        if own >= _MAX_ENLARGED * side:
+            raise ValueError(
+                f"{source.name} takes frames of {own}x{own} pixels, and the short side of the "
+                f"videos in {facts.folder} is {side}: give larger videos, or a source that takes "
+                "smaller ones"
+            )
+        return own, "as the network takes; the videos are enlarged"
+    # Convolutions have a stride of 32; of transformers the patches have to divide it.
+    step = _LEAST_SIDE if source.family == "convolution" else 1
+    sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)
+    fitting = (n for n in sides if not _refusal(source, network, frames, n))
+    return next(fitting, own), f"the short side of the videos is {side} pixels"
+
+
+def remarks(start: Start, chosen_size: int, facts: FolderFacts) -> list[str]:
+    """Sentences about what is unusual with the network that a pretraining starts from."""
+    source, found = start.source, []
+    if source.is_classifier:
+        found.append(f"{source.name} is a classifier: its backbone is taken, its classes are not")
+    if source.per_frame:
+        found.append(
+            f"{source.name} encodes images: every frame of a clip alone, and their mean stands for "
+            "the clip, so it does not see motion"
+        )
+    if facts.short_side < chosen_size:
+        found.append(
+            f"frames are enlarged from {facts.short_side} to {chosen_size} pixels, which "
+            f"{source.name} takes"
+        )
+    return found
+
+
+def continue_from(config: Config, start: Start) -> None:
+    """Change a planned config, in place: network, weights, normalisation and optimiser.
+
+    Raises:
+        ValueError: the method has smaller views than the network takes.
+    """
+    source = start.source
+    # Frames come in the size that is planned; the network would enlarge them again.
+    backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
+    if _takes(backbone["type"], "frozen_stages"):
+        backbone["frozen_stages"] = -1 if start.freeze is None else start.freeze
+    pipeline = config.train_dataloader.dataset.pipeline
+    _check_local_views(config.model.type, pipeline, source)
+    config.model.backbone = backbone
+    config.pretrained = source.checkpoint
+    preprocessor = config.data_preprocessor
+    preprocessor.update(mean=source.settings.mean, std=source.settings.std)
+    preprocessor.channels_last = bool(backbone.get("channels_last", False))
+    wrapper = config.optim_wrapper
+    wrapper.clip_grad = dict(max_norm=CLIP_GRAD)
+    if start.suited is not None:
+        wrapper.constructor = "NoNormDecayConstructor"
+        wrapper.paramwise_cfg = dict(no_decay=list(_NO_DECAY))
+        if _names_layers(source):
+            wrapper.paramwise_cfg["layer_decay"] = LAYER_DECAY
+        first, last = WEIGHT_DECAY
+        wrapper.optimizer.weight_decay = first
+        schedules = next(h for h in config.custom_hooks if h.type == "ScheduleHook")
+        schedules.weight_decay = dict(name="cosine", start=first, end=last)
+    if start.lora is not None:
+        config.lora = dict(rank=start.lora)
+    for step in pipeline:
+        if "diff_prob" in step and source.per_frame:
+            step.diff_prob = 0.0  # of one frame there are no differences
+
+
+def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) -> None:
+    """Raise ValueError where a method's local views are none that the network takes."""
+    steps = {step["type"].rpartition(".")[2]: step for step in pipeline}
+    clips, crops = (steps.get(name, {}) for name in ("RandomClips", "RandomResizedCropClips"))
+    if not clips.get("num_local_views"):
+        return
+    sizes = crops.get("local_size") or crops["size"]
+    frames = clips.get("local_num_frames") or clips["num_frames"]
+    network = _meta_network(source)
+    for size in (sizes,) if isinstance(sizes, int) else sizes:
+        if reason := _refusal(source, network, frames, size):
+            raise ValueError(
+                f"{method} has local views of {frames} frames of {size}x{size}, which "
+                f"{source.name} does not take ({reason}): take another --method"
+            )
+
+
+def _names_layers(source: Source) -> bool:
+    """Whether the learning rate of each layer can be another."""
+    kind: Any = MODELS.get(source.settings.backbone["type"])
+    return issubclass(kind, FreezableBackbone)
+
+
+def _takes(kind: str, argument: str) -> bool:
+    """Whether the constructor of a backbone takes an argument of that name."""
+    part: Any = MODELS.get(kind)
+    return argument in inspect.signature(part).parameters

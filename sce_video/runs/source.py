@@ -1,0 +1,254 @@
+"""The network that a training starts from: a run, a file of any known layout, an encoder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sce_video.engine.checkpoint import (
+    load_checkpoint_file,
+    load_third_party_checkpoint,
+    save_checkpoint_file,
+)
+from sce_video.engine.config.snapshot import SNAPSHOT, stored_config
+from sce_video.engine.weights import (
+    FORMAT,
+    bounded_network,
+    check_backbone_weights,
+    checkpoint_weights,
+    test_settings,
+)
+from sce_video.inference.encoders.run import run_of_model
+from sce_video.inference.views import ModelSettings, settings_from_config, training_crop
+from sce_video.interop.weights.images import from_eztorch, from_torchvision
+from sce_video.interop.weights.videos import (
+    Conversion,
+    from_video_layout,
+    stored_weights,
+    to_video_layout,
+)
+from sce_video.models.backbones.hf_encoder import family_of
+from sce_video.registry import MODELS
+from sce_video.utils.files import cache_folder, local_copy, read_json
+from sce_video.utils.run_files import (
+    MODEL_CONFIG,
+    MODEL_PREFIX,
+    is_model,
+    newest_checkpoint,
+)
+from sce_video.utils.storage import is_url
+
+_HEADS = ("cls_head.", "roi_head.")
+_BACKBONE = "backbone."
+#: Backbones of ours and of mmaction2 whose blocks are attention.
+_TRANSFORMERS = frozenset(
+    "MViT SwinTransformer3D TimeSformer UniFormer VisionTransformer3d".split()
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A network that a training takes its backbone from; made by :func:`find_source`.
+
+    Attributes:
+        checkpoint: Absolute path of a file with a config and the backbone's weights, under
+            ``backbone.``.
+        settings: The backbone, and the input that it was trained with.
+        name: What the user gave, for messages.
+        family: "vit", "convolution", or the ``model_type`` of an encoder of transformers.
+        is_classifier: It was trained on labels: the file has classes beside the backbone, or the
+            pooling of a classifier.
+        per_frame: It encodes images, a clip frame by frame.
+        train_size: Side of the crops that it was trained with, pixels; a test may have larger ones.
+        parameters: Numbers in the weights of the backbone.
+    """
+
+    checkpoint: str
+    settings: ModelSettings
+    name: str
+    family: str
+    is_classifier: bool
+    per_frame: bool
+    train_size: int
+    parameters: int
+
+
+def find_source(source: str | os.PathLike) -> Source:
+    """The network that a text names; it is converted once where its layout is another.
+
+    Args:
+        source: ``hf:NAME`` or the folder of a model of transformers; a run or one of its
+            checkpoints; a folder of ``save_pretrained``; or a checkpoint of torchvision, timm,
+            pytorchvideo, SlowFast, mmaction2, mmdet or eztorch, told apart by names of weights.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder, or a folder without a checkpoint.
+        ValueError: the file is damaged or of no known layout, has nothing but a head, or its
+            weights do not fit its network.
+    """
+    name = os.fspath(source)
+    if not (is_model(name) or is_url(name) or os.path.exists(name)):
+        raise FileNotFoundError(
+            f"there is no {name}: give a run, a checkpoint, the folder of an exported network, or "
+            f"a model of transformers as {MODEL_PREFIX}NAME"
+        )
+    found = newest_checkpoint(run_of_model(_model_of(name)))
+    if is_url(found) and not found.endswith(".pth"):
+        raise ValueError(
+            f"{name} is an exported network in a store: copy its folder to this machine"
+        )
+    # A path, also of a URL: the config of a training names it, and may cause no request.
+    path = os.path.abspath(local_copy(found))
+    try:
+        content = load_checkpoint_file(path)
+    except ValueError:
+        # PyTorch Lightning's files hold hyper-parameters and callbacks, which are passed over.
+        content = load_third_party_checkpoint(path)
+    weights = checkpoint_weights(content)
+    if weights and all(key.startswith(_HEADS) for key in weights):
+        raise ValueError(f"{name} has nothing but a head: give the checkpoint of its backbone")
+    meta = content.get("meta")
+    if not (isinstance(meta, dict) and meta.get(SNAPSHOT)):
+        path, content = _converted(path, content)
+        meta = content["meta"]
+    config = stored_config(content, path)
+    try:
+        settings = settings_from_config(config)
+    except ValueError as error:
+        raise ValueError(f"the config in {path}: {error}") from error
+    weights = checkpoint_weights(content)
+    _check_weights(settings.backbone, content, name)
+    kind = settings.backbone["type"].rpartition(".")[2]
+    family, per_frame = "vit" if kind in _TRANSFORMERS else "convolution", kind == "ResNet2d"
+    classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
+    if kind == "HFEncoder":
+        family = settings.backbone["architecture"]["model_type"]
+        of_family = family_of(family)
+        per_frame = of_family.per_frame
+        pool = settings.backbone.get("pool")
+        classifies |= of_family.classifier is not None and pool == of_family.classifier[1]
+    return Source(
+        checkpoint=path,
+        settings=settings,
+        name=name,
+        family=family,
+        is_classifier=classifies,
+        per_frame=per_frame,
+        train_size=training_crop(config) or settings.crop_size,
+        parameters=sum(v.numel() for k, v in weights.items() if k.startswith(_BACKBONE)),
+    )
+
+
+def _model_of(name: str) -> str:
+    """``hf:FOLDER`` for a folder of transformers, anything else unchanged."""
+    path = Path(name, MODEL_CONFIG)
+    if is_url(name) or is_model(name) or not path.is_file():
+        return name
+    stored = read_json(path)
+    ours = isinstance(stored, dict) and stored.get("format") == FORMAT
+    return name if ours else MODEL_PREFIX + name
+
+
+def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str) -> None:
+    """Raise ValueError unless the file has all weights of the backbone, in their shapes."""
+    weights = checkpoint_weights(content)
+    # Other networks compute with their sizes when they are built, which has no values there.
+    device = torch.device("meta" if backbone["type"].endswith("HFEncoder") else "cpu")
+    try:
+        with bounded_network(weights), device, torch.random.fork_rng():
+            model = nn.ModuleDict({"backbone": MODELS.build(backbone)})
+    except Exception as error:  # a wrong argument can raise any error inside a network
+        raise ValueError(f"{name}: its network cannot be built: {error}") from error
+    check_backbone_weights(model, content, name)
+
+
+# -- files of other code bases -------------------------------------------------------------------
+
+#: End of the name of a first convolution, and the layout; without one of them it is torchvision's.
+_FIRST_WEIGHTS = {
+    "s1.pathway0_stem.conv.weight": "slowfast",
+    "blocks.0.conv.weight": "pytorchvideo",
+    "conv1.conv.weight": "mmaction2",
+    "trunk.conv1.weight": "eztorch",
+}
+_IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+_KINETICS = dict(mean=(0.43216, 0.394666, 0.37645), std=(0.22803, 0.22145, 0.216989))
+#: The input of each network, which no file states. Sources: torchvision, references/classification
+#: and models/video/resnet.py, s3d.py (15 frames per second; S3D is tested with 128 frames, more
+#: than a training holds); SlowFast, configs/Kinetics/SLOW_8x8_R50.yaml (every eighth frame of 30
+#: per second).
+_INPUTS: dict[str, dict[str, Any]] = {
+    "ResNet2d": dict(**_IMAGENET, num_frames=1, clip_duration=1.0, short_side=256, crop_size=224),
+    "R2Plus1d": dict(
+        **_KINETICS, num_frames=16, clip_duration=16 / 15, short_side=128, crop_size=112
+    ),
+    "S3D": dict(**_KINETICS, num_frames=32, clip_duration=32 / 15, short_side=256, crop_size=224),
+    "ResNet3dSlowPath": dict(
+        mean=0.45, std=0.225, num_frames=8, clip_duration=64 / 30, short_side=256, crop_size=224
+    ),
+}
+_HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
+_FORMAT = 1  # counts up when the converted files change
+
+
+def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Our file of a checkpoint of another code base, in the cache, and its content.
+
+    It is made once for each state of the file.
+    """
+    weights = stored_weights(content)
+    state = os.stat(path)
+    facts = [_FORMAT, path, state.st_size, state.st_mtime_ns]
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    out = cache_folder() / "converted" / digest / f"{Path(path).stem}.pth"
+    if out.is_file():
+        return str(out), load_checkpoint_file(out)
+    layout = next((v for k, v in _FIRST_WEIGHTS.items() if any(n.endswith(k) for n in weights)), "")
+    stems = [value.ndim for name, value in weights.items() if name in _OWN_STEMS]
+    try:
+        conversion = _conversion(content, "own" if stems == [5] else layout)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has no config of a network of this package, and its weights have the layout "
+            f"of no other code base that is known here: {error}"
+        ) from error
+    given = _INPUTS[conversion.backbone["type"]]
+    if layout == "mmaction2":
+        given = {**given, **_IMAGENET}
+    settings = ModelSettings(backbone=conversion.backbone, **given)
+    parts = conversion.state_dict
+    prefix = "" if any(key.startswith(_BACKBONE) for key in parts) else _BACKBONE
+    converted = {
+        "meta": {
+            SNAPSHOT: json.dumps(test_settings({"model": settings.to_dict()})),
+            "source": Path(path).name,
+            "classifier": any(
+                name.removeprefix(conversion.prefix).startswith(_HEAD_NAMES)
+                for name in conversion.dropped
+            ),
+        },
+        "state_dict": {prefix + key: value for key, value in parts.items()},
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_checkpoint_file(converted, out)
+    return str(out), converted
+
+
+_OWN_STEMS = ("backbone.conv1.weight", "conv1.weight")
+
+
+def _conversion(content: dict[str, Any], layout: str) -> Conversion:
+    """The backbone in a file under our names, by layout; "" is torchvision's."""
+    if layout == "own":  # tools/convert has written it: its names tell depth and width
+        content = dict(to_video_layout(stored_weights(content), "pytorchvideo").state_dict)
+        layout = "pytorchvideo"
+    if layout == "eztorch":
+        return from_eztorch(content)
+    return from_video_layout(content, layout) if layout else from_torchvision(content)

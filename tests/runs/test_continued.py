@@ -1,0 +1,336 @@
+"""A pretraining that starts from a network: what it is planned with, its first step, resuming."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers.hf_models import save_model
+from helpers.training import make_videos
+from mmengine.hooks import Hook
+from transformers import VideoMAEModel
+
+from sce_video.commands.main import main
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import methods
+from sce_video.interop.weights.videos import to_video_layout
+from sce_video.registry import HOOKS, MODELS
+from sce_video.runs.choices import Machine
+from sce_video.runs.continued import TRANSFORMERS, Start, continue_from, own_choices
+from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.launch import train, training_config
+from sce_video.runs.pretrain import planned_config, planned_pretraining, write_config
+from sce_video.runs.source import find_source
+
+TINY = dict(hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0, epochs=1)
+FACTS = FolderFacts("videos", 100, 2, 48, (), 4.0, 240, 320, 25.0, 12.0, "h264")
+
+
+def network(**backbone):
+    torch.manual_seed(1)
+    return MODELS.build(backbone).state_dict()
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Networks by name: encoders of transformers, files of other code bases, a run of ours."""
+    root = tmp_path_factory.mktemp("sources")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCE_VIDEO_CACHE", str(root / "cache"))
+        for family in ("videomae", "videomae_classifier", "dinov2"):
+            save_model(family, root / family)
+        r2plus1d = network(type="R2Plus1d", base_channels=4)
+        torch.save({**r2plus1d, "fc.weight": torch.zeros(4, 32)}, root / "r2plus1d.pth")
+        slow = network(type="ResNet3dSlowPath", depth=18, base_channels=4)
+        torch.save(slow, root / "ours.pth")
+        for layout in ("pytorchvideo", "mmaction2"):
+            weights = to_video_layout(slow, layout).state_dict
+            torch.save({"state_dict": weights}, root / f"{layout}.pth")
+        torch.save(network(type="ResNet2d", depth=18, base_channels=4), root / "resnet.pth")
+        torch.save({"state_dict": {"cls_head.fc.weight": torch.zeros(2, 3)}}, root / "head.pth")
+        torch.save({"state_dict": {"anything": torch.zeros(2)}}, root / "other.pth")
+        yield root
+
+
+def plan(videos, out, source, method="sce", given=None, **how):
+    settings = {**TINY, **(given or {})}
+    start = Start(find_source(source), **how)
+    return planned_pretraining(videos, out, method=method, settings=settings, start=start)
+
+
+@pytest.mark.parametrize("layout", ["ours", "pytorchvideo", "mmaction2"])
+def test_a_converted_file_has_the_weights_of_the_original(sources, layout):
+    found = find_source(sources / f"{layout}.pth")
+    weights = load_checkpoint_file(found.checkpoint)["state_dict"]
+    original = torch.load(sources / "ours.pth", weights_only=True)
+    assert weights.keys() == {f"backbone.{name}" for name in original}
+    assert all(torch.equal(weights[f"backbone.{k}"], value) for k, value in original.items())
+    assert found.family == "convolution" and not found.per_frame and not found.is_classifier
+    mean = (0.485, 0.456, 0.406) if layout == "mmaction2" else 0.45
+    assert found.settings.mean == mean and found.settings.num_frames == 8
+    assert found.parameters == sum(value.numel() for value in original.values())
+    assert find_source(sources / f"{layout}.pth").checkpoint == found.checkpoint  # once
+
+
+def test_what_a_source_says(sources):
+    facts = {
+        name: (found.family, found.is_classifier, found.per_frame, found.settings.num_frames)
+        for name in ("videomae", "videomae_classifier", "dinov2", "r2plus1d.pth", "resnet.pth")
+        for found in [find_source(sources / name)]
+    }
+    assert facts == {
+        "videomae": ("videomae", False, False, 4),
+        "videomae_classifier": ("videomae", True, False, 4),
+        "dinov2": ("dinov2", False, True, 1),
+        "r2plus1d.pth": ("convolution", True, False, 16),
+        "resnet.pth": ("convolution", False, True, 1),
+    }
+    by_name = find_source(f"hf:{sources / 'videomae'}")
+    assert by_name.checkpoint == find_source(sources / "videomae").checkpoint
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("none", "there is no .*none: give a run"),
+        ("head.pth", "has nothing but a head"),
+        ("other.pth", "no config of a network of this package"),
+        ("wide.pth", "of another backbone than the model .*of another shape"),
+        (".", r"no checkpoint epoch_N\.pth"),
+    ],
+)
+def test_what_is_no_source(sources, name, match):
+    if name == "wide.pth":  # the config of one network, the weights of another
+        stored = load_checkpoint_file(find_source(sources / "ours.pth").checkpoint)
+        weights = network(type="ResNet3dSlowPath", depth=18, base_channels=8)
+        stored["state_dict"] = {f"backbone.{key}": value for key, value in weights.items()}
+        torch.save(stored, sources / name)
+    with pytest.raises((ValueError, FileNotFoundError), match=match):
+        find_source(sources / name)
+
+
+@pytest.mark.parametrize(
+    ("method", "source", "given"),
+    [
+        ("sce", "videomae", {}),
+        ("moco", "dinov2", {}),
+        ("byol", "videomae_classifier", {}),
+        ("simclr", "r2plus1d.pth", {"frames": 4}),
+        ("moco_v3", "videomae", {"size": 32}),
+        ("ressl", "resnet.pth", {"lr": 0.5}),
+        ("lejepa", "pytorchvideo.pth", {}),
+        ("swav", "videomae", {}),
+    ],
+)
+def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, method, source, given):
+    planned = plan(videos, tmp_path, sources / source, method, given)
+    config, found = planned.config, find_source(sources / source)
+    own = {k: v for k, v in found.settings.backbone.items() if k != "resize_to"}
+    assert config.model.backbone.to_dict() == {**own, "frozen_stages": -1}
+    assert config.pretrained == found.checkpoint
+    assert config.data_preprocessor.mean == found.settings.mean
+    clips = config.train_dataloader.dataset.pipeline[1]
+    assert clips.num_frames == given.get("frames", found.settings.num_frames)
+    chosen = {choice.name: choice.value for choice in planned.choices}
+    # The videos have 0.8 s and 40 pixels: patches divide that, of convolutions 32.
+    assert chosen["size"] == 32 and 0 < chosen["clip_duration"] <= 0.8
+    lr = 5e-5 if found.family != "convolution" else 2e-4
+    assert config.optim_wrapper.optimizer.lr == given.get("lr", lr)
+    assert ("layer_decay" in chosen) == (found.family != "convolution")
+    assert chosen["keep"] == "best" and "width" not in chosen
+    text = "\n".join(planned.lines())
+    assert f"starts from    {found.name}" in text
+    assert ("is a classifier: its backbone is taken" in text) == found.is_classifier
+    assert ("encodes images" in text) == found.per_frame
+    # Read as data, the file of the plan is the same training.
+    stored = planned_config(write_config(planned))
+    assert stored.model.to_dict() == config.model.to_dict()
+
+
+def test_all_methods_are_in_the_test_above():
+    marks = test_any_method_is_planned_from_any_network.pytestmark
+    assert sorted(row[0] for row in marks[0].args[1]) == sorted(methods())
+
+
+def own(found, facts=FACTS, given=None, **how):
+    return own_choices(Start(found, **how), facts, Machine(2), given or {}, 2e-3)
+
+
+def test_the_rate_follows_from_the_size(sources):
+    found = find_source(sources / "videomae")
+    for parameters, row in zip((22e6, 86e6, 304e6), TRANSFORMERS, strict=True):
+        sized = replace(found, parameters=int(parameters))
+        assert own(sized)["lr"][0] == row.lr
+        assert own(sized, lora=4)["lr"][0] == pytest.approx(10 * row.lr)
+        assert own(sized).get("batch", (16,))[0] == 16 * row.batch_share
+    assert own(find_source(sources / "r2plus1d.pth"))["lr"][0] == pytest.approx(2e-4)
+
+
+def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
+    found = find_source(sources / "r2plus1d.pth")  # 16 frames, 15 per second, 112 pixels
+    assert own(found)["clip_duration"][0] == pytest.approx(16 / 15, abs=1e-3)
+    assert own(found, given={"frames": 8})["clip_duration"][0] == pytest.approx(8 / 15, abs=1e-3)
+    short = replace(FACTS, duration=1.0, height=100)
+    assert own(found, short)["clip_duration"][0] == 0.8
+    assert own(found, short)["size"][0] == 96 and own(found)["size"][0] == 112
+
+
+@pytest.mark.parametrize(
+    ("source", "facts", "given", "how", "match"),
+    [
+        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, and the videos in videos have 2: "),
+        ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10: give fewer, --frames 10"),
+        ("videomae", dict(height=16), {}, {}, "takes frames of 32x32 pixels, and the short side"),
+        ("videomae", {}, {"frames": 8}, {}, "takes clips of 4 frames, .* got 8"),
+        ("videomae", {}, {"size": 64}, {}, "takes frames of 32x32 pixels, .* got 64x64"),
+        ("dinov2", {}, {"size": 36}, {}, "multiples of its patches of 8 pixels, got 36x36"),
+        ("videomae", {}, {"width": 8}, {}, "width is that of .*videomae"),
+        ("r2plus1d.pth", {}, {}, dict(lora=4), "lora adapts attention and MLP"),
+        ("videomae", {}, {}, dict(lora=0), "lora must be a rank of at least 1, got 0"),
+        ("videomae", {}, {}, dict(freeze=4), "freeze must be from 0 to 3 quarters, got 4"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(sources, source, facts, given, how, match):
+    with pytest.raises(ValueError, match=match):
+        own(
+            find_source(sources / source), FACTS.__class__(**{**vars(FACTS), **facts}), given, **how
+        )
+
+
+def test_local_views_need_a_network_that_takes_them(sources):
+    crops = {"size": 32, "local_size": 16}
+    views = {"num_views": 4, "num_local_views": 2}
+    for name, refused in (("videomae", True), ("dinov2", False)):
+        config = load_config("sce_r3d18_folder_small")
+        pipeline = config.train_dataloader.dataset.pipeline
+        pipeline[1].update(views, num_frames=4)
+        pipeline[3].update(crops)
+        start = Start(find_source(sources / name))
+        if refused:
+            with pytest.raises(ValueError, match="SCE has local views of 4 frames of 16x16, which"):
+                continue_from(config, start)
+        else:
+            continue_from(config, start)
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["{videos}", "--freeze", "2"], "--freeze and --lora need a network"),
+        (
+            ["{videos}", "--from", "nothing"],
+            "(hf:NAME) at nothing",
+        ),
+        (["{videos}", "--from", "hf:nothing"], "neither a folder nor a name on the hub"),
+        (["{videos}", "--from", "hf:a/b", "--width", "8"], "--width is that of the network hf:a/b"),
+        (["--from", "hf:a/b", "--resume"], "--resume takes everything from RUN/config.py"),
+    ],
+)
+def test_a_wrong_command_line(videos, tmp_path, capsys, words, match):
+    given = [word.format(videos=videos) for word in words]
+    assert main(["pretrain", "--out", str(tmp_path / "run"), *given]) == 2
+    assert match in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (("'HFEncoder'", "'mmaction.LFBInferHead'"), "LFBInferHead"),
+        (("{checkpoint}", "hf:owner/model"), "names 'hf:owner/model'"),
+        (("{checkpoint}", "s3://bucket/epoch_1.pth"), "names 's3:"),
+        (("type='AdamW'", "type='Other'"), "names 'Other'"),
+    ],
+)
+def test_a_changed_plan_names_nothing_else(videos, sources, tmp_path, change, match):
+    planned = plan(videos, tmp_path, sources / "videomae")
+    path, before = write_config(planned), change[0].format(checkpoint=planned.config.pretrained)
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, change[1]))
+    with pytest.raises(ValueError, match=match):
+        planned_config(path)
+
+
+class SeesTheStart(Hook):
+    """Keeps the weights before the first step."""
+
+    states: list = []
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if runner.iter == 0:
+            state = runner.model.state_dict()
+            self.states.append({name: value.clone() for name, value in state.items()})
+
+
+def test_the_first_step_has_the_weights_of_the_source(videos, sources, tmp_path, monkeypatch):
+    """Backbone and target equal transformers' own weights, bit for bit."""
+    monkeypatch.setitem(HOOKS._module_dict, "SeesTheStart", SeesTheStart)
+    planned = plan(videos, tmp_path / "run", sources / "videomae", "byol")
+    planned.config.custom_hooks.append(dict(type="SeesTheStart"))
+    runner = train(training_config(planned.config, work_dir=tmp_path / "run"))
+    published = VideoMAEModel.from_pretrained(sources / "videomae").state_dict()
+    [seen] = SeesTheStart.states
+    assert len(published) > 20
+    for name, value in published.items():
+        for branch in ("backbone.network", "target.backbone.network"):
+            assert torch.equal(seen[f"{branch}.{name}"], value), name
+    for key, value in seen.items():
+        if key.startswith("projector."):
+            assert torch.equal(seen[f"target.{key}"], value)
+    trained = runner.model.state_dict()
+    changed = [
+        n for n, v in published.items() if not torch.equal(trained[f"backbone.network.{n}"], v)
+    ]
+    assert len(changed) > 0.8 * len(published)
+    rates = {round(g["lr_scale"], 4) for g in runner.optim_wrapper.optimizer.param_groups}
+    assert rates == {1.0, 0.75, 0.5625, 0.4219}  # heads, two blocks, embeddings
+
+
+def test_adapters_and_frozen_quarters(videos, sources, tmp_path):
+    planned = plan(videos, tmp_path, sources / "videomae", lora=2, freeze=2)
+    assert planned.config.lora == dict(rank=2)
+    assert planned.config.model.backbone.frozen_stages == 2
+    described = next(c for c in planned.choices if c.name == "starts from").reason
+    assert "the first 2 quarters frozen, adapters of rank 2 are trained" in described
+
+
+def test_a_resumed_training_equals_the_whole(videos, sources, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+    settings = {**TINY, "epochs": 2}
+    start = Start(find_source(sources / "videomae"))
+    planned = planned_pretraining(videos, tmp_path / "whole", settings=settings, start=start)
+    planned.config.default_hooks.checkpoint.interval = 1
+    planned.config.default_hooks.checkpoint.max_keep_ckpts = -1
+    train(training_config(planned_config(write_config(planned)), work_dir=tmp_path / "whole"))
+    run = shutil.copytree(tmp_path / "whole", tmp_path / "run")
+    (run / "epoch_2.pth").unlink()
+    text = (run / "config.py").read_text()
+    (run / "config.py").write_text(text.replace(str(tmp_path / "whole"), str(run)))
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 0
+    ends = [load_checkpoint_file(tmp_path / n / "epoch_2.pth") for n in ("whole", "run")]
+    assert ends[0]["state_dict"].keys() == ends[1]["state_dict"].keys()
+    for key, value in ends[0]["state_dict"].items():
+        assert torch.equal(value, ends[1]["state_dict"][key]), key
+    states = [end["optimizer"]["state"] for end in ends]
+    assert all(torch.equal(s["exp_avg"], states[1][k]["exp_avg"]) for k, s in states[0].items())
+
+
+def test_a_run_is_a_source(videos, sources, tmp_path, monkeypatch):
+    """Its training size counts, not that of its test, and its name is in the new plan."""
+    config = plan(videos, tmp_path / "first", sources / "ours.pth").config
+    train(training_config(config, work_dir=tmp_path / "first"))
+    found = find_source(tmp_path / "first")
+    assert found.train_size == 32 and found.settings.backbone["base_channels"] == 4
+    again = plan(videos, tmp_path / "second", tmp_path / "first", "simclr", freeze=1).config
+    assert again.model.backbone.frozen_stages == 1
+    assert again.train_dataloader.dataset.pipeline[1].num_frames == 8

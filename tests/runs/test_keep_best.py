@@ -1,0 +1,221 @@
+"""A pretraining whose result is its best checkpoint, and never one below the start."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import sys
+from functools import partial
+
+import pytest
+import torch
+from helpers.run_tool import run_gloo
+from helpers.training import Recorder, make_videos, small_config, train
+
+import sce_video
+from sce_video.commands.main import main
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.pages.curves import read_history
+from sce_video.registry import DATASETS
+from sce_video.runs.configs import checkpoints_to_test, training_config
+from sce_video.runs.folder_facts import examine_folder
+from sce_video.runs.keep_best import held_out_count, keep_best, kept_message
+from sce_video.runs.pretrain import planned_config
+from sce_video.utils.run_files import KEPT, newest_checkpoint
+
+TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
+EPOCHS, STEPS = 10, 20
+HARMFUL = 0.2  # times 100
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))
+
+
+def config(videos, folder, lr=0.002, **changes):
+    """20 steps, an evaluation after each; RankMe doubles with the learning rate of the recipe."""
+    changes = {"train_cfg__max_epochs": EPOCHS, "model__queue_size": 100, **changes}
+    cfg = small_config(videos, folder, optim_wrapper__optimizer__lr=lr, **changes)
+    for step in cfg.test_dataloader.dataset.pipeline:
+        tiny = dict(num_frames=2, clip_duration=0.4, size=32)
+        step.update({name: value for name, value in tiny.items() if name in step})
+    cfg.test_dataloader.num_workers = 0
+    keep_best(cfg, examine_folder(str(videos)), seed=1)
+    cfg.custom_hooks[-1].update(keep="rankme", metrics=[{"type": "RankMe"}])
+    cfg.test_dataloader = cfg.test_cfg = cfg.test_evaluator = None
+    return cfg
+
+
+class Start(Recorder):
+    """Also keeps the weights before the first step."""
+
+    priority = "HIGHEST"
+
+    def before_train(self, runner):
+        self.start = copy.deepcopy(runner.model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def runs(videos, tmp_path_factory):
+    """Folder, runner and record of a training with a good and a harmful learning rate."""
+    root = tmp_path_factory.mktemp("runs")
+    found = {}
+    for name, lr in (("good", 0.002), ("harmful", HARMFUL)):
+        found[name] = (root / name, *train(config(videos, root / name, lr), recorder=Start()))
+    return found
+
+
+def evaluations(folder):
+    rows = [json.loads(x) for x in (folder / "online_evaluation.jsonl").read_text().splitlines()]
+    return [(row["iter"], row["epoch"], row["rankme"]) for row in rows]
+
+
+def same_weights(a, b):
+    return set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_best_checkpoint_is_the_result(runs):
+    folder, _, record = runs["good"]
+    rows = evaluations(folder)
+    assert [step for step, *_ in rows] == list(range(STEPS + 1))
+    best = max(rows, key=lambda row: row[2])[0]
+    assert best > 0
+    kept = load_checkpoint_file(folder / KEPT)
+    assert kept["meta"]["iter"] == best and "optimizer" not in kept
+    at_best = load_checkpoint_file(folder / f"iter_{best}.pth")["state_dict"]
+    assert same_weights(kept["state_dict"], at_best)
+    assert kept_message(folder).startswith(f"the result is {KEPT} of step {best} of 20: rankme ")
+    # Where a run is given it stands for this one; it is resumed from the newest.
+    assert newest_checkpoint(folder) == str(folder / KEPT) == checkpoints_to_test(str(folder))[0]
+    assert newest_checkpoint(folder, to_resume=True) == str(folder / f"iter_{STEPS}.pth")
+    with torch.no_grad():
+        weights = sce_video.load_model(folder, device="cpu").encoder.state_dict()
+    name = "backbone.conv1.weight"
+    assert torch.equal(weights[name], at_best[name]) and not torch.equal(
+        weights[name], record.start[name]
+    )
+
+
+def test_a_harmful_learning_rate_ends_after_a_fifth_and_leaves_the_start(runs, videos):
+    folder, runner, record = runs["harmful"]
+    (_, _, bar), *others = evaluations(folder)
+    assert len(others) == STEPS // 5 == runner.iter and all(value < bar for *_, value in others)
+    kept = load_checkpoint_file(folder / KEPT)
+    assert (kept["meta"]["iter"], kept["meta"]["epoch"]) == (0, 0)
+    assert same_weights(kept["state_dict"], record.start)
+    assert "the result is the start, best.pth of step 0" in kept_message(folder)
+    events = {row["event"]: row for row in read_history(folder)}
+    assert events["replanned"]["epochs"] == 2 and "not 20" in events["replanned"]["message"]
+    assert events["end"]["status"] == "finished"
+    # It stays ended.
+    cfg = config(videos, folder, HARMFUL)
+    cfg.resume = True
+    again, _ = train(cfg)
+    assert again.iter == STEPS // 5 and len(evaluations(folder)) == 1 + STEPS // 5
+
+
+def test_training_is_bit_identical_without_the_hook(runs, videos, tmp_path):
+    cfg = config(videos, tmp_path)
+    cfg.custom_hooks = cfg.custom_hooks[:-1]
+    runner, record = train(cfg)
+    assert record.rows == runs["good"][2].rows and not (tmp_path / KEPT).exists()
+    assert same_weights(runner.model.state_dict(), runs["good"][1].model.state_dict())
+
+
+@pytest.mark.parametrize(("name", "stop_after"), [("good", 7), ("harmful", 3)])
+def test_resumed_in_the_middle_it_equals_the_uninterrupted_one(
+    runs, videos, tmp_path, name, stop_after
+):
+    lr = {"good": 0.002, "harmful": HARMFUL}[name]
+    train(config(videos, tmp_path, lr), stop_after)
+    assert len(evaluations(tmp_path)) == 1 + stop_after
+    cfg = config(videos, tmp_path, lr)
+    cfg.resume = True
+    train(cfg)
+    folder = runs[name][0]
+    assert evaluations(tmp_path) == evaluations(folder)
+    assert kept_message(tmp_path) == kept_message(folder)
+    one, two = (load_checkpoint_file(path / KEPT) for path in (tmp_path, folder))
+    assert one["kept"] == two["kept"] and same_weights(one["state_dict"], two["state_dict"])
+
+
+def test_what_is_held_out(videos):
+    assert [held_out_count(n) for n in (6, 12, 36, 60, 100, 400, 9999)] == [
+        2,
+        4,
+        12,
+        16,
+        20,
+        80,
+        100,
+    ]
+    with pytest.raises(ValueError, match="there are 5: --keep last"):
+        held_out_count(5)
+    cfg = small_config(videos, "run", model__queue_size=100)
+    keep_best(cfg, examine_folder(str(videos)), seed=1)
+    hook = cfg.custom_hooks[-1]
+    assert hook.keep == "knn_top1" and cfg.model.queue_size == 4  # a batch, of the 8 that are left
+    parts = [cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset]
+    built = [DATASETS.build({**part, "pipeline": []}) for part in parts]
+    training, gallery, held_out = ({d.path(i) for i in range(len(d))} for d in built)
+    assert len(training) == 8 and len(held_out) == 4 and not training & held_out
+    assert gallery == training  # there are fewer than a gallery may have
+
+
+def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
+    """The last line, the page and the config; a later training does not keep the old result."""
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    run = tmp_path / "run"
+    words = [w for k, v in TINY.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    start = ["pretrain", str(videos), "--out", str(run), "--epochs", "2", *words]
+    assert main([*start, "--keep", "best"]) == 0
+    shown = capsys.readouterr().out
+    assert "by knn_top1 of 4 videos, which are not trained on" in shown
+    assert shown.splitlines()[-1] == f"{run}: {kept_message(run)}"
+    assert kept_message(run)[1:] in (run / "run.html").read_text()
+    cfg = planned_config(run / "config.py")  # as data
+    assert cfg.custom_hooks[-1].keep == "knn_top1" and cfg.model.queue_size < 8
+    (run / "config.py").write_text((run / "config.py").read_text().replace("KNN", "TopKAccuracy"))
+    with pytest.raises(ValueError, match="names 'TopKAccuracy', which the recipe"):
+        planned_config(run / "config.py")
+    resumed = training_config(cfg, work_dir=run, resume=str(run))
+    assert resumed.load_from == newest_checkpoint(run, to_resume=True)
+    assert main(["pretrain", "--out", str(run), "--resume", "--keep", "best"]) == 2
+    assert main([*start, "--overwrite"]) == 0
+    assert not (run / KEPT).exists() and kept_message(run) is None
+    few = make_videos(tmp_path / "few", 4)
+    assert main(["pretrain", str(few), "--out", str(tmp_path / "no"), "--keep", "best"]) == 2
+    assert "needs 6 videos or more, there are 4" in capsys.readouterr().err
+
+
+def ranks(videos, folder, rank, world):
+    cfg = config(videos, folder / f"of{world}", HARMFUL, train_dataloader__batch_size=4 // world)
+    cfg.launcher = "pytorch"
+    runner, _ = train(cfg)
+    return [runner.iter, *runner.hooks[-1].rows[-1]]
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_agree_on_the_end(videos, tmp_path):
+    first, second = run_gloo(partial(ranks, videos, tmp_path), tmp_path)
+    # By a loop, since normalisation over half a batch may make the first step a good one.
+    rows = evaluations(tmp_path / "of2")
+    reached = end = 0
+    while end < STEPS and end - reached < STEPS // 5:
+        end += 1
+        reached = end if rows[end][2] >= rows[0][2] else reached
+    assert first[0] == second[0] == end == len(rows) - 1
+    kept = load_checkpoint_file(tmp_path / "of2" / KEPT)
+    assert kept["meta"]["iter"] == max(rows, key=lambda row: row[2])[0]
+
+
+def test_a_result_of_a_start_without_a_checkpoint_is_none(videos, tmp_path):
+    """Else a later training that keeps the last checkpoint would stand for the earlier start."""
+    cfg = config(videos, tmp_path, train_cfg__max_epochs=1, run_page=None)
+    shutil.copy(videos / "class0/v00.mp4", tmp_path / KEPT)
+    cfg.custom_hooks = cfg.custom_hooks[:-1]
+    sce_video.runs.launch.train(training_config(cfg, work_dir=tmp_path))
+    assert not (tmp_path / KEPT).exists()
