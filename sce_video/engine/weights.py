@@ -308,8 +308,10 @@ KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch"
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
 _MAX_NUMBER = 2**16
-#: Smaller limits, by a part of the key: these sizes multiply, by each other or by activations.
+#: Other limits, by a part of the key: these sizes multiply, by each other or by activations, and
+#: the lists of a network's layers; texts have larger vocabularies.
 _MAX_NUMBERS = {
+    **{"vocab_size": 2**19, "depths": 1024},
     "window": 16,
     **dict.fromkeys(("kernel", "stride", "padding", "dilation", "pool", "patch", "tubelet"), 32),
 }

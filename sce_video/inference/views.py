@@ -46,7 +46,9 @@ _MAX_CROP_RATIO = 1.5
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
 _MAX_CLIP_PIXELS = 2**28
 #: See :class:`ModelSettings`.
-RESIZES = ("linear", "bilinear", "bicubic", "square", "network")
+RESIZES = ("linear", "bilinear", "bicubic", "square", "square_bicubic", "network")
+
+_SQUARES = {"bilinear": "square", "bicubic": "square_bicubic"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class ModelSettings:
         short_side: Pixels to which the short side of a frame is scaled.
         crop_size: Side of the square crop, pixels.
         resize: "linear" (not filtered); "bilinear" or "bicubic", antialiased as in the processors
-            of transformers, and "square" as "bilinear" without keeping the aspect; "network": the
-            network resizes whole frames.
+            of transformers, "square" and "square_bicubic" likewise without keeping the aspect;
+            "network": the network resizes whole frames.
     """
 
     backbone: dict[str, Any]
@@ -250,7 +252,8 @@ def _resize(test: list[tuple[str, dict]]) -> str:
     for name, transform in test:
         if name == "ResizeAsProcessor":
             square = not isinstance(transform.get("size"), int)
-            return "square" if square else transform.get("interpolation", "bilinear")
+            interpolation = transform.get("interpolation", "bilinear")
+            return _SQUARES.get(interpolation, "square") if square else interpolation
         if name == "PackVideo" and transform.get("whole") is True:
             return "network"
     return "linear"
@@ -384,11 +387,11 @@ def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
         return []
     if settings.resize == "linear":
         return [ResizeShortSide(settings.short_side)]
-    side, square = settings.short_side, settings.resize == "square"
+    side, square = settings.short_side, settings.resize in _SQUARES.values()
     if square and num_crops != 1:
         raise ValueError(f"frames squashed to a square have one crop, got num_crops={num_crops}")
     crop = settings.crop_size if num_crops == 1 else None
-    interpolation = "bilinear" if square else settings.resize
+    interpolation = "bicubic" if settings.resize.endswith("bicubic") else "bilinear"
     return [ResizeAsProcessor((side, side) if square else side, crop, interpolation)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,12 @@ SHORT_SIDE = int(SIDE * 256 / 224)
 VIDEO_SIZE = (SHORT_SIDE, 49)
 FAMILIES = (
     *("videomae", "vjepa2", "dinov2", "dinov2_with_registers", "dinov3_vit", "clip", "xclip"),
+    *("dinov3_convnext", "siglip", "siglip2", "videoprism", "videoprism_vision_model"),
+    *(("pe_video",) if find_spec("timm") else ()),
 )
+#: Networks that compare videos with texts.
+WITH_TEXT = ("clip", "xclip", "siglip", "siglip2", "videoprism", *FAMILIES[12:])
+MAX_PATCHES = 36  # of SigLIP 2: 5 x 7 of a frame of VIDEO_SIZE
 
 
 def save_model(family: str, folder: Path, short_side: int = SHORT_SIDE) -> Any:
@@ -40,8 +46,8 @@ def save_model(family: str, folder: Path, short_side: int = SHORT_SIDE) -> Any:
     model.save_pretrained(folder)
     settings, name = processor_settings(family, short_side)
     (folder / name).write_text(json.dumps(settings))
-    if family in ("clip", "xclip"):
-        tokenizer().save_pretrained(folder)
+    if family in WITH_TEXT:
+        tokenizer(family).save_pretrained(folder)
     return model
 
 
@@ -55,11 +61,20 @@ def small_architecture(family: str) -> dict[str, Any]:
 def processor_settings(family: str, short_side: int = SHORT_SIDE) -> tuple[dict[str, Any], str]:
     """What the file of a family's processor holds, and its name."""
     name = "preprocessor_config.json"
-    if family == "dinov3_vit":
-        size = {"height": SIDE, "width": SIDE}
-        kind = {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2}
+    squashes = {"dinov3": "DINOv3ViTImageProcessorFast", "siglip": "SiglipImageProcessor"}
+    squashes |= {"videoprism": "LlavaOnevisionVideoProcessor", "pe": "PeVideoVideoProcessor"}
+    if kind := squashes.get(family.split("_")[0].removesuffix("2")):
+        side = 384 if family == "pe_video" else SIDE  # of the smallest of timm
         settings = {k: v for k, v in _CROP.items() if "crop" not in k}
-        return {**settings, **kind, "size": size}, name
+        settings |= {"resample": 3 if family.startswith(("siglip", "videoprism")) else 2}
+        settings["size"] = {"height": side, "width": side}
+        if family == "siglip2":
+            kind, settings["size"] = "Siglip2ImageProcessor", None
+            settings |= {"max_num_patches": MAX_PATCHES, "patch_size": PATCH, "resample": 2}
+        if "VideoProcessor" in kind:  # the number of frames is read of pe_video alone
+            settings |= {"video_processor_type": kind, "num_frames": FRAMES}
+            return settings, "video_preprocessor_config.json"
+        return {**settings, "image_processor_type": kind}, name
     settings = {**_CROP, "size": {"shortest_edge": short_side}, "resample": 2}
     if family == "vjepa2":
         kind = {"video_processor_type": "VJEPA2VideoProcessor"}
@@ -97,6 +112,14 @@ def _model(family: str) -> Any:
     if family == "dinov2_with_registers":
         config = hf.Dinov2WithRegistersConfig(num_register_tokens=2, **dino)
         return hf.Dinov2WithRegistersModel(config)
+    if family == "dinov3_convnext":
+        config = hf.DINOv3ConvNextConfig(hidden_sizes=[8, 12, 16, 24], depths=[1, 2, 1, 1])
+        return hf.DINOv3ConvNextModel(config)
+    if family.startswith("videoprism_"):
+        config = hf.VideoPrismVisionConfig(**_PRISM)
+        if family.endswith("_classifier"):
+            return hf.VideoPrismForVideoClassification(config)
+        return hf.VideoPrismVisionModel(config)
     if family == "dinov3_vit":
         return hf.DINOv3ViTModel(
             hf.DINOv3ViTConfig(
@@ -110,9 +133,51 @@ def _model(family: str) -> Any:
     return _video_text_model(family)
 
 
+_PRISM = dict(
+    **dict(image_size=SIDE, num_frames=FRAMES, tubelet_size=[1, PATCH, PATCH], hidden_size=32),
+    **dict(intermediate_size=64, num_attention_heads=2, num_auxiliary_layers=1),
+    **dict(num_spatial_layers=2, num_temporal_layers=1),
+)
+#: Special tokens as in the vocabularies of SigLIP, the space, letters and a mark.
+_LETTERS = ["<pad>", "</s>", "<unk>", "\u2581", *string.ascii_lowercase, "A", ","]
+_TEXT = dict(
+    **dict(vocab_size=len(_LETTERS), max_position_embeddings=16, intermediate_size=64, **_VIT),
+    **dict(pad_token_id=0, bos_token_id=1, eos_token_id=1),
+)
+
+
+def _siglip_or_later(family: str) -> Any:
+    """Models whose texts are made by other tokenizers."""
+    import transformers as hf
+
+    vision = dict(patch_size=PATCH, intermediate_size=64, **_VIT)
+    if family == "siglip":
+        vision["image_size"] = SIDE
+        return hf.SiglipModel(hf.SiglipConfig(text_config=_TEXT, vision_config=vision))
+    if family == "siglip2":
+        vision["num_patches"] = 16
+        return hf.Siglip2Model(hf.Siglip2Config(text_config=_TEXT, vision_config=vision))
+    if family == "videoprism":
+        config = hf.VideoPrismConfig(text_config=_TEXT, vision_config=_PRISM)
+        return hf.VideoPrismClipModel(config)
+    return hf.PeVideoModel(pe_video_config())
+
+
+def pe_video_config() -> Any:
+    """The config of a small Perception Encoder; its network needs timm."""
+    import transformers as hf
+
+    text = dict(model_type="modernbert", cls_token_id=1, sep_token_id=1, **_TEXT)
+    timm = dict(architecture="vit_pe_core_tiny_patch16_384", num_classes=24, num_labels=24)
+    video = dict(intermediate_size=48, head_dim=16, vision_config=timm, **_VIT)
+    return hf.PeVideoConfig(text_config=text, video_config=video)
+
+
 def _video_text_model(family: str) -> Any:
     import transformers as hf
 
+    if family not in ("clip", "xclip"):
+        return _siglip_or_later(family)
     vocabulary = vocab()
     text = dict(
         vocab_size=len(vocabulary),
@@ -152,8 +217,23 @@ def vocab() -> dict[str, int]:
     return {t: i for i, t in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}
 
 
-def tokenizer() -> Any:
-    """CLIP's tokenizer with that vocabulary."""
+def tokenizer(family: str = "clip") -> Any:
+    """CLIP's tokenizer with the vocabulary above, or one of letters of the family's kind."""
     import transformers as hf
+    from tokenizers import Tokenizer, models, normalizers, processors
 
-    return hf.CLIPTokenizer(vocab=vocab(), merges=[])
+    if family in ("clip", "xclip"):
+        return hf.CLIPTokenizer(vocab=vocab(), merges=[])
+    if family == "siglip":
+        model = models.Unigram([(token, -1.0) for token in _LETTERS], unk_id=2)
+    else:
+        numbers = {token: number for number, token in enumerate(_LETTERS)}
+        model = models.BPE(vocab=numbers, merges=[], unk_token="<unk>")
+    backend = Tokenizer(model)
+    backend.normalizer = normalizers.Replace(" ", "\u2581")
+    if family != "videoprism":
+        backend.post_processor = processors.TemplateProcessing(
+            single="$A </s>", special_tokens=[("</s>", 1)]
+        )
+    pad = "</s>" if family == "siglip" else "<pad>"
+    return hf.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=pad, unk_token="<unk>")

@@ -20,10 +20,13 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
+from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
 from sce_video.inference.encoders.source import (
+    UNBUILT,
     EncoderError,
     ProcessorSettings,
+    bounded_by_files,
     brought_pool,
     find_model,
     load_parts,
@@ -99,7 +102,7 @@ def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
 
 CHECKPOINT = "epoch_0.pth"  # weights before any training of this package
 #: Counts up when the files of a run change.
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -177,23 +180,23 @@ def import_encoder(
         raise ValueError(f"pool of {name} must be one of {', '.join(known)}, got {pool!r}")
     settings = read_processor(folder, config).with_clip(frames, fps)
     architecture = architecture_of(config)
+    backbone: dict[str, Any] = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
     try:
-        with torch.device("meta"):  # no memory, no computation
-            encoder = MODELS.build(dict(type="HFEncoder", architecture=architecture))
-    except (KeyError, RuntimeError) as error:  # a name of no activation, negative sizes
+        with bounded_by_files(folder):
+            encoder = MODELS.build(checked_backbone(backbone))
+    except UNBUILT as error:  # a name of no activation, negative sizes
         raise EncoderError(f"{name}: its network cannot be built: {error}") from error
     try:
         encoder.check_clip(settings.num_frames, settings.crop_size, settings.crop_size)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     parts, unused = load_parts(folder, config, pool)
-    backbone: dict[str, Any] = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size
     cfg = Config(encoder_config(backbone, settings))
     weights = {}
     for part, module in parts.items():
-        prefix = "text_encoder" if part.startswith("text") else "backbone"
+        prefix = "text_encoder" if part in family.text else "backbone"
         for key, value in module.state_dict().items():
             weights[f"{prefix}.{part}.{key}"] = value.contiguous()
     text = stored_text(folder, config) if "text_model" in parts else None
@@ -205,7 +208,7 @@ def import_encoder(
     out.mkdir(parents=True, exist_ok=True)
     save_checkpoint_file({"meta": meta, "state_dict": weights}, out / CHECKPOINT)
     write_text(out / CONFIG, cfg.pretty_text)
-    of_backbone = [parts[key] for key in ("network", "pooler") if key in parts]
+    of_backbone = [parts[key] for key in ("network", "pooler")]
     return ImportedEncoder(
         backbone=backbone,
         settings=settings,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers, vision_part
+from sce_video.engine.weights import bounded_network
+from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import read_json
 
@@ -27,6 +31,13 @@ _WEIGHT_FILES = (
 )
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _CONFIG = "config.json"
+
+
+#: Errors of a network of sizes that none has, negative ones for example.
+UNBUILT = (
+    *(ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError),
+    *(TypeError, ValueError),
+)
 
 
 class EncoderError(UserError, ValueError):
@@ -77,6 +88,10 @@ def read_encoder_config(folder: Path) -> Any:
     stored = read_json(folder / _CONFIG)
     if not isinstance(stored, dict):
         raise EncoderError(f"{folder / _CONFIG} is no config of a model")
+    if stored.get("model_type") == "pe_audio_video":  # Perception Encoder is published with sound
+        held = stored.pop("audio_video_config", None)
+        video = held.get("video_config") if isinstance(held, dict) else None
+        stored |= {"model_type": "pe_video", "video_config": video}
     try:
         return config_of(stored)
     except ValueError as error:
@@ -92,11 +107,21 @@ def brought_pool(folder: Path, config: Any) -> str | None:
     return pool if getattr(config, "use_mean_pooling", True) else None
 
 
+@contextmanager
+def bounded_by_files(folder: Path) -> Iterator[None]:
+    """Limit the networks built inside to the size of the weights' files, on no memory."""
+    paths = {path for pattern in _WEIGHT_FILES for path in folder.glob(pattern)}
+    size = sum(path.stat().st_size for path in paths)
+    with torch.device("meta"), bounded_network({"": torch.empty(size, dtype=torch.uint8)}):
+        yield
+
+
 def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Module], int]:
     """The parts of a model with its weights in float32, and the number of weights of other parts.
 
     The parts are ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a
-    classifier), ``text_model`` and ``text_projection``; others are a decoder or a classifier.
+    classifier or a projection) and those of its family's ``text``; others are a decoder, a
+    classifier, or an encoder of sound.
 
     Raises:
         EncoderError: the files lack weights of the encoder, have some that it has no place for, or
@@ -104,8 +129,7 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
     """
     package = transformers()
     family = family_of(config.model_type)
-    kind, of_classifier = family.classifier or ("", None)
-    name = kind if pool == of_classifier else family.model
+    name = family.built_by(pool)
     model, info = _with_weights(getattr(package, name), config, folder)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
     mismatched = sorted(str(entry[0]) for entry in info["mismatched_keys"])
@@ -118,11 +142,12 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
     # A weight of a decoder or a classifier is not used; one of a part of the encoder must be. Files
     # of transformers 4 have the numbers of positions, which are no weights.
     prefix = f"{model.base_model_prefix}."
+    whole = model if name == family.model else model.base_model
     stray = sorted(
         key
         for key in info["unexpected_keys"]
-        if getattr(model.base_model, key.removeprefix(prefix).partition(".")[0], None) is not None
-        and not key.endswith(".position_ids")
+        if not key.endswith(".position_ids")
+        and any(hasattr(whole, k.partition(".")[0]) for k in (key, key.removeprefix(prefix)))
     )
     if stray:
         raise EncoderError(
@@ -130,14 +155,8 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
             f"{package.__version__} has no place, first {stray[0]}: it is another network, or one "
             "whose names this version does not know"
         )
-    parts: dict[str, nn.Module] = {}
-    for part in ("text_model", "text_projection"):
-        if hasattr(model, part):
-            parts[part] = getattr(model, part)
-    if name == kind:
-        parts["pooler"] = model.pooler if pool == "attentive" else model.fc_norm
-        model = model.base_model
-    parts["network"] = vision_part(model, family)
+    parts = {part: getattr(model, part) for part in family.text}
+    parts["network"], parts["pooler"] = family.split(model, pool)
     return parts, len(info["unexpected_keys"])
 
 
@@ -153,6 +172,10 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
+        # Its texts, too, which the encoder that was built before has not: from_pretrained makes
+        # lists and tables of any size before it looks at the weights.
+        with bounded_by_files(folder):
+            kind(config)
         return kind.from_pretrained(
             None,
             config=config,
@@ -164,7 +187,7 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
         )
     except EncoderError:
         raise
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+    except (*UNBUILT, OSError) as error:
         reason = str(error).strip().splitlines()[0][:300]
         raise EncoderError(f"the weights in {folder} cannot be read: {reason}") from error
     finally:
@@ -198,9 +221,8 @@ _FILES = (
 )
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
 _SCALE = 1 / 255
-#: V-JEPA 2's processor computes the short side from the crop (transformers, video_processing_
-#: vjepa2.py).
-_VJEPA2_RATIO = 256 / 224
+#: Frames of a clip where neither processor nor config names a number.
+_NUM_FRAMES = 16
 
 
 @dataclass(frozen=True)
@@ -214,7 +236,8 @@ class ProcessorSettings:
         crop_size: Side of the square that the encoder sees.
         interpolation: "bilinear" or "bicubic", antialiased.
         square: Frames are squashed to a square instead of cropped.
-        in_float: Resized after scaling to 0..1, so without rounding (DINOv3).
+        in_float: Resized after scaling to 0..1, so without rounding (DINOv3, and SigLIP 2 of
+            variable resolution, whose ``crop_size`` is the side of a square with all its patches).
         num_frames: T, frames of a clip.
         clip_duration: Seconds; None spreads the frames over the whole video.
     """
@@ -248,15 +271,17 @@ def read_processor(folder: Path, config: Any) -> ProcessorSettings:
     try:
         short_side, crop, square = _sizes(stored, config)
         resample = stored.get("resample", 2)
-        mean, std = [0.0], [1.0]
-        if stored.get("do_normalize", True) is not False:
+        mean, std = [0.0] * 3, [1.0] * 3
+        if family.normalized and stored.get("do_normalize", True) is not False:
             mean, std = stored["image_mean"], stored["image_std"]
+        vision = getattr(config, family.part) if family.part else config
         if family.per_frame:
             frames = 1
-        elif config.model_type == "vjepa2":
-            frames = stored.get("num_frames") or config.frames_per_clip
+        elif family.fixed_frames:
+            frames = vision.num_frames
         else:
-            frames = getattr(config, "vision_config", config).num_frames
+            own = getattr(vision, "frames_per_clip", _NUM_FRAMES)
+            frames = stored.get("num_frames") or own
         settings = ProcessorSettings(
             mean=tuple(map(float, mean)),
             std=tuple(map(float, std)),
@@ -264,7 +289,7 @@ def read_processor(folder: Path, config: Any) -> ProcessorSettings:
             crop_size=crop,
             interpolation=_INTERPOLATIONS[resample],
             square=square,
-            in_float=config.model_type == "dinov3_vit",
+            in_float=family.in_float,
             num_frames=int(frames),
             clip_duration=None,
         )
@@ -301,6 +326,13 @@ def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
         raise ValueError("do_resize or do_rescale is off, or do_pad is on")
     if abs(float(stored.get("rescale_factor", _SCALE)) - _SCALE) > 1e-9:
         raise ValueError(f"rescale_factor is {stored['rescale_factor']}")
+    family = family_of(config.model_type)
+    if family.in_patches:
+        rows = math.isqrt(most := int(stored["max_num_patches"]))
+        if rows**2 != most or rows < 1:
+            raise ValueError(f"max_num_patches is {most}, the number of patches of no square")
+        whole = rows * config.vision_config.patch_size
+        return whole, whole, True
     size = stored.get("size")
     side: Any = size if isinstance(size, int) else (size or {}).get("shortest_edge")
     if isinstance(size, dict) and side is None:
@@ -314,8 +346,8 @@ def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
         raise ValueError("there is no crop (do_center_crop, crop_size)")
     crop = stored["crop_size"]
     crop = crop if isinstance(crop, int) else int(crop["height"])
-    if config.model_type == "vjepa2":
-        side = int(crop * _VJEPA2_RATIO)
+    if family.short_side_ratio is not None:
+        side = int(crop * family.short_side_ratio)
     if not 1 <= crop <= int(side):
         raise ValueError(f"a crop of {crop} from a short side of {side}")
     return int(side), crop, False

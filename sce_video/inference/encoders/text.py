@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import string
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ from sce_video.utils.files import read_json
 _PREFIX = "text_encoder."
 #: A tokenizer, or the two files of one like CLIP's.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-_PARTS = ("text_model", "text_projection")
+#: By the kind of SigLIP's tokenizer: the token that fills a text up to its length, and what is
+#: removed from it (big_vision, pp/ops_text.py; transformers, convert_siglip_to_hf.py).
+_SIGLIP = {"BPE": ("<pad>", ""), "Unigram": ("</s>", string.punctuation)}
 
 
 def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
     """The tokenizer of a model as plain data for its checkpoint; None if the folder has none."""
-    from tokenizers import Tokenizer
+    from tokenizers import Regex, Tokenizer, normalizers
 
     # By the files alone: the configs beside them may name classes and code.
     whole, vocabulary, merges = (folder / name for name in _TOKENIZER_FILES)
@@ -39,6 +43,18 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
     backend.no_padding()
     backend.no_truncation()
     longest = config.text_config.max_position_embeddings
+    if family_of(config.model_type).siglip_text:
+        filler, removed = _SIGLIP.get(type(backend.model).__name__, ("", ""))
+        number = backend.token_to_id(filler)
+        if number is None:
+            return None
+        steps: list[Any] = [normalizers.Lowercase()]
+        if removed:
+            steps += [normalizers.Replace(Regex(f"[{re.escape(removed)}]"), "")]
+            steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+        own = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([*steps, *own])
+        backend.enable_padding(pad_id=number, pad_token=filler, length=int(longest))
     return {"tokenizer": backend.to_str(), "max_tokens": int(longest)}
 
 
@@ -81,12 +97,24 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: 
             f"the text has {len(tokens)} tokens, the model takes {found['max_tokens']}: shorten it"
         )
     config = config_of(checked_backbone(backbone)["architecture"])
-    with bounded_network(stored["state_dict"]):
-        model: Any = getattr(transformers(), family_of(config.model_type).model)(config)
-    own = {name: value for name, value in model.state_dict().items() if name.startswith(_PARTS)}
+    family = family_of(config.model_type)
+    # First without memory: a table of positions would be computed before it is counted.
+    for device in ("meta", "cpu"):
+        with bounded_network(stored["state_dict"]), torch.device(device):
+            model: Any = getattr(transformers(), family.model)(config)
+    own = model.state_dict()
+    own = {name: own[name] for name in own if name.partition(".")[0] in family.text}
     if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in weights.items()}:
         raise ValueError("the text encoder in the checkpoint does not fit its network")
     model.load_state_dict(weights, strict=False)
+    inputs = {"input_ids": torch.tensor([tokens])}
+    if not family.siglip_text:  # which was trained to see what fills a text up
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    model.eval()
     with torch.inference_mode():
-        embedded = model.eval().get_text_features(input_ids=torch.tensor([tokens])).pooler_output
+        if family.text_projection is None:
+            embedded = model.get_text_features(**inputs).pooler_output
+        else:  # PeVideoModel, whose get_text_features cannot be called (transformers 5.23)
+            first = model.text_model(**inputs).last_hidden_state[:, 0]
+            embedded = getattr(model, family.text_projection)(first)
     return embedded[0].numpy()

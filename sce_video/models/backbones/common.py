@@ -110,7 +110,8 @@ class FreezableBackbone(BaseModule):
         """Depth of each parameter: its place in :meth:`layers`, or their number if in none."""
         layers = self.layers()
         found = dict.fromkeys(self.parameters(), len(layers))
-        for depth, layer in enumerate(layers):
+        # Backwards: the stem of a ConvNeXt is a part of its first stage, too.
+        for depth, layer in reversed([*enumerate(layers)]):
             for part in layer:
                 own = part.parameters() if isinstance(part, nn.Module) else [part]
                 found |= dict.fromkeys(own, depth)

@@ -1,9 +1,13 @@
-"""Encoders of transformers as backbones: V-JEPA 2, VideoMAE, DINOv2, DINOv3, CLIP, X-CLIP."""
+"""Encoders of transformers as backbones: V-JEPA 2, VideoMAE, VideoPrism, Perception Encoder,
+DINOv2, DINOv3, CLIP, X-CLIP, SigLIP."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -18,51 +22,132 @@ from sce_video.utils.errors import MissingPackageError
 
 #: Entries of a model's ``config.json`` that are text or tables and shape no layer; not passed on.
 _READ_OVER = frozenset(
-    "architectures dtype finetuning_task id2label label2id model_type name_or_path _name_or_path "
-    "_commit_hash out_features pipeline_tag prefix problem_type pruned_heads stage_names "
-    "task_specific_params tokenizer_class torch_dtype transformers_version".split()
+    "architectures dtype finetuning_task global_pool id2label label2id label_names model_type "
+    "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type "
+    "pruned_heads stage_names task_specific_params tokenizer_class torch_dtype "
+    "transformers_version".split()
 )
 #: Parts of the names of switches and numbers that ask for more than a network. Text and tables that
 #: are not listed above are refused whatever their names are.
 _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
 #: Others are names of kernels, which transformers fetches from the hub and imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
-_PROJECTED = ("get_video_features", "get_image_features")
-#: Families whose blocks take a part of the tokens with their positions.
-_DROP_TOKENS = ("videomae", "vjepa2")
+#: Parts whose class the file may choose, in transformers: by their ``model_type``, these alone.
+_CHOSEN = {"modernbert": "ModernBertConfig"}
+#: Largest whole number, and length of a list: configs and layers make lists of such lengths.
+_MOST, _LONGEST = 2**20, 1000
 
 
 @dataclass(frozen=True)
 class Family:
-    """What is common to the models of one ``model_type``."""
+    """What is common to the models of one ``model_type``. Paths are those of modules, or of entries
+    of the config, separated by dots."""
 
     model: str  # name of the class in transformers
     pools: tuple[str, ...]  # ways to pool its features; the first is the default
     per_frame: bool = False  # it encodes images, a clip frame by frame
-    layers: str = "encoder.layer"  # path of the list of blocks in the network
-    embeddings: str = "embeddings"  # path of what comes before the blocks
-    embedding_norm: str = ""  # path of the norm between the two, if it is no part of either
+    # Class of its vision part, where that is a model of its own, and the path of that part.
+    vision: tuple[str, str] | None = None
+    layers: tuple[str, ...] = ("encoder.layer",)  # lists of blocks of the network
+    embeddings: tuple[str, ...] = ("embeddings",)  # what comes before the blocks
     unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
     # Class of its classifiers and the pool that they bring, which is then the default.
     classifier: tuple[str, str] | None = None
+    # Layers that pool for a classifier or, without one, project; of the class, in their order.
+    head: tuple[str, ...] = ()
+    encoder: str = ""  # path of the module that maps clips to tokens
+    pixels: str = "pixel_values"  # its argument
+    projection: str = ""  # method that gives embeddings; without one, the encoder does
+    # Entries of the config: of the vision part, of its channels, and of the embeddings' (the part's
+    # where it is None).
+    part: str = ""
+    width: str = "hidden_size"
+    projected: str | None = None
+    # Entries of the vision part's config: sides of a patch, and of the frames to which learned
+    # positions belong; a name that ends with a number, such as a network's of timm, counts as that.
+    patch: str = "patch_size"
+    stride: int | None = None  # of a convolutional network, which has no patches
+    size: str | None = "image_size"
+    fixed_frames: bool = False  # learned positions belong to a number of frames, too
+    in_patches: bool = False  # NaFlex: takes patches of frames of any aspect
+    # How its blocks compute a part of the tokens: given a "mask", or each with the "positions".
+    drops: str = ""
     # Where the processor's config names none; None spreads the frames over the whole video.
     frames_per_second: float | None = 1.0
     source: str = "an image: frames a second apart"  # of that rate
+    # The processor: what its class does whatever the file says, short side over crop where it is
+    # computed, and whether frames are resized after scaling to 0..1, so without rounding.
+    normalized: bool = True
+    short_side_ratio: float | None = None
+    in_float: bool = False
+    # The text part, if there is one: its modules, its config, the layer that projects its first
+    # token (None: it has a method for that), and whether texts are changed to the form of SigLIP's
+    # training.
+    text: tuple[str, ...] = ()
+    text_projection: str | None = None
+    siglip_text: bool = False
+    package: str | None = None  # that the network needs beside transformers
+
+    def pools_with_head(self) -> str | None:
+        """The pool to which ``head`` belongs."""
+        return self.classifier[1] if self.classifier else "projection" if self.head else None
+
+    def built_by(self, pool: str) -> str:
+        """The class with all parts that the pool needs."""
+        return self.classifier[0] if self.classifier and self.classifier[1] == pool else self.model
+
+    def split(self, model: Any, pool: str) -> tuple[nn.Module, nn.Sequential]:
+        """The network without what no representation needs, and the layers that pool."""
+        names = self.head if pool == self.pools_with_head() else ()
+        pooler = nn.Sequential(*(getattr(model, name) for name in names))
+        # base_model of DINOv3 is its encoder without embeddings and norm: that of classifiers only.
+        network = model if self.built_by(pool) == self.model else model.base_model
+        if self.vision:
+            network = getattr(model, self.vision[1], model)
+        for name in (*self.unused, *self.text, *self.head):
+            if hasattr(network, name):
+                delattr(network, name)
+        for name, parameter in network.named_parameters():
+            if name.endswith("mask_token"):  # only a masked training uses it
+                parameter.requires_grad_(False)
+        return network, pooler
 
 
-_DINO: dict[str, Any] = dict(pools=("class", "mean"), per_frame=True)
+_DINO: dict[str, Any] = dict(pools=("class", "mean"), per_frame=True, size=None)
+_PROMPTS = ("prompts_visual_layernorm", "prompts_visual_projection", "prompts_generator")
 _CLIP: dict[str, Any] = dict(
     pools=("projection",),
-    layers="vision_model.encoder.layers",
-    embeddings="vision_model.embeddings",
+    layers=("vision_model.encoder.layers",),
+    part="vision_config",
+    projected="projection_dim",
+    unused=("logit_scale", *_PROMPTS),
+    text=("text_model", "text_projection"),
 )
-_TEXT = ("text_model", "text_projection", "logit_scale")
-_PROMPTS = ("prompts_visual_layernorm", "prompts_visual_projection", "prompts_generator")
+_SIGLIP: dict[str, Any] = dict(
+    pools=("projection", "mean"),
+    per_frame=True,
+    layers=("encoder.layers",),
+    part="vision_config",
+    text=("text_model",),
+    siglip_text=True,
+)
+_PRISM: dict[str, Any] = dict(
+    pixels="pixel_values_videos",
+    patch="tubelet_size",
+    fixed_frames=True,
+    frames_per_second=None,
+    source="frames spread over the whole video (example of github.com/google-deepmind/videoprism)",
+    normalized=False,
+)
+_TIMM = "video_encoder.embedder.vision_model.timm_model"
 FAMILIES: dict[str, Family] = {
     "videomae": Family(
         "VideoMAEModel",
         pools=("mean", "mean_norm"),
         classifier=("VideoMAEForVideoClassification", "mean_norm"),
+        head=("fc_norm",),
+        drops="mask",
+        fixed_frames=True,
         frames_per_second=7.5,
         source="every fourth frame at 30 per second (arXiv 2203.12602, section 4)",
     ),
@@ -70,28 +155,95 @@ FAMILIES: dict[str, Family] = {
         "VJEPA2Model",
         pools=("mean", "attentive"),
         classifier=("VJEPA2ForVideoClassification", "attentive"),
-        embeddings="encoder.embeddings",
+        head=("pooler",),
+        drops="positions",
+        encoder="encoder",
+        pixels="pixel_values_videos",
+        embeddings=("encoder.embeddings",),
         unused=("predictor",),
+        size="crop_size",
+        # transformers, video_processing_vjepa2.py
+        short_side_ratio=256 / 224,
         frames_per_second=4.0,
         source="4 frames per second (arXiv 2506.09985, section 2)",
     ),
+    "videoprism_vision_model": Family(
+        "VideoPrismVisionModel",
+        pools=("mean", "attentive"),
+        classifier=("VideoPrismForVideoClassification", "attentive"),
+        head=("head", "head_layernorm"),
+        layers=("spatial_layers", "temporal_layers"),
+        embeddings=("spatial_embeddings", "temporal_embeddings"),
+        **_PRISM,
+    ),
+    "videoprism": Family(
+        "VideoPrismClipModel",
+        pools=("projection", "mean"),
+        vision=("VideoPrismVideoModel", "video_model"),
+        layers=("vision_model.spatial_layers", "vision_model.temporal_layers", "auxiliary_layers"),
+        embeddings=("vision_model.spatial_embeddings", "vision_model.temporal_embeddings"),
+        part="vision_config",
+        text=("text_model",),
+        **_PRISM,
+    ),
+    "pe_video": Family(
+        "PeVideoModel",
+        pools=("projection", "mean"),
+        head=("video_head",),
+        encoder="video_encoder",
+        pixels="pixel_values_videos",
+        layers=(f"{_TIMM}.blocks", "video_encoder.layers"),
+        embeddings=tuple(
+            f"{_TIMM}.{name}" for name in ("patch_embed", "cls_token", "pos_embed", "norm_pre")
+        ),
+        part="video_config",
+        projected="text_config.hidden_size",
+        patch="vision_config.architecture",  # one token a frame
+        size="vision_config.architecture",
+        frames_per_second=None,
+        source="frames spread over the whole video (transformers, video_processing_pe_video.py)",
+        unused=("text_video_logit_scale", "text_video_logit_bias"),
+        text=("text_model", "text_video_head"),
+        text_projection="text_video_head",
+        package="timm",
+    ),
     "dinov2": Family("Dinov2Model", **_DINO),
     "dinov2_with_registers": Family("Dinov2WithRegistersModel", **_DINO),
-    "dinov3_vit": Family("DINOv3ViTModel", layers="model.layer", **_DINO),
+    "dinov3_vit": Family("DINOv3ViTModel", layers=("model.layer",), in_float=True, **_DINO),
+    "dinov3_convnext": Family(
+        "DINOv3ConvNextModel",
+        layers=("model.stages",),
+        embeddings=("model.stages.0.downsample_layers",),
+        width="hidden_sizes",
+        stride=32,
+        in_float=True,
+        **_DINO,
+    ),
     "clip": Family(
         "CLIPModel",
         per_frame=True,
-        embedding_norm="vision_model.pre_layrnorm",
-        unused=_TEXT,
+        embeddings=("vision_model.embeddings", "vision_model.pre_layrnorm"),
+        projection="get_image_features",
         **_CLIP,
     ),
     "xclip": Family(
         "XCLIPModel",
-        embedding_norm="vision_model.pre_layernorm",
-        unused=(*_TEXT, *_PROMPTS),
+        embeddings=("vision_model.embeddings", "vision_model.pre_layernorm"),
+        fixed_frames=True,
+        projection="get_video_features",
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
         **_CLIP,
+    ),
+    # Published SigLIP 2 is of this type, too, except for those of variable resolution.
+    "siglip": Family("SiglipModel", vision=("SiglipVisionModel", "vision_model"), **_SIGLIP),
+    "siglip2": Family(
+        "Siglip2Model",
+        vision=("Siglip2VisionModel", "vision_model"),
+        size=None,
+        in_patches=True,
+        in_float=True,
+        **_SIGLIP,
     ),
 }
 
@@ -133,6 +285,11 @@ def config_of(architecture: dict[str, Any]) -> Any:
     family = family_of(architecture.get("model_type"))
     kind = getattr(transformers(), family.model).config_class
     values = _checked(architecture, kind, "")
+    if family.package and find_spec(family.package) is None:
+        raise MissingPackageError(
+            f"a {architecture['model_type']} needs the package {family.package}: pip install "
+            f"{family.package}"
+        )
     try:
         return kind(**values)
     except Exception as error:  # huggingface_hub's validation errors have no common class
@@ -150,12 +307,16 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model
-    own.add("qkv_bias")  # VideoMAE's name of qv_bias in published files
+    # VideoMAE's name of qv_bias in published files; outputs of a network of timm.
+    own |= {"qkv_bias"} | ({"num_classes"} if "architecture" in own else set())
     taken: dict[str, Any] = {}
     for key, value in stored.items():
         name, part = f"{path}{key}", kind.sub_configs.get(str(key).removesuffix("_dict"))
         if part is not None and isinstance(value, dict):
-            taken[key] = _checked(value, part, f"{name}.")
+            of_type = _part_of_type(part, value.get("model_type"), name)
+            taken[key] = _checked(value, of_type, f"{name}.")
+            if of_type is not part:
+                taken[key]["model_type"] = of_type.model_type
         elif key in own and part is None:
             taken[key] = _size(value, name)
         elif "implementation" in str(key):
@@ -176,13 +337,30 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
                     f"{name} = {value!r:.80} is refused: it may ask for code of its own, or for "
                     "files elsewhere; give a model with the sizes of its network alone"
                 )
-    return taken
+    return taken | ({"num_labels": taken["num_classes"]} if "num_classes" in taken else {})
+
+
+def _part_of_type(part: Any, model_type: Any, name: str) -> Any:
+    """The config class of a part, where the file chooses it; ValueError if it is not known."""
+    if part is not transformers().AutoConfig:
+        return part
+    chosen = _CHOSEN.get(str(model_type))
+    if chosen is None:
+        raise ValueError(f"{name} is of type {model_type!r:.60}, known: {', '.join(_CHOSEN)}")
+    return getattr(transformers(), chosen)
 
 
 def _size(value: Any, name: str) -> Any:
-    """A number, a switch, the name of an activation, or a list of these."""
-    if isinstance(value, list | tuple):
+    """A number, a switch, the name of an activation, or a list of these; a table of these where
+    the name is that of a rotary embedding."""
+    if isinstance(value, list | tuple) and len(value) <= _LONGEST:
         return [_size(item, name) for item in value]
+    if isinstance(value, dict) and ".rope_parameters" in name and name.count(".") < 9:
+        return {str(key): _size(item, f"{name}.{key}") for key, item in value.items()}
+    if name.endswith(".architecture") and not str(value).startswith("vit_pe_core_"):
+        raise ValueError(f"{name} is {value!r:.80}, which is no vit_pe_core_ of timm")
+    if isinstance(value, int) and abs(value) > _MOST:
+        raise ValueError(f"{name} must be at most {_MOST}, got {value!r:.30}")
     plain = value is None or isinstance(value, bool | int | float)
     if not plain and not (isinstance(value, str) and value.isidentifier()):
         raise ValueError(f"{name} must be a number or a name, got {value!r:.80}")
@@ -194,22 +372,11 @@ def _is_dtype(value: Any) -> bool:
     return value is None or isinstance(getattr(torch, name, None), torch.dtype)
 
 
-def vision_part(model: nn.Module, family: Family) -> nn.Module:
-    """``model`` without the parts that no representation of a video needs."""
-    for name in family.unused:
-        if hasattr(model, name):
-            delattr(model, name)
-    for name, parameter in model.named_parameters():
-        if name.endswith("mask_token"):  # only a masked training uses it
-            parameter.requires_grad_(False)
-    return model
-
-
 @MODELS.register_module()
 class HFEncoder(FreezableBackbone):
     """A vision encoder of transformers, which takes the clips that it was trained with.
 
-    An encoder of images (DINOv2, DINOv3, CLIP) encodes every frame of a clip, and the
+    An encoder of images (DINO, CLIP, SigLIP) encodes every frame of a clip, and the
     representation is the mean over the frames. The features (N, C, T', H', W') depend on ``pool``,
     and their mean over T', H', W' is the representation, so heads that average them see the same:
 
@@ -219,9 +386,9 @@ class HFEncoder(FreezableBackbone):
     mean       mean of the patch tokens                     tokens (N, C, T', H', W')
     class      class token                                  (N, C, T, 1, 1)
     mean_norm  mean, normalised as in a VideoMAE classifier (N, C, 1, 1, 1)
-    attentive  attentive pooler of a V-JEPA 2 classifier    (N, C, 1, 1, 1)
-    projection embedding shared with the texts, not         (N, D, 1, 1, 1), CLIP
-               normalised                                   (N, D, T, 1, 1)
+    attentive  attentive pooler of a classifier             (N, C, 1, 1, 1)
+    projection embedding shared with the texts, normalised  (N, D, 1, 1, 1), of images
+               where the model does (VideoPrism)            (N, D, T, 1, 1)
     ========== ============================================ ==========================
 
     Args:
@@ -229,9 +396,11 @@ class HFEncoder(FreezableBackbone):
             from the defaults of its class.
         pool: See above; None for the first that the family has.
         resize_to: Side of the square to which frames of other sizes are resized, antialiased and
-            in float: for processors that do so (DINOv3's); None refuses what does not fit.
+            in float: for processors that do so (DINOv3's). SigLIP 2 of variable resolution takes
+            as many patches, in the aspect of the frames. None refuses what does not fit.
         frozen_stages: -1 trains everything; 0 freezes the embeddings, s also s quarters of the
-            blocks, 4 everything. A frozen part takes no gradient and stays in evaluation mode.
+            blocks (of a ConvNeXt: stages), 4 everything. A frozen part takes no gradient and stays
+            in evaluation mode.
         with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`; by transformers,
             in training mode.
         keep_tokens: Share of the tokens that the loss of a self-supervised method computes, as in
@@ -255,10 +424,11 @@ class HFEncoder(FreezableBackbone):
         super().__init__(with_cp, init_cfg)
         self.family = family_of(architecture.get("model_type"))
         self.token_dropping = TokenDropping(keep_tokens, token_pattern)
-        if keep_tokens < 1.0 and architecture["model_type"] not in _DROP_TOKENS:
+        if keep_tokens < 1.0 and not self.family.drops:
+            able = " and ".join(name for name, family in FAMILIES.items() if family.drops)
             raise ValueError(
                 f"keep_tokens of a {architecture['model_type']} must be 1, got {keep_tokens}: of "
-                f"transformers' encoders {' and '.join(_DROP_TOKENS)} alone compute a part"
+                f"transformers' encoders {able} alone compute a part"
             )
         self.pool_name = self.family.pools[0] if pool is None else pool
         if self.pool_name not in self.family.pools:
@@ -270,31 +440,32 @@ class HFEncoder(FreezableBackbone):
         config = config_of(architecture)
         self.resize_to = resize_to
         self.frozen_stages = frozen_stages
-        network = getattr(transformers(), self.family.model)(config)
-        self.network: Any = vision_part(network, self.family)
+        family, package = self.family, transformers()
+        vision: Any = getattr(config, family.part) if family.part else config
+        if family.vision:  # without the texts, whose vocabulary is larger than the rest
+            model = getattr(package, family.vision[0])(vision)
+        else:
+            model = getattr(package, family.built_by(self.pool_name))(config)
+        self.network: Any
+        self.network, self.pooler = family.split(model, self.pool_name)
         if with_cp:  # its older name warns since transformers 5
             old = "gradient_checkpointing_enable"
             name = "activation_checkpointing_enable"
-            getattr(network, name, getattr(network, old))({"use_reentrant": False})
-        # What classifiers of the family pool patch tokens with.
-        if self.pool_name == "mean_norm":
-            self.pooler: nn.Module = nn.LayerNorm(config.hidden_size)
-        elif self.pool_name == "attentive":
-            from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2AttentivePooler
-
-            self.pooler = VJEPA2AttentivePooler(config)
-        projected = self.pool_name == "projection"
-        self.out_channels = config.projection_dim if projected else config.hidden_size
-        vision = getattr(config, "vision_config", config)
-        self._patch = _side(vision.patch_size)
-        self._tubelet = getattr(vision, "tubelet_size", 1)
+            getattr(self.network, name, getattr(self.network, old))({"use_reentrant": False})
+        if self.pool_name == "projection" and not getattr(vision, "vision_use_head", True):
+            raise ValueError(
+                "the model has no head, so no embedding shared with texts: pool='mean'"
+            )
+        projected = family.projected if self.pool_name == "projection" else None
+        width = attrgetter(projected)(config) if projected else getattr(vision, family.width)
+        self.out_channels = width[-1] if isinstance(width, list | tuple) else width
+        sides = attrgetter(family.patch)(vision) if family.stride is None else family.stride
+        self._patch = _side(sides)
+        time = getattr(vision, "tubelet_size", 1)
+        self._tubelet = time[0] if isinstance(time, list | tuple) else time
         # Sizes and numbers of frames that a learned position embedding ties the encoder to.
-        self._size: int | None = None
-        if not config.model_type.startswith("dino"):  # theirs adapts to any size
-            side = vision.crop_size if config.model_type == "vjepa2" else vision.image_size
-            self._size = _side(side)
-        fixed = config.model_type in ("videomae", "xclip")
-        self._frames = vision.num_frames if fixed else None
+        self._size = None if family.size is None else _side(attrgetter(family.size)(vision))
+        self._frames = vision.num_frames if family.fixed_frames else None
         self.freeze()
 
     def init_weights(self) -> None:
@@ -302,11 +473,10 @@ class HFEncoder(FreezableBackbone):
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
-    def layers(self) -> Sequence[Sequence[nn.Module]]:
+    def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
         """The embeddings, with a norm that follows them, and each block."""
-        before = (self.family.embeddings, self.family.embedding_norm)
-        blocks: Any = self.network.get_submodule(self.family.layers)
-        embeddings = [self.network.get_submodule(path) for path in before if path]
+        blocks = [block for name in self.family.layers for block in attrgetter(name)(self.network)]
+        embeddings = [attrgetter(name)(self.network) for name in self.family.embeddings]
         return [embeddings, *([block] for block in blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
@@ -314,57 +484,82 @@ class HFEncoder(FreezableBackbone):
         check_view(view)
         N, _, T = view.shape[:3]
         frames = view.transpose(1, 2)  # (N, T, 3, H, W)
-        if self.resize_to is not None and tuple(view.shape[3:]) != (self.resize_to,) * 2:
-            size, images = (self.resize_to,) * 2, frames.flatten(0, 1)
-            images = F.interpolate(images, size, mode="bilinear", antialias=True)
-            frames = images.unflatten(0, (N, T))
+        if self.resize_to is not None:
+            size = self._resized(*view.shape[3:])
+            if size != tuple(view.shape[3:]):
+                images = frames.flatten(0, 1)
+                images = F.interpolate(images, size, mode="bilinear", antialias=True)
+                frames = images.unflatten(0, (N, T))
         self.check_clip(T, *frames.shape[3:])
-        clip = frames.flatten(0, 1) if self.family.per_frame else frames
+        inputs = self._inputs(frames.flatten(0, 1) if self.family.per_frame else frames)
+        encoder = self.network.get_submodule(self.family.encoder)
         if self.pool_name == "projection":
-            name = next(name for name in _PROJECTED if hasattr(self.network, name))
-            pooled = getattr(self.network, name)(pixel_values=clip).pooler_output
+            method = self.family.projection
+            project = getattr(self.network, method) if method else encoder
+            pooled = project(**inputs).pooler_output
         else:
             rows, columns = (side // self._patch for side in frames.shape[3:])
             grid = (max(1, T // self._tubelet), rows, columns)
-            kept = None
             if self.training and self.token_dropping.keep_tokens < 1.0:
                 kept = self.token_dropping.draw(N, grid, view.device)
-            tokens, class_token = self._tokens(clip, kept)
-            if self.pool_name == "mean" and kept is not None:
-                return tokens.transpose(1, 2)
+                tokens = self._kept_tokens(inputs[self.family.pixels], kept)
+                if self.pool_name == "mean":
+                    return tokens.transpose(1, 2)
+            else:
+                tokens = encoder(**inputs).last_hidden_state
+            class_token = tokens[:, 0]
+            if "class" in self.family.pools:
+                registers = getattr(self.network.config, "num_register_tokens", 0) or 0
+                tokens = tokens[:, 1 + registers :]
             if self.pool_name == "mean":
                 # Patch tokens come in the order time, row, column.
                 return tokens.reshape(N, *grid, tokens.shape[-1]).permute(0, 4, 1, 2, 3)
-            if self.pool_name == "mean_norm":
-                tokens = tokens.mean(dim=1)
-            pooled = class_token if self.pool_name == "class" else self.pooler(tokens)
-        return pooled.unflatten(0, (N, -1)).transpose(1, 2)[..., None, None]
+            pooled = tokens.mean(dim=1) if self.pool_name == "mean_norm" else tokens
+            pooled = class_token if self.pool_name == "class" else pooled
+        for layer in self.pooler:
+            pooled = layer(pooled)
+            pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # and attention weights
+        pooled = pooled.reshape(N, -1, pooled.shape[-1])
+        return pooled.transpose(1, 2)[..., None, None]
 
-    def _tokens(self, clip: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Patch tokens (N, L, C) and class token (N, C) of (N, T, 3, H, W) or of frames.
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        """The size of frames that the encoder sees, see ``resize_to``."""
+        side = self.resize_to or 0
+        if not self.family.in_patches:
+            return side, side
+        # Where transformers keeps it for processors without torchvision.
+        from transformers.models.siglip2.image_processing_pil_siglip2 import (
+            get_image_size_for_max_num_patches,
+        )
 
-        Of ``kept`` positions (N, K) alone, if they are given.
-        """
-        config = self.network.config
-        if config.model_type == "vjepa2":
-            encoder = self.network.encoder
-            if kept is None:
-                return encoder(pixel_values_videos=clip).last_hidden_state, None
-            # The masks of its own forward pass choose among tokens that are computed.
-            tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
-            for layer in encoder.layer:
-                tokens = layer(tokens, kept)[0]
-            return encoder.layernorm(tokens), None
-        if config.model_type == "videomae":
-            dropped = None
-            if kept is not None:
-                shape = len(clip), self.network.embeddings.num_patches
-                dropped = torch.ones(shape, dtype=torch.bool, device=clip.device)
-                dropped.scatter_(1, kept, False)
-            return self.network(clip, bool_masked_pos=dropped).last_hidden_state, None
-        tokens = self.network(pixel_values=clip).last_hidden_state
-        first = 1 + (getattr(config, "num_register_tokens", 0) or 0)
-        return tokens[:, first:], tokens[:, 0]
+        most = (side // self._patch) ** 2
+        return get_image_size_for_max_num_patches(height, width, self._patch, most)
+
+    def _inputs(self, clip: Tensor) -> dict[str, Tensor]:
+        """Arguments of the encoder for (N, T, 3, H, W) or for frames (N, 3, H, W)."""
+        if not self.family.in_patches:
+            return {self.family.pixels: clip.contiguous()}
+        rows, columns = (side // self._patch for side in clip.shape[2:])
+        patches = clip.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))
+        # A row is a patch: its rows, columns and channels, the last index fastest.
+        patches = patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+        shapes = torch.tensor([[rows, columns]]).expand(len(clip), 2)
+        mask = torch.ones(patches.shape[:2], dtype=torch.int32, device=clip.device)
+        return {"pixel_values": patches, "pixel_attention_mask": mask, "spatial_shapes": shapes}
+
+    def _kept_tokens(self, clip: Tensor, kept: Tensor) -> Tensor:
+        """Tokens (N, K, C) at the positions ``kept`` (N, K) of a clip (N, T, 3, H, W)."""
+        if self.family.drops == "mask":
+            shape = len(clip), self.network.embeddings.num_patches
+            dropped = torch.ones(shape, dtype=torch.bool, device=clip.device)
+            dropped.scatter_(1, kept, False)
+            return self.network(clip, bool_masked_pos=dropped).last_hidden_state
+        # The masks of its own forward pass choose among tokens that are computed.
+        encoder = self.network.encoder
+        tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
+        for layer in encoder.layer:
+            tokens = layer(tokens, kept)[0]
+        return encoder.layernorm(tokens)
 
     def check_clip(self, frames: int, height: int, width: int) -> None:
         """Raise ValueError, which says what the encoder takes, for other clips."""
@@ -396,5 +591,12 @@ class HFEncoder(FreezableBackbone):
 
 
 def _side(value: Any) -> int:
-    """One number of a size that may be given as two equal ones."""
-    return int(value[0] if isinstance(value, list | tuple) else value)
+    """The side of a square that may be given as two equal numbers, as the last two of three, or as
+    the end of a name; ValueError for others."""
+    if isinstance(value, str):
+        found = re.search(r"\d+$", value)
+        value = int(found[0]) if found else value
+    sides = list(value[-2:]) if isinstance(value, list | tuple) else [value]
+    if len(set(sides)) != 1 or type(sides[0]) is not int or sides[0] < 1:
+        raise ValueError(f"sides of frames and patches must be equal, got {value!r:.60}")
+    return sides[0]

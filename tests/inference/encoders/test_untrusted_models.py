@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
-from helpers.hf_models import FAMILIES
+from helpers.hf_models import FAMILIES, pe_video_config
 
 from sce_video.inference.encoders.run import import_encoder
 from sce_video.inference.encoders.source import EncoderError, read_encoder_config
+from sce_video.inference.encoders.text import text_feature
 from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 
-#: What transformers 4 wrote beside the sizes, also for parts of a model.
-_OLD = {
-    "_name_or_path": "evil/model",
-    "_commit_hash": "0" * 40,
-    "_attn_implementation_autoset": True,
-    "architectures": ["CLIPModel"],
-    "bad_words_ids": None,
-    "finetuning_task": None,
-    "id2label": {"0": "run", "1": "walk", "2": "jump"},
-    "label2id": {"run": 0, "walk": 1, "jump": 2},
-    "max_length": 20,
-    "pruned_heads": {},
-    "quantization_config": None,
-    "temperature": 1.0,
-    "tokenizer_class": "CLIPTokenizer",
-    "torch_dtype": "float32",
-    "transformers_version": "4.11.0",
-    "use_SiLU": True,
-}
+#: What transformers 4 wrote beside the sizes, also for parts of a model: entries of
+#: openai/clip-vit-base-patch32 and of others.
+_OLD = json.loads(Path(__file__).with_name("written_by_transformers_4.json").read_text())
 #: Keys and values that make a version of transformers load, download or import.
 ATTACKS = [
     ("attn_implementation", "evil/kernel"),
@@ -63,6 +49,14 @@ ATTACKS = [
     ("hidden_act", "evil/kernel"),
     ("hidden_size", {"evil": 1}),
 ]
+_TIMM = "video_config.vision_config"
+#: A part of the config of each family; of pe_video without its network, which needs timm.
+PARTS = [
+    *(("videomae", ""), ("clip", "vision_config"), ("clip", "text_config_dict")),
+    *(("siglip", "text_config"), ("siglip2", "vision_config"), ("videoprism", "vision_config")),
+    *(("videoprism_vision_model", ""), ("dinov3_convnext", ""), ("pe_video", "")),
+    *(("pe_video", "text_config"), ("pe_video", "video_config"), ("pe_video", _TIMM)),
+]
 
 
 @pytest.fixture
@@ -93,20 +87,81 @@ def test_the_canary_is_asked_for_a_kernel(hf_model, requests):
 
 
 def _architecture(hf_model, family):
-    return architecture_of(hf_model(family)[1].config)
+    pe_video = family == "pe_video"
+    return architecture_of(pe_video_config() if pe_video else hf_model(family)[1].config)
 
 
-@pytest.mark.parametrize("part", ["", "vision_config", "text_config_dict"])
+def _changed(architecture, path, value):
+    *parts, key = path.strip(".").split(".")
+    node = architecture
+    for part in parts:
+        node = node.setdefault(part, {})
+    node[key] = value
+    return architecture
+
+
+@pytest.mark.parametrize(("family", "part"), PARTS)
 @pytest.mark.parametrize(("key", "value"), ATTACKS)
-def test_an_entry_that_asks_for_more(key, value, part, hf_model, requests, tmp_path):
-    architecture = _architecture(hf_model, "clip" if part else "videomae")
-    (architecture.setdefault(part, {}) if part else architecture)[key] = value
+def test_an_entry_that_asks_for_more(key, value, family, part, hf_model, requests, tmp_path):
+    architecture = _changed(_architecture(hf_model, family), f"{part}.{key}", value)
     with pytest.raises(ValueError, match=rf"{part}\.?{key}"):
         HFEncoder(architecture)
     (tmp_path / "config.json").write_text(json.dumps(architecture))
     with pytest.raises(EncoderError, match=rf"config\.json: .*{part}\.?{key}"):
         read_encoder_config(tmp_path)
     assert requests == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *(("text_config.model_type", name) for name in ("bert", None)),
+        *((f"{_TIMM}.architecture", n) for n in ("resnet50", "hf-hub:e/x", "vit_pe_core_/../e")),
+        *((f"{_TIMM}.{n}", {"file": "evil.pth"}) for n in ("model_args", "pretrained_cfg")),
+        ("video_config.rope_parameters", {"rope_type": "evil/code"}),
+    ],
+)
+def test_what_a_perception_encoder_may_not_name(path, value, hf_model, tmp_path):
+    architecture = _changed(_architecture(hf_model, "pe_video"), path, value)
+    with pytest.raises(ValueError, match=path.rpartition(".")[0]):
+        config_of(architecture)
+    video = architecture.pop("video_config")
+    architecture |= {"model_type": "pe_audio_video", "audio_video_config": {"video_config": video}}
+    (tmp_path / "config.json").write_text(json.dumps(architecture))
+    with pytest.raises(EncoderError, match=path.rpartition(".")[0]):
+        read_encoder_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "value"),
+    [
+        *(("videomae", "num_hidden_layers", layers) for layers in (2**40, 2**16, "many")),
+        *(("dinov3_convnext", "depths", d) for d in ([2**20] * 4, [1] * 10**5, [1])),
+        *(
+            ("siglip", f"text_config.{name}", 2**16)
+            for name in ("num_hidden_layers", "hidden_size")
+        ),
+        ("siglip", "vision_config.patch_size", [8, 4]),
+        ("siglip2", "text_config.vocab_size", 2**19),
+        ("videoprism", "vision_config.tubelet_size", []),
+    ],
+)
+def test_sizes_are_bounded_by_the_files_before_they_take_memory(
+    family, path, value, hf_model, tmp_path
+):
+    folder = shutil.copytree(hf_model(family)[0], tmp_path / "model")
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(_changed(stored, path, value)))
+    with pytest.raises(EncoderError):
+        import_encoder(str(folder), tmp_path / "run")
+
+
+def test_a_table_of_a_text_is_counted_before_it_is_computed(hf_model, tmp_path):
+    imported = import_encoder(str(hf_model("videoprism")[0]), tmp_path / "run")
+    text = imported.backbone["architecture"]["text_config"]
+    text |= {"max_position_embeddings": 2**16, "hidden_size": 2**16}  # 16 GiB
+    with pytest.raises(ValueError, match="larger than the weights"):
+        text_feature(imported.checkpoint, imported.backbone, "a")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -116,7 +171,9 @@ def test_what_transformers_writes_is_read(family, hf_model, tmp_path):
     assert architecture_of(read_encoder_config(folder)) == architecture_of(model.config)
     for part in ("text_config", "vision_config"):
         if part in stored:
-            stored |= {part: {**_OLD, **stored[part]}, f"{part}_dict": stored[part]}
+            stored[part] = {**_OLD, **stored[part]}
+            if "clip" in family:
+                stored[f"{part}_dict"] = stored[part]
     (tmp_path / "config.json").write_text(json.dumps({**_OLD, **stored}))
     assert architecture_of(read_encoder_config(tmp_path)) == architecture_of(model.config)
 
@@ -206,42 +263,3 @@ def test_a_value_that_no_network_has(file, key, value, hf_model, tmp_path):
     (folder / file).write_text(json.dumps({**stored, key: value}))
     with pytest.raises(EncoderError):
         import_encoder(str(folder), tmp_path / "run")
-
-
-def test_the_published_config_of_clip():
-    """Keys and values of openai/clip-vit-base-patch32, which are those of transformers 4.16."""
-    generation = {
-        **dict.fromkeys("add_cross_attention do_sample early_stopping is_decoder".split(), False),
-        **dict.fromkeys("output_attentions output_scores tie_encoder_decoder".split(), False),
-        **dict.fromkeys("bad_words_ids cross_attention_hidden_size prefix sep_token_id".split()),
-        **dict.fromkeys("decoder_start_token_id finetuning_task task_specific_params".split()),
-        **dict.fromkeys("bos_token_id eos_token_id tokenizer_class problem_type".split()),
-        **dict.fromkeys("diversity_penalty encoder_no_repeat_ngram_size min_length".split(), 0),
-        **dict.fromkeys(
-            "length_penalty repetition_penalty temperature top_p typical_p".split(), 1.0
-        ),
-        **{"_name_or_path": "", "architectures": None, "chunk_size_feed_forward": 0},
-        **{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}},
-        **{"max_length": 20, "no_repeat_ngram_size": 0, "num_beams": 1, "num_return_sequences": 1},
-        **{"pruned_heads": {}, "remove_invalid_values": False, "return_dict": True, "top_k": 50},
-        **{"torch_dtype": None, "torchscript": False, "transformers_version": "4.16.0.dev0"},
-        **{"use_bfloat16": False, "attention_dropout": 0.0, "dropout": 0.0, "projection_dim": 512},
-        **{"hidden_act": "quick_gelu", "initializer_factor": 1.0, "initializer_range": 0.02},
-        **{"layer_norm_eps": 1e-05, "num_hidden_layers": 12},
-    }
-    text = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
-    text |= {"max_position_embeddings": 77, "vocab_size": 49408, "model_type": "clip_text_model"}
-    text |= {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
-    vision = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
-    vision |= {"image_size": 224, "patch_size": 32, "model_type": "clip_vision_model"}
-    stored = {
-        **{"_name_or_path": "openai/clip-vit-base-patch32", "architectures": ["CLIPModel"]},
-        **{"initializer_factor": 1.0, "logit_scale_init_value": 2.6592, "model_type": "clip"},
-        **{"projection_dim": 512, "torch_dtype": "float32", "transformers_version": None},
-        **{"text_config_dict": None, "vision_config_dict": None},
-        **{"text_config": {**generation, **text}, "vision_config": {**generation, **vision}},
-    }
-    config = config_of(stored)
-    assert config.vision_config.patch_size == 32
-    assert config.text_config.vocab_size == 49408
-    assert config.projection_dim == 512
