@@ -139,7 +139,7 @@ def choose(
         return chosen[name].value
 
     scale, reason = network_scale(machine, count)
-    frames, size = scale["frames"], scale["size"]
+    frames, size, cores = scale["frames"], scale["size"], machine.cores
     add("width", scale["width"], f"channels of the stem; {reason}")
     add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
     add("embedding", scale["embedding"], "size of an embedding, likewise")
@@ -167,7 +167,6 @@ def choose(
     clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
     add("epoch_samples", passes * count, clips if passes > 1 else "every video once")
     add("memory", *_checkpointing(machine, chosen))
-    cores = machine.cores
     if machine.gpu is None:
         add("workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes")
         add("precision", "float32", "mixed precision is slower on a CPU")

@@ -271,8 +271,8 @@ def planned_pretraining(
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    data = dataset_settings(facts.folder)
-    data = {f"train_dataloader.dataset.{name}": value for name, value in data.items()}
+    of_videos = dataset_settings(facts.folder).items()
+    data: dict[str, Any] = {f"train_dataloader.dataset.{name}": v for name, v in of_videos}
     if teacher is not None:
         data["model.teacher_channels"] = teacher.model.feature_size
     first = _config(base, chosen, data, out, start)
