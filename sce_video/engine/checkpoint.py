@@ -30,7 +30,7 @@ from mmengine.runner import Runner
 from sce_video.engine.batch_layout import layout_of
 from sce_video.engine.config.snapshot import differences, plain, recorded_training, resolved_config
 from sce_video.engine.weights import load_weights_file
-from sce_video.models.modules.lora import merged_weights
+from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import atomic_file, local_copy
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
@@ -147,10 +147,11 @@ def load_checkpoint_file(
         if sum(storages.values()) > path.stat().st_size:
             raise pickle.UnpicklingError("tensors larger than the file")
         if merge_adapters and isinstance(checkpoint, dict):
-            if isinstance(checkpoint.get("state_dict"), dict):
-                checkpoint["state_dict"] = merged_weights(checkpoint["state_dict"])
-            else:
-                checkpoint = merged_weights(checkpoint)
+            inner = isinstance(checkpoint.get("state_dict"), dict)
+            weights = checkpoint["state_dict"] if inner else checkpoint
+            if any(str(name).endswith(ADAPTER) for name in weights):
+                weights = merged_weights(weights)
+                checkpoint = {**checkpoint, "state_dict": weights} if inner else weights
     except pickle.UnpicklingError as error:
         # torch's own message advises weights_only=False, which would run the code.
         text = str(error)

@@ -211,18 +211,22 @@ class SelfSupervisedModel(BaseModel):
         if mode == "loss":
             dropping = getattr(self.backbone, "token_dropping", None)
             if dropping is None or dropping.keep_tokens == 1.0:
-                return self.loss(inputs)
+                return self.loss_of_samples(inputs, data_samples)
             seeds = data_samples.get("seed") if isinstance(data_samples, dict) else None
             if seeds is None:
                 seeds = torch.randint(2**63 - 1, (len(inputs[0]),)).tolist()
             with dropping.step(seeds):
-                return self.loss(inputs)
+                return self.loss_of_samples(inputs, data_samples)
         if mode == "tensor":
             return [self.represent(view) for view in inputs]
         raise ValueError(
             f"mode must be 'loss' or 'tensor', got {mode!r}: {type(self).__name__} predicts no "
             "labels"
         )
+
+    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, Tensor]:
+        """:meth:`loss`; a method that needs more of the samples than their views replaces this."""
+        return self.loss(views)
 
     def parse_losses(self, losses: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The value to minimise, the entry called ``loss``, and all values to log.

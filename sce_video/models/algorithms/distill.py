@@ -114,13 +114,9 @@ class Distill(SelfSupervisedModel):
                 shown = F.interpolate(shown, (frames, side, side), mode="trilinear")
         return teacher.backbone(shown) if self.objective == "tokens" else teacher.represent(shown)
 
-    def forward(
-        self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
-    ) -> dict[str, Tensor] | list[Tensor]:
-        """As of every method; the loss also gets ``data_samples``."""
-        if mode == "loss":
-            return self.loss(inputs, data_samples)
-        return super().forward(inputs, data_samples, mode)
+    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, Tensor]:
+        """The loss, which finds the teacher's features by index and clip of the samples."""
+        return self.loss(views, samples)
 
     def loss(
         self, views: Sequence[Tensor], samples: Mapping[str, Tensor] | None = None
