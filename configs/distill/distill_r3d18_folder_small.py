@@ -23,6 +23,7 @@ model = dict(
         base_channels=8,
         channels_last=True,
         zero_init_residual=False,
+        with_cp=False,
     ),
     projector=dict(
         type="MLP", hidden_channels=256, num_layers=2, norm_output=False, bias_output=True

@@ -71,7 +71,7 @@ def test_views_pass_jointly_where_the_source_passes_them_so():
     for method in ("simclr", "swav", "lejepa"):
         for path in CONFIGS.glob(f"*/{method}_*.py"):
             found[path.stem] = load_config(path).model.get("joint_views", False)
-    assert len(found) == 13 and found == {name: "_rho" not in name for name in found}
+    assert len(found) == 16 and found == {name: "_rho" not in name for name in found}
 
 
 def test_the_network_of_frames_differs_in_its_backbone_only():

@@ -165,7 +165,8 @@ def dropped_tokens(rank: int, world: int) -> dict:
     algorithm = SimCLR(backbone, {**MLP, "norm_hidden": False, "out_channels": 8}).double()
     views = [view[rank::world].double() for view in make_views(2, BATCH)]
     seeds = list(range(BATCH))[rank::world]
-    loss = distributed(algorithm, world)(views, {"seed": seeds}, mode="loss")["loss"]
+    model = distributed(algorithm, world)  # lives until the gradients are summed
+    loss = model(views, {"seed": seeds}, mode="loss")["loss"]
     loss.backward()
     return {"losses": loss.detach(), "gradients": gradients_of(algorithm)}
 

@@ -126,7 +126,10 @@ def test_the_search_finds_a_message(served):
     with browser_page(served) as page:
         page.goto(f"{served}/index.html", wait_until="load")
         page.fill("input.md-search__input", "shared memory docker")
-        page.wait_for_selector("a.md-search-result__link")
+        # Again and again: on a busy machine the page may not listen yet when the words are filled in.
+        typed = 'document.querySelector("input.md-search__input").dispatchEvent(new Event("keyup"))'
+        found = 'document.querySelector("a.md-search-result__link") !== null'
+        page.wait_for_function(f"{typed} && {found}", polling=500)
         links = page.eval_on_selector_all("a.md-search-result__link", "x => x.map(a => a.href)")
         assert any("troubleshooting" in link for link in links)
 

@@ -158,7 +158,7 @@ def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, metho
 
 def test_all_methods_are_in_the_test_above():
     marks = test_any_method_is_planned_from_any_network.pytestmark
-    assert sorted(row[0] for row in marks[0].args[1]) == sorted(methods())
+    assert {row[0] for row in marks[0].args[1]} == {*methods()} - {"distill"}  # needs a teacher
 
 
 def own(found, facts=FACTS, given=None, **how):
