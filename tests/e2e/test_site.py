@@ -126,7 +126,7 @@ def test_the_search_finds_a_message(served):
     with browser_page(served) as page:
         page.goto(f"{served}/index.html", wait_until="load")
         page.fill("input.md-search__input", "shared memory docker")
-        # Again and again: on a busy machine the page may not listen yet when the words are filled in.
+        # Again and again: on a busy machine the page may not listen yet when they are filled in.
         typed = 'document.querySelector("input.md-search__input").dispatchEvent(new Event("keyup"))'
         found = 'document.querySelector("a.md-search-result__link") !== null'
         page.wait_for_function(f"{typed} && {found}", polling=500)
