@@ -50,22 +50,27 @@ class BestSoFar:
     start: float | None = None
     best: float = -math.inf
     best_step: int = 0
-    reached: int = 0  # the last time that the value was not below that of the start
+    reached: int = 0  # the last time that the value was not clearly below that of the start
 
-    def update(self, step: int, value: float) -> bool:
-        """Take the value of a step, -inf for none; whether it is the best so far."""
+    def update(self, step: int, value: float, videos: int) -> bool:
+        """Take the value of a step, -inf for none; whether it is the best so far.
+
+        Of a share of ``videos`` less than one standard error below the start is not clearly below:
+        trainings that were ended for a dip of two videos have got better with another seed.
+        """
         if self.start is None:
             self.start, is_best = value, True
         else:
             is_best = value > self.best
-        if value >= self.start:
+        share = 0.0 if self.metric in NOT_FRACTIONS else min(max(self.start, 0.0), 1.0)
+        if value >= self.start - math.sqrt(share * (1 - share) / max(1, videos)):
             self.reached = step
         if is_best:
             self.best, self.best_step = value, step
         return is_best
 
     def is_lost(self, step: int, total: int) -> bool:
-        """Whether the value has been below that of the start for a fifth of ``total`` steps."""
+        """Whether the value has been clearly below the start for a fifth of ``total`` steps."""
         return _PATIENCE * (step - self.reached) >= total
 
     def sentence(self, step: int) -> str:
@@ -122,8 +127,8 @@ class OnlineEvaluationHook(Hook):
             instead of every ``interval`` epochs.
         keep: Name of a number of the metrics, of which more is better. The checkpoint with its best
             value is kept as ``best.pth``, the one before the first step too, and the training ends
-            when the value has been below that of the start for a fifth of its steps. A checkpoint
-            knows the values so far.
+            when the value has been below that of the start, by more than one standard error of a
+            share, for a fifth of its steps. A checkpoint knows the values so far.
     """
 
     priority = "LOW"
@@ -270,7 +275,8 @@ class OnlineEvaluationHook(Hook):
             raise ValueError(f"keep={best.metric!r} is no number of the metrics, these are {known}")
         step = record["iter"] // _accumulation(runner)
         value = float(record.get(best.metric, -math.inf))
-        if best.update(step, -math.inf if math.isnan(value) else value):
+        value = -math.inf if math.isnan(value) else value
+        if best.update(step, value, record["videos"]):
             meta = {"epoch": record["epoch"], "iter": record["iter"]}
             options: dict[str, Any] = {"save_optimizer": False, "save_param_scheduler": False}
             runner.save_checkpoint(runner.work_dir, KEPT, meta=meta, **options)

@@ -16,6 +16,7 @@ from helpers.training import Recorder, make_videos, small_config, train
 import sce_video
 from sce_video.commands.main import main
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.evaluation.online_evaluation_hook import BestSoFar
 from sce_video.pages.curves import read_history
 from sce_video.registry import DATASETS
 from sce_video.runs.configs import checkpoints_to_test, training_config
@@ -114,6 +115,14 @@ def test_a_harmful_learning_rate_ends_after_a_fifth_and_leaves_the_start(runs, v
     cfg.resume = True
     again, _ = train(cfg)
     assert again.iter == STEPS // 5 and len(evaluations(folder)) == 1 + STEPS // 5
+
+
+def test_a_dip_within_the_noise_of_a_share_does_not_end_a_training():
+    """One standard error of 0.5 among 100 videos is 0.05."""
+    for value, is_lost in ((0.46, False), (0.44, True)):
+        best = BestSoFar("knn_top1")
+        assert best.update(0, 0.5, 100) and not best.update(20, value, 100)
+        assert best.is_lost(20, 100) == is_lost and best.best == 0.5
 
 
 def test_training_is_bit_identical_without_the_hook(runs, videos, tmp_path):
