@@ -21,7 +21,7 @@ KEEP = ("best", "last")
 #: Evaluations of a training after that of its start.
 EVALUATIONS = 20
 #: Number by which the best checkpoint is chosen with classes, and without (docs/metrics.md).
-LABELLED, LABEL_FREE = "knn_top1", "clip_retrieval_r1"
+LABELLED, LABEL_FREE = "knn_top1", "rankme"
 #: Metrics of each, those that decide among them.
 _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
@@ -64,8 +64,7 @@ def keep_best(config: Config, facts: FolderFacts, seed: int = 0) -> Choice:
     A part of the videos is held out of the training, drawn by the seed, of each class its share.
     Before the first step and 20 times in the training the network is evaluated on them
     (:class:`~sce_video.evaluation.OnlineEvaluationHook`): with a class per sub-folder by kNN among
-    training videos, else by the retrieval of another clip of the same video. A queue of keys is
-    shortened to the videos that are left.
+    training videos, else by RankMe. A queue of keys is shortened to the videos that are left.
 
     Raises:
         ValueError: too few videos.
