@@ -8,6 +8,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from logging import FileHandler
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from helpers.run_tool import start_server
 
         start_server()
+
+
+@pytest.fixture(autouse=True)
+def _no_closed_log_file() -> None:
+    """mmengine writes how a model was initialised into the last runner's log, even a closed one."""
+    if "mmengine.logging" not in sys.modules:  # its import takes torch's time
+        return
+    for logger in sys.modules["mmengine.logging"].MMLogger._instance_dict.values():
+        closed = [h for h in logger.handlers if isinstance(h, FileHandler) and h.stream is None]
+        for handler in closed:
+            logger.removeHandler(handler)
 
 
 @pytest.fixture
