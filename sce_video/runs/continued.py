@@ -42,9 +42,9 @@ TRANSFORMERS = (
 )
 #: Of the learning rate of the recipe, which trains convolutions from scratch; chosen.
 CONVOLUTION_LR_SHARE = 0.1
-#: Of the rate of a block, for the block before it (facebookresearch/mae, FINETUNE.md: ViT-L, ViT-H).
+#: Of the rate of a block, for the block before it (facebookresearch/mae, FINETUNE.md, ViT-L).
 LAYER_DECAY = 0.75
-#: Weight decay of transformers, at the start and at the end (facebookresearch/jepa, vitl16.yaml).
+#: Weight decay of transformers, from start to end (facebookresearch/jepa, vitl16.yaml).
 WEIGHT_DECAY = 0.04, 0.4
 #: Of the target, at the start (facebookresearch/jepa, vitl16.yaml; dap-behavior).
 MOMENTUM = 0.998
