@@ -9,6 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers.hf_models import save_model
+from helpers.published_weights import (
+    authors_names,
+    randomised,
+    slowfast_shapes,
+    torchvision_file,
+    torchvision_names,
+)
 from helpers.training import make_videos
 from mmengine.hooks import Hook
 from transformers import VideoMAEModel
@@ -79,6 +86,41 @@ def test_a_converted_file_has_the_weights_of_the_original(sources, layout):
     assert found.settings.mean == mean and found.settings.num_frames == 8
     assert found.parameters == sum(value.numel() for value in original.values())
     assert find_source(sources / f"{layout}.pth").checkpoint == found.checkpoint  # once
+
+
+PUBLISHED = {
+    "SLOW_4x4_R50.pyth": ("s", "ResNet3dSlowPath", True, 8, 0.45),  # with SlowFast's optimiser
+    "eztorch.ckpt": ("trunk.", "ResNet2d", False, 1, (0.485, 0.456, 0.406)),  # of Lightning
+    "timm.pth.tar": ("", "ResNet2d", True, 1, (0.485, 0.456, 0.406)),
+    "s3d.pth": ("features.", "S3D", True, 32, (0.43216, 0.394666, 0.37645)),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_checkpoints_as_other_code_bases_publish_them(name, tmp_path, monkeypatch):
+    """Every tensor of the encoder, by the order of both definitions of the network."""
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path))
+    if name.startswith("SLOW"):
+        weights = randomised({**slowfast_shapes(4), "head.projection.weight": (5, 128)})
+        empty = {"state": {}, "param_groups": []}
+        whole = {"epoch": 196, "model_state": weights, "optimizer_state": empty, "cfg": "TRAIN:"}
+    elif name.startswith("s3d"):
+        whole = weights = torchvision_file("s3d")
+    else:
+        timm = {**torchvision_names(18), "fc.weight": (5, 64), "fc.bias": (5,)}
+        weights = randomised(timm if name.startswith("timm") else authors_names(18))
+        whole = {"state_dict": weights, "epoch": 9, "hyper_parameters": {"lr": 0.1}}
+    torch.save(whole, tmp_path / name)
+    prefix, kind, *facts = PUBLISHED[name]
+    found = find_source(tmp_path / name)
+    settings = found.settings
+    assert settings.backbone["type"] == kind and found.family == "convolution"
+    assert [found.is_classifier, settings.num_frames, settings.mean] == facts
+    heads = ("fc.", "head.", "classifier.")
+    theirs = [w for n, w in weights.items() if n.startswith(prefix) and not n.startswith(heads)]
+    taken = load_checkpoint_file(found.checkpoint)["state_dict"]
+    taken = [value for key, value in taken.items() if key.startswith("backbone.")]
+    assert all(torch.equal(a, b) for a, b in zip(taken, theirs, strict=True))
 
 
 def test_what_a_source_says(sources):
