@@ -27,10 +27,19 @@ from sce_video.engine.recipes import methods
 from sce_video.interop.weights.videos import to_video_layout
 from sce_video.registry import HOOKS, MODELS
 from sce_video.runs.choices import Machine
-from sce_video.runs.continued import TRANSFORMERS, Start, continue_from, own_choices
+from sce_video.runs.continued import (
+    TRANSFORMERS,
+    Start,
+    continue_from,
+    own_choices,
+    start_from,
+)
+from sce_video.runs.folder import different_settings
 from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.keep_best import kept_message
 from sce_video.runs.launch import train, training_config
 from sce_video.runs.pretrain import planned_config, planned_pretraining, write_config
+from sce_video.runs.seeds import pretrain_seeds
 from sce_video.runs.source import find_source
 
 TINY = dict(hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0, epochs=1)
@@ -365,6 +374,34 @@ def test_a_resumed_training_equals_the_whole(videos, sources, tmp_path, monkeypa
         assert torch.equal(value, ends[1]["state_dict"][key]), key
     states = [end["optimizer"]["state"] for end in ends]
     assert all(torch.equal(s["exp_avg"], states[1][k]["exp_avg"]) for k, s in states[0].items())
+
+
+def test_seeds_start_from_one_network(videos, sources, tmp_path, monkeypatch):
+    """Planned once: of the trained weights the heads differ, what is frozen is the source's."""
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+    start = start_from(sources / "videomae", freeze=2, lora=None)
+    runs = pretrain_seeds(videos, tmp_path, [3, 4], method="simclr", start=start, settings=TINY)
+    configs = [planned_config(folder / "config.py").to_dict() for folder in runs.folders]
+    assert list(different_settings(configs)) == ["randomness.seed"]
+    assert configs[0]["train_dataloader"]["dataset"]["subset"]["part"] == "training"
+    assert all(kept_message(folder) for folder in runs.folders)
+    one, two = (load_checkpoint_file(f / "epoch_1.pth")["state_dict"] for f in runs.folders)
+    source = load_checkpoint_file(start.source.checkpoint)["state_dict"]
+    frozen = [key for key in source if "embeddings" in key or "layer.0" in key]
+    assert len(frozen) > 10 and all(torch.equal(one[k], source[k]) for k in frozen)
+    assert all(torch.equal(two[k], source[k]) for k in frozen)
+    assert any(not torch.equal(one[k], source[k]) for k in source if "layer.1" in k)
+    heads = [state["projector.layers.0.weight"] for state in (one, two)]
+    assert not torch.equal(*heads)
+    with pytest.raises(FileNotFoundError, match="there is no nothing: give a run"):
+        pretrain_seeds(videos, tmp_path / "no", [3], start="nothing")
+    words = [w for name, v in TINY.items() for w in (f"--{name.replace('_', '-')}", str(v))]
+    words += ["--from", start.source.name, "--freeze", "2", "--method", "simclr"]
+    out = tmp_path / "command"
+    assert main(["pretrain", str(videos), "--out", str(out), "--seeds", "3", "--plan", *words]) == 0
+    by_command = planned_config(out / "seed3/config.py").to_dict()
+    assert not {*different_settings([configs[0], by_command])} - {"work_dir", "plan"}
 
 
 def test_a_run_is_a_source(videos, sources, tmp_path, monkeypatch):
