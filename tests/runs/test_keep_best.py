@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import shutil
 import sys
 from functools import partial
@@ -16,10 +17,12 @@ from helpers.training import Recorder, make_videos, small_config, train
 import sce_video
 from sce_video.commands.main import main
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.evaluation.online_evaluation_hook import BestSoFar
 from sce_video.pages.curves import read_history
 from sce_video.registry import DATASETS
 from sce_video.runs.configs import checkpoints_to_test, training_config
+from sce_video.runs.folder import read_run
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.keep_best import held_out_count, keep_best, kept_message
 from sce_video.runs.pretrain import planned_config
@@ -70,7 +73,7 @@ def runs(videos, tmp_path_factory):
 
 def evaluations(folder):
     rows = [json.loads(x) for x in (folder / "online_evaluation.jsonl").read_text().splitlines()]
-    return [(row["iter"], row["epoch"], row["rankme"]) for row in rows]
+    return [(row["iter"], row["epoch"], row.get("rankme", -math.inf)) for row in rows]
 
 
 def same_weights(a, b):
@@ -148,6 +151,37 @@ def test_resumed_in_the_middle_it_equals_the_uninterrupted_one(
     assert kept_message(tmp_path) == kept_message(folder)
     one, two = (load_checkpoint_file(path / KEPT) for path in (tmp_path, folder))
     assert one["kept"] == two["kept"] and same_weights(one["state_dict"], two["state_dict"])
+
+
+class Breaks(Recorder):
+    """Makes the network infinite before a step."""
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if runner.iter == 6:
+            next(runner.model.projector.parameters()).data.fill_(torch.inf)
+
+
+def test_a_training_that_ends_with_nan_says_what_its_result_is(runs, videos, tmp_path):
+    cfg = config(videos, tmp_path, default_hooks__log_reduction__max_nonfinite=2)
+    with pytest.raises(NonFiniteLossError, match="for 3 iterations up to iteration 9"):
+        train(cfg, recorder=Breaks())
+    best = max(evaluations(tmp_path), key=lambda row: row[2])[0]
+    assert 0 < best <= 6
+    assert kept_message(tmp_path).startswith(f"the result is {KEPT} of step {best} of 8: rankme ")
+    kept = load_checkpoint_file(newest_checkpoint(tmp_path))["state_dict"]
+    at_best = load_checkpoint_file(runs["good"][0] / f"iter_{best}.pth")["state_dict"]
+    assert same_weights(kept, at_best)
+    events = [row["event"] for row in read_history(tmp_path)]
+    assert events == ["start", "kept", "end"]
+    assert f"{kept_message(tmp_path)}." in read_run(tmp_path).notes
+    # It goes on from before the fault, and has no result until it ends.
+    for number in (7, 8):
+        (tmp_path / f"iter_{number}.pth").unlink()
+    cfg.resume = True
+    train(cfg, stop_after=9)
+    assert kept_message(tmp_path) is None
+    train(cfg)
+    assert kept_message(tmp_path) == kept_message(runs["good"][0])
 
 
 def test_what_is_held_out(videos):
