@@ -72,6 +72,7 @@ def sources(tmp_path_factory):
             weights = to_video_layout(slow, layout).state_dict
             torch.save({"state_dict": weights}, root / f"{layout}.pth")
         torch.save(network(type="ResNet2d", depth=18, base_channels=4), root / "resnet.pth")
+        torch.save(torchvision_file("s3d"), root / "s3d.pth")
         torch.save({"state_dict": {"cls_head.fc.weight": torch.zeros(2, 3)}}, root / "head.pth")
         torch.save({"state_dict": {"anything": torch.zeros(2)}}, root / "other.pth")
         yield root
@@ -284,12 +285,39 @@ def test_local_views_need_a_network_that_takes_them(sources):
         (["{videos}", "--from", "hf:nothing"], "neither a folder nor a name on the hub"),
         (["{videos}", "--from", "hf:a/b", "--width", "8"], "--width is that of the network hf:a/b"),
         (["--from", "hf:a/b", "--resume"], "--resume takes everything from RUN/config.py"),
+        (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
+        (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "takes clips of 4 frames"),
+        (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
+        (["{videos}", "--from", "{root}/other.pth"], "have the layout of no other code base"),
+        (["{videos}", "--from", "{root}/resnet.pth", "--lora", "4"], "lora adapts attention"),
     ],
 )
-def test_a_wrong_command_line(videos, tmp_path, capsys, words, match):
-    given = [word.format(videos=videos) for word in words]
+def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):
+    """One sentence, and nothing is written."""
+    given = [word.format(videos=videos, root=sources) for word in words]
     assert main(["pretrain", "--out", str(tmp_path / "run"), *given]) == 2
-    assert match in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert match in shown.err and shown.err.count("\n") == 1 and not shown.out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--from", "videomae_classifier"], "is a classifier: its backbone is taken, its classes"),
+        (["--from", "resnet.pth"], "encodes images: every frame of a clip alone, and their mean"),
+        (["--method", "distill", "--teacher", "resnet.pth"], "a network of images: per frame, the"),
+    ],
+)
+def test_what_is_unusual_is_said_before_the_first_step(
+    videos, sources, tmp_path, capsys, words, said
+):
+    options = ["--epochs", "1", "--batch", "4", "--workers", "0", "--plan"]
+    words = [*words[:-1], str(sources / words[-1]), *options]
+    assert main(["pretrain", str(videos), "--out", str(tmp_path), *words]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if said in line]
+    assert len(lines) == 1
+    assert lines[0] in planned_config(tmp_path / "config.py").plan  # and on the page of the run
 
 
 @pytest.mark.parametrize(
