@@ -110,16 +110,14 @@ PUBLISHED = {
 def test_checkpoints_as_other_code_bases_publish_them(name, tmp_path, monkeypatch):
     """Every tensor of the encoder, by the order of both definitions of the network."""
     monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path))
+    shapes = {**torchvision_names(18), "fc.weight": (5, 64), "fc.bias": (5,)}
     if name.startswith("SLOW"):
-        weights = randomised({**slowfast_shapes(4), "head.projection.weight": (5, 128)})
-        empty = {"state": {}, "param_groups": []}
-        whole = {"epoch": 196, "model_state": weights, "optimizer_state": empty, "cfg": "TRAIN:"}
-    elif name.startswith("s3d"):
-        whole = weights = torchvision_file("s3d")
-    else:
-        timm = {**torchvision_names(18), "fc.weight": (5, 64), "fc.bias": (5,)}
-        weights = randomised(timm if name.startswith("timm") else authors_names(18))
-        whole = {"state_dict": weights, "epoch": 9, "hyper_parameters": {"lr": 0.1}}
+        shapes = {**slowfast_shapes(4), "head.projection.weight": (5, 128)}
+    elif name.startswith("eztorch"):
+        shapes = authors_names(18)
+    weights = torchvision_file("s3d") if name.startswith("s3d") else randomised(shapes)
+    key = "model_state" if name.startswith("SLOW") else "state_dict"
+    whole = weights if name.startswith("s3d") else {key: weights, "epoch": 9, "cfg": "TRAIN:"}
     torch.save(whole, tmp_path / name)
     prefix, kind, *facts = PUBLISHED[name]
     found = find_source(tmp_path / name)
@@ -154,8 +152,6 @@ def test_what_a_source_says(sources):
     ("name", "match"),
     [
         ("none", "there is no .*none: give a run"),
-        ("head.pth", "has nothing but a head"),
-        ("other.pth", "no config of a network of this package"),
         ("wide.pth", "of another backbone than the model .*of another shape"),
         (".", r"no checkpoint epoch_N\.pth"),
     ],
@@ -289,7 +285,6 @@ def test_local_views_need_a_network_that_takes_them(sources):
         (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "takes clips of 4 frames"),
         (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
         (["{videos}", "--from", "{root}/other.pth"], "have the layout of no other code base"),
-        (["{videos}", "--from", "{root}/resnet.pth", "--lora", "4"], "lora adapts attention"),
     ],
 )
 def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):
@@ -299,25 +294,6 @@ def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):
     shown = capsys.readouterr()
     assert match in shown.err and shown.err.count("\n") == 1 and not shown.out
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--from", "videomae_classifier"], "is a classifier: its backbone is taken, its classes"),
-        (["--from", "resnet.pth"], "encodes images: every frame of a clip alone, and their mean"),
-        (["--method", "distill", "--teacher", "resnet.pth"], "a network of images: per frame, the"),
-    ],
-)
-def test_what_is_unusual_is_said_before_the_first_step(
-    videos, sources, tmp_path, capsys, words, said
-):
-    options = ["--epochs", "1", "--batch", "4", "--workers", "0", "--plan"]
-    words = [*words[:-1], str(sources / words[-1]), *options]
-    assert main(["pretrain", str(videos), "--out", str(tmp_path), *words]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if said in line]
-    assert len(lines) == 1
-    assert lines[0] in planned_config(tmp_path / "config.py").plan  # and on the page of the run
 
 
 @pytest.mark.parametrize(
@@ -412,16 +388,13 @@ def test_seeds_start_from_one_network(videos, sources, tmp_path, monkeypatch):
     runs = pretrain_seeds(videos, tmp_path, [3, 4], method="simclr", start=start, settings=TINY)
     configs = [planned_config(folder / "config.py").to_dict() for folder in runs.folders]
     assert list(different_settings(configs)) == ["randomness.seed"]
-    assert configs[0]["train_dataloader"]["dataset"]["subset"]["part"] == "training"
     assert all(kept_message(folder) for folder in runs.folders)
     one, two = (load_checkpoint_file(f / "epoch_1.pth")["state_dict"] for f in runs.folders)
     source = load_checkpoint_file(start.source.checkpoint)["state_dict"]
     frozen = [key for key in source if "embeddings" in key or "layer.0" in key]
-    assert len(frozen) > 10 and all(torch.equal(one[k], source[k]) for k in frozen)
-    assert all(torch.equal(two[k], source[k]) for k in frozen)
+    assert frozen and all(torch.equal(s[k], source[k]) for k in frozen for s in (one, two))
     assert any(not torch.equal(one[k], source[k]) for k in source if "layer.1" in k)
-    heads = [state["projector.layers.0.weight"] for state in (one, two)]
-    assert not torch.equal(*heads)
+    assert not torch.equal(*(state["projector.layers.0.weight"] for state in (one, two)))
     with pytest.raises(FileNotFoundError, match="there is no nothing: give a run"):
         pretrain_seeds(videos, tmp_path / "no", [3], start="nothing")
     words = [w for name, v in TINY.items() for w in (f"--{name.replace('_', '-')}", str(v))]

@@ -111,7 +111,6 @@ def test_a_budget_makes_the_length(videos, tmp_path):
     assert plan.other_seconds == pytest.approx(budget.spent + budget.reserved, abs=0.02)
     assert 0 < budget.spent < plan.other_seconds and budget.hours == 10
     left = 36_000 - plan.other_seconds
-    assert plan.evaluation_seconds == 0
     # Times are rounded in the config, and the quotient may lie next to a whole number.
     epochs = left / plan.epoch_seconds
     assert plan.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
@@ -122,7 +121,6 @@ def test_a_budget_makes_the_length(videos, tmp_path):
     assert best.evaluation_seconds == pytest.approx(evaluating)
     epochs = (36_000 - best.other_seconds - evaluating) / best.epoch_seconds
     assert best.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
-    assert 9.9 < best.hours <= 10
     few = planned_pretraining(videos, tmp_path, settings={**TINY, "epochs": 3}, keep="best")
     evaluating = 7 * 12 * few.timing.features(networks=1)  # six steps
     assert 3600 * few.hours == pytest.approx(3 * few.epoch_seconds + evaluating)

@@ -12,24 +12,23 @@ from helpers.tables import PIPELINE, write_folder, write_table
 
 from sce_video.commands import pretrain
 from sce_video.datasets import LanceVideoDataset
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.registry import DATASETS
 from sce_video.runs import launch
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
-from sce_video.runs.keep_best import kept_message
 from sce_video.runs.pretrain import (
     _decode,
     planned_config,
     planned_pretraining,
     write_config,
 )
-from sce_video.utils.run_files import EVALUATIONS, KEPT
+from sce_video.utils.run_files import KEPT
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
 SETTINGS = {"epochs": 1, "batch": 2, "epoch-samples": 4, "workers": 0, "width": 4, "hidden": 16,
-            "embedding": 8, "queue": 4, "clip-duration": 0.6}  # fmt: skip
+            "embedding": 8, "queue": 4, "clip-duration": 0.6, "keep": "best"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,46 +53,23 @@ def runs(sources, tmp_path_factory):
     return root
 
 
-def test_a_pretraining_is_the_same(runs):
-    first, second = (
-        load_checkpoint_file(find_checkpoints(runs / kind)[0])["state_dict"]
-        for kind in ("folder", "table")
-    )
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[key], second[key]) for key in first)
-    plans = [(runs / kind / "config.py").read_text() for kind in ("folder", "table")]
-    assert "type='LanceVideoDataset'" in plans[1] and "LanceVideoDataset" not in plans[0]
-
-
-def test_the_best_checkpoint_is_the_same(sources, tmp_path, monkeypatch):
-    """Of a table the same rows are held out, also when it is resumed from the file of its plan."""
-    monkeypatch.setattr(sys, "argv", ["sce-video"])
-    monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
-    monkeypatch.setattr("sce_video.runs.page._compare_or_warn", lambda *_: None)
-    options = [text for name, value in SETTINGS.items() for text in (f"--{name}", str(value))]
-    found = []
+def test_a_pretraining_is_the_same(runs, sources):
+    """Also which videos are held out, and the checkpoint that is best on these."""
+    for name in ("epoch_1.pth", KEPT):
+        one, two = (load_checkpoint_file(runs / kind / name) for kind in sources)
+        first, second = one["state_dict"], two["state_dict"]
+        assert first.keys() == second.keys() and one["kept"] == two["kept"]
+        assert all(torch.equal(first[key], second[key]) for key in first)
+    listed = []
     for kind, videos in sources.items():
-        run = tmp_path / kind
-        assert pretrain.main([videos, "--out", str(run), *options, "--keep", "best"]) == 0
-        rows = [json.loads(x) for x in (run / EVALUATIONS).read_text().splitlines()]
-        planned = planned_config(run / "config.py")
+        planned = planned_config(runs / kind / "config.py")
         parts = [planned.custom_hooks[-1].gallery.dataset, planned.train_dataloader.dataset]
         parts = [DATASETS.build({**part, "pipeline": []}) for part in parts]
-        listed = [
-            [part.path(i).removeprefix(videos).strip("/") for i in range(len(part))]
-            for part in parts
-        ]
-        best = load_checkpoint_file(run / KEPT)
-        found.append((listed, [(r["iter"], r["rankme"]) for r in rows], best))
-    (files, values, best), (table_rows, table_values, table_best) = found
-    assert files == table_rows and [len(part) for part in files] == [2, 4]
-    assert len(values) == 3 and values == table_values and best["kept"] == table_best["kept"]
-    one, two = best["state_dict"], table_best["state_dict"]
-    assert all(torch.equal(value, two[key]) for key, value in one.items())
-    run, message = tmp_path / "table", kept_message(tmp_path / "table")
-    (run / "epoch_1.pth").unlink()
-    assert pretrain.main(["--out", str(run), "--resume"]) == 0
-    assert kept_message(run) == message and "LanceVideo" in (run / "config.py").read_text()
+        paths = [[part.path(i) for i in range(len(part))] for part in parts]
+        listed.append([[x.removeprefix(videos).strip("/") for x in part] for part in paths])
+    assert listed[0] == listed[1] and [len(part) for part in listed[0]] == [2, 4]
+    plans = [(runs / kind / "config.py").read_text() for kind in ("folder", "table")]
+    assert "type='LanceVideoDataset'" in plans[1] and "LanceVideoDataset" not in plans[0]
 
 
 def test_metrics_are_the_same(runs, sources, tmp_path):
@@ -124,7 +100,7 @@ def test_a_table_in_an_object_store(sources, bucket, monkeypatch, tmp_path):
     sample, seconds = _decode(LanceVideoDataset(table, None, PIPELINE))
     assert sample["index"] == 5 and seconds > 0
     settings = {name.replace("-", "_"): value for name, value in SETTINGS.items()}
-    planned = planned_pretraining(table, tmp_path, settings=settings, keep="best")
+    planned = planned_pretraining(table, tmp_path, keep=settings.pop("keep"), settings=settings)
     path = write_config(planned)
     assert planned_config(path, videos=table).custom_hooks[-1].gallery.dataset.data_root == table
     with pytest.raises(ValueError, match="names 's3://.*has to be given again, videos in a store"):

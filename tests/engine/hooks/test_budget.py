@@ -57,14 +57,10 @@ def test_the_command_ends_within_its_budget(name):
     assert max(jumps) <= largest / 50 + 1e-9  # no faster than the stretched warm-up
 
 
-@pytest.fixture
-def slow_clock(monkeypatch):
-    """The training was planned for a fifth of a second a step."""
-    return clock_of_steps(monkeypatch)
-
-
-def test_a_resumed_training_equals_the_unbroken_one(videos, tmp_path, slow_clock):
+def test_a_resumed_training_equals_the_unbroken_one(videos, tmp_path, monkeypatch):
     """Planned: 15 epochs of 3 steps. 14 seconds after 3 of setup suffice for 11 steps."""
+
+    slow_clock = clock_of_steps(monkeypatch)
 
     def config(folder):
         budget = dict(type="BudgetHook", hours=20 / 3600, spent=3.0, reserved=6.0)
