@@ -104,7 +104,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         videos.few(args.few, 0)
 
 
-@command(interrupted="interrupted; --resume continues from the last checkpoint")
+@command(interrupted="interrupted; --resume continues from the last checkpoint, if there is one")
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan, train and test; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)

@@ -120,12 +120,12 @@ def _clip(
 
 def _frozen(machine: Machine, source: Source | None, per_class: int) -> tuple[int, str]:
     """``frozen_stages``, -1 for none and 4 for all, and the reason."""
-    videos = f"{per_class} videos of a class"
+    videos = f"{per_class} video{'s' * (per_class > 1)} of a class"
     if source is None:
         return -1, "all weights are trained: random ones know nothing yet"
     if not is_transformer(source):
         if per_class < _FEW_FOR_CONVOLUTIONS:
-            return 4, f"{videos} are too few to change {source.parameters:,} weights"
+            return 4, f"one video of a class is too little to change {source.parameters:,} weights"
         return -1, f"all weights are trained: {videos}"
     if per_class < _FEW_FOR_TRANSFORMERS:
         return 4, f"{videos}: a transformer wants {_FEW_FOR_TRANSFORMERS} or more"
@@ -139,7 +139,7 @@ def _head(source: Source | None, frozen: int, per_class: int) -> tuple[str, str]
     if source is None or frozen != 4 or source.family not in _OF_POSITIONS:
         return "linear", "on the mean of the features"
     if per_class < _FEW_FOR_TRANSFORMERS:
-        return "linear", f"an attentive one has too many weights for {per_class} videos of a class"
+        return "linear", f"an attentive one has too many weights for {per_class} of a class"
     if source.settings.backbone.get("pool") != "mean" or source.channels % _ATTENTION_HEADS:
         return "linear", "the network gives one feature of a clip, or too narrow ones"
     return "attentive", "a query to the positions, as V-JEPA and VideoPrism are read out"
