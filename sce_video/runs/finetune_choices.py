@@ -1,8 +1,8 @@
 """The settings of a finetuning, chosen from what is known of source, videos and machine.
 
 Pure functions, as :mod:`sce_video.runs.choices`. Rates and layer decay of transformers are those of
-facebookresearch/mae (FINETUNE.md) and MCG-NJU/VideoMAE (FINETUNE.md), the attentive head and its rate
-those of facebookresearch/jepa (configs/evals); the others are those of the recipe, or measured
+facebookresearch/mae (FINETUNE.md) and MCG-NJU/VideoMAE (FINETUNE.md), the attentive head and its
+rate those of facebookresearch/jepa (configs/evals); the others are those of the recipe, or measured
 (docs/results.md). A rule that has not been measured says so.
 """
 
@@ -163,7 +163,7 @@ def _rate(
         return _RATE_OF_ATTENTION, "as in V-JEPA's evaluation"
     if frozen == 4:
         rate = float(f"{_RATE_TIMES_CHANNELS / max(1, channels):.2g}")
-        return rate, f"{_RATE_TIMES_CHANNELS} / {channels} channels: the classifier alone is trained"
+        return rate, f"{_RATE_TIMES_CHANNELS} / {channels} channels: only the classifier is trained"
     if not is_transformer(source):
         return _RATE, "AdamW, as in the recipe"
     rate = float(f"{_RATE_OF_TRANSFORMERS * batch / 256:.2g}")

@@ -196,5 +196,5 @@ def test_choices_are_those_of_the_heavy_modules():
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)
-    assert (finetune.FINETUNING, finetune.NONE, finetune.HEADS) == known
+    assert known == (finetune.FINETUNING, finetune.NONE, finetune.HEADS)
     assert {*finetune._HELP} == {*available_settings(read_config(find_recipe(FINETUNING)))}
