@@ -180,7 +180,10 @@ FINETUNING = "r3d18_folder"
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
-_CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+_CHOSEN_CLASSES = (
+    *("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper"),
+    *("AttentiveProbeHead", "ProbeGridConstructor"),
+)
 #: And a finetuning, to resize frames as the encoder of others does that it starts from.
 _RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
 #: Settings that say where the run and its videos are, and why it was planned so.
