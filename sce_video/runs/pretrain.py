@@ -292,7 +292,6 @@ def planned_pretraining(
     slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared, after = _comparison(timing, facts.num_videos, hours, slowness)
     other = 0.0 if hours is None else now - (began if begun is None else begun) + taught + after
-    # Epochs, and the warm-up and momentum that suit so many.
     samples = samples_of_epoch(facts.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
     least = _STEPS_TO_CONTINUE if start else least_steps(machine, chosen["width"].value)
@@ -302,11 +301,8 @@ def planned_pretraining(
         evaluation = evaluated_count(all_facts) * timing.features(networks=1)
     spent = other + (1 + EVALUATIONS) * evaluation
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
-    rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
-    length = [epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise)]
-    if recipe == methods()["sce"] and start is None and epochs.value * steps <= FEW_STEPS:
-        length += without_lag(epochs.value * steps, chosen["batch"].value, chosen["queue"])
     decided = chosen.keys() - {"queue"} | given.keys()
+    length = _of_length(recipe, chosen, epochs, steps, start)
     chosen |= {c.name: c for c in length if c.name in names and c.name not in decided}
     config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
@@ -348,6 +344,18 @@ def _choices(
         del chosen["width"]  # that of the network
         rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
     return recipe, rows | chosen
+
+
+def _of_length(
+    recipe: str, chosen: Mapping[str, Choice], epochs: Choice, steps: int, start: Start | None
+) -> list[Choice]:
+    """Epochs, and what suits so many: warm-up, momentum, and for few steps of SCE its queue."""
+    total = epochs.value * steps
+    rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
+    length = [epochs, *warmup_and_momentum(epochs.value, total, rise)]
+    if recipe == methods()["sce"] and start is None and total <= FEW_STEPS:
+        length += without_lag(total, chosen["batch"].value, chosen["queue"])
+    return length
 
 
 def _check_words(method: str, precision: str | None, keep: str) -> None:
