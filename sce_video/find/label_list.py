@@ -55,6 +55,11 @@ class LabelList:
         """Number of changes that can be taken back."""
         return len(self._undo)
 
+    def of_paths(self, paths: Iterable[str]) -> np.ndarray:
+        """The label of each path, int64; -1 for none."""
+        known = self.labels
+        return np.array([known.get(path, -1) for path in paths], dtype=np.int64)
+
     def apply(self, paths: Iterable[str], name: str | None) -> tuple[int, list[str]]:
         """Give videos a label; returns how many changed, and the paths that no list can hold.
 
