@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from sce_video.commands.arguments import check_exists, check_index, check_run, command_line, number
 from sce_video.datasets.sources import is_table_folder, parse_query
 from sce_video.find.columns import check_condition
+from sce_video.find.label_list import LabelList, label_file
 from sce_video.utils.command import command, printable
 from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute, exists
@@ -141,6 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     examples = [[parse_query(video) for video in videos] for videos in (args.video, args.unlike)]
     for video in (*examples[0], *examples[1]):
         check_exists(video.video, "video")
+    if args.more_like is not None:
+        LabelList(label_file(args.index, args.labels)).number(args.more_like)
     if args.where is not None:
         check_condition(args.index, args.columns, args.where)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
@@ -169,7 +172,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         refine=args.refine_moments,
         on_failure=lambda path, reason: print(printable(f"not refined: {path}: {reason}")),
     )
-    print(format_matches(describe_query(query), index, matches))
+    where = f"; where {args.where}" if args.where else ""
+    print(format_matches(describe_query(query) + where, index, matches))
     approximate = not args.exact and searches_approximately(index, args.centred)
     if approximate:
         print("note: found by a vector index, which may miss some; --exact compares all videos")

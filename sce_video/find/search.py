@@ -20,7 +20,7 @@ from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.find.columns import columns_of_index
 from sce_video.find.index import index_mismatches, read_index, real_path
-from sce_video.find.label_list import LabelList
+from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.query import (
     Given,
     Match,
@@ -207,11 +207,8 @@ def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[
 
     ValueError where the list has no such label, or no video of the index has it.
     """
-    if name not in labels.classes:
-        known = ", ".join(labels.classes) or "none"
-        raise ValueError(f"{labels.file} has no label {name!r}; its labels: {known}")
-    label_of_row = labels.of_paths(index.paths)
-    own = label_of_row == labels.classes.index(name)
+    number, label_of_row = labels.number(name), labels.of_paths(index.paths)
+    own = label_of_row == number
     if not own.any():
         raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
     found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
@@ -495,7 +492,7 @@ def _read_query(
         for examples in (query.like, query.unlike)
     )
     if query.label is not None:
-        known = LabelList(Path(labels or Path(index.folder, "labels.txt")))
+        known = LabelList(label_file(index.folder, labels))
         own, others = examples_of_label(index, known, query.label)
         like, unlike = [*like, own], [*unlike, others]
     text = None

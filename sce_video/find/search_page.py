@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs
@@ -40,7 +39,7 @@ from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from sce_video.find import search_api as api
 from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index
-from sce_video.find.label_list import LabelList
+from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.search import checkpoint_of_index
 from sce_video.find.search_media import (
     PLAYABLE,
@@ -463,7 +462,7 @@ def serve(
         raise ValueError(f"{folder} is of a table of videos: the page plays files")
     if network.checkpoint is not None:
         checkpoint_of_index(index, network.checkpoint)
-    label_list = LabelList(Path(own.labels or Path(folder, "labels.txt")))
+    label_list = LabelList(label_file(folder, own.labels))
     state = SearchState(index, network, label_list, columns_of_index(index, own.columns))
     # Interrupted here: before the server has handlers of its own.
     with _listen(port) as listening, suppress(KeyboardInterrupt):

@@ -13,8 +13,8 @@ from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
 from sce_video.find.label_list import LabelList
 from sce_video.find.search import refine_moments, windows_near
-from sce_video.find.search_media import CallError
 from sce_video.find.search_api import Search
+from sce_video.find.search_media import CallError
 from sce_video.find.search_state import Network, SearchState
 from sce_video.inference.embed import EmbedOptions
 

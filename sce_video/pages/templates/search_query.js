@@ -145,6 +145,7 @@ export class QueryPanel {
     );
     const used = { like: query.like.length || query.label, unlike: query.unlike.length || query.label, text: query.text };
     byId("weights").hidden = Object.values(used).filter(Boolean).length < 2;
+    byId("weights-reset").hidden = Object.keys(WEIGHTS).every((name) => query.weights[name] === WEIGHTS[name]);
     for (const name of Object.keys(WEIGHTS)) {
       byId(`weight-${name}`).value = query.weights[name];
       byId(`weight-${name}`).closest("label").hidden = !used[name];
@@ -215,14 +216,13 @@ export class Conditions {
 
   /** Fields for the columns of the index. */
   fill() {
-    const { columns, without_columns: without, names } = this.page.videos;
+    const { columns, without_columns: without } = this.page.videos;
     byId("conditions").hidden = !columns.length;
     byId("column").replaceChildren(...["path", ...columns.map(({ name }) => name)].map((name) => element("option", { value: name }, name)));
     byId("comparison").replaceChildren(...COMPARISONS.map((name) => element("option", { value: name }, name)));
     if (columns.length) byId("column").value = columns[0].name;
-    byId("columns-note").textContent = without
-      ? `${plural(without, "video")} of ${names.length.toLocaleString("en")} rows ${without === 1 ? "has" : "have"} no line in the file of columns: their columns are NULL.`
-      : "";
+    const have = without === 1 ? "has" : "have";
+    byId("columns-note").textContent = without ? `${plural(without, "video")} ${have} no line in the file of columns: every column is NULL.` : "";
     this.fillValues();
   }
 
