@@ -42,6 +42,16 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     assert [r["path"] for r in found["results"]] == sorted(expected, key=lambda p: -expected[p])
     for result in found["results"]:
         assert result["similarity"] == pytest.approx(expected[result["path"]], abs=1e-4)
+    both = [*search, WORDS, str(hf_videos / "a" / "0.mp4"), "--weights", "0.8", "0", "1.5"]
+    assert main([*both, "--json", str(results)]) == 0
+    row = stored.row("a/0.mp4")
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    total = 1.5 * query / np.linalg.norm(query) + 0.8 * units[row]
+    cosines = units @ total / np.linalg.norm(total)
+    found = json.loads(results.read_text())["results"]
+    assert len(found) == 5
+    for result in found:
+        assert result["similarity"] == pytest.approx(cosines[stored.row(result["path"])], abs=1e-4)
     assert main([*search, "long " * 10]) == 2
     assert "tokens, the model takes 16" in capsys.readouterr().err
     assert main([*search, " "]) == 2
