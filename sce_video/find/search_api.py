@@ -18,7 +18,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
-class Message(BaseModel):
+class ApiMessage(BaseModel):
     """A request or an answer, which has no other fields."""
 
     model_config = ConfigDict(extra="forbid")
@@ -27,7 +27,7 @@ class Message(BaseModel):
 # -- requests ------------------------------------------------------------------------------
 
 
-class GivenExample(Message):
+class GivenExample(ApiMessage):
     """A video of the index by its row or its path, a moment of it, or an uploaded file."""
 
     row: int | None = None
@@ -50,7 +50,7 @@ class GivenExample(Message):
         return self
 
 
-class GivenWeights(Message):
+class GivenWeights(ApiMessage):
     """Of the text, of all examples together, of all counter-examples together."""
 
     text: Weight = 1.0
@@ -58,7 +58,7 @@ class GivenWeights(Message):
     unlike: Weight = 0.15
 
 
-class Filters(Message):
+class FilterRequest(ApiMessage):
     """Which videos are listed.
 
     Attributes:
@@ -74,7 +74,7 @@ class Filters(Message):
     where: str = Field("", max_length=5000)
 
 
-class Search(Filters):
+class SearchRequest(FilterRequest):
     """What is searched for, and among what.
 
     Attributes:
@@ -101,13 +101,13 @@ class Search(Filters):
 # -- answers -------------------------------------------------------------------------------
 
 
-class Problem(Message):
+class ErrorAnswer(ApiMessage):
     """Why there is no answer, in one sentence."""
 
     error: str
 
 
-class LabelState(Message):
+class LabelsAnswer(ApiMessage):
     """Classes, the label of every row (-1 for none), and what the page says of the list."""
 
     classes: list[str]
@@ -118,13 +118,13 @@ class LabelState(Message):
     class_file: str
 
 
-class Labelled(LabelState):
+class LabelledAnswer(LabelsAnswer):
     """The labels after a change, and the names that no list can hold."""
 
     refused: list[str]
 
 
-class Column(Message):
+class ColumnAnswer(ApiMessage):
     """A column for conditions: whether it holds numbers, and its values if they are few."""
 
     name: str
@@ -132,7 +132,7 @@ class Column(Message):
     values: list[str]
 
 
-class Videos(Message):
+class VideosAnswer(ApiMessage):
     """The index: what every row is, by its number.
 
     ``folder`` numbers the sub-folders (-1 for none), ``spans`` are start and end of windows in
@@ -147,21 +147,21 @@ class Videos(Message):
     spans: list[tuple[float, float]] | None
     refinable: bool
     texts: bool
-    columns: list[Column]
+    columns: list[ColumnAnswer]
     without_columns: int
     failures: int
     problem: str
     update: str
-    labels: LabelState
+    labels: LabelsAnswer
 
 
-class Rows(Message):
+class RowsAnswer(ApiMessage):
     """Rows of the index, ascending."""
 
     rows: list[int]
 
 
-class Results(Message):
+class ResultsAnswer(ApiMessage):
     """The most similar rows first; ``more`` says whether there may be further ones.
 
     ``spans`` are the moments in seconds, null of whole videos; ``failures`` name the moments that
@@ -176,7 +176,7 @@ class Results(Message):
     failures: list[str]
 
 
-class Uploaded(Message):
+class UploadAnswer(ApiMessage):
     """The name of a file for later searches, and whether there is a clip or image of it to show."""
 
     upload: str
@@ -184,7 +184,7 @@ class Uploaded(Message):
     shown: bool
 
 
-class Projection(Message):
+class ProjectionAnswer(ApiMessage):
     """Coordinates of the rows of the map in the plane."""
 
     name: str
@@ -192,14 +192,14 @@ class Projection(Message):
     y: list[float]
 
 
-class Map(Message):
+class MapAnswer(ApiMessage):
     """Rows (all, or some at equal steps) and their coordinates by each method."""
 
     rows: list[int]
-    methods: list[Projection]
+    methods: list[ProjectionAnswer]
 
 
-class Split(Message):
+class SplitAnswer(ApiMessage):
     """Lists to train and to test, and the commands that use them."""
 
     files: list[str]

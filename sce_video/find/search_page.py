@@ -194,7 +194,7 @@ def create_app(
     _answer_errors(app)
     _add_page(app, state, token, port, upload_limit)
     problems: dict[int | str, dict[str, Any]] = {
-        status: {"model": api.Problem} for status in (403, *sorted({*_STATUS.values()}))
+        status: {"model": api.ErrorAnswer} for status in (403, *sorted({*_STATUS.values()}))
     }
     router = APIRouter(
         prefix=api.PREFIX,
@@ -337,30 +337,30 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
 
 def _add_search(router: APIRouter, state: SearchState) -> None:
-    router.get("/videos", response_model=api.Videos)(state.describe)
-    router.get("/map", response_model=api.Map)(state.map)
+    router.get("/videos", response_model=api.VideosAnswer)(state.describe)
+    router.get("/map", response_model=api.MapAnswer)(state.map)
 
     @router.post("/missing")
     def missing(
         rows: Annotated[list[int], Body(embed=True, max_length=api.MAX_RESULTS)],
-    ) -> api.Rows:
+    ) -> api.RowsAnswer:
         """Those of some rows whose files have gone."""
-        return api.Rows(rows=state.missing(rows))
+        return api.RowsAnswer(rows=state.missing(rows))
 
     @router.post("/rows")
-    def rows(filters: api.Filters) -> api.Rows:
+    def rows(filters: api.FilterRequest) -> api.RowsAnswer:
         """The rows that pass filters."""
-        return api.Rows(rows=np.flatnonzero(state.matching(filters)).tolist())
+        return api.RowsAnswer(rows=np.flatnonzero(state.matching(filters)).tolist())
 
     @router.post("/search")
-    def search(search: api.Search) -> api.Results:
+    def search(search: api.SearchRequest) -> api.ResultsAnswer:
         """The videos, or moments, that are most similar to examples, a text or a label."""
         found = state.search(search)
         failures: list[tuple[str, str]] = []
         more = len(found) == search.k
         if search.refined:
             found, failures = state.refine(search, found)
-        return api.Results(
+        return api.ResultsAnswer(
             rows=[match.row for match in found],
             names=[state.names[match.row] for match in found],
             similarity=[round(match.similarity, 5) for match in found],
@@ -371,13 +371,13 @@ def _add_search(router: APIRouter, state: SearchState) -> None:
 
 
 def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None:
-    too_long: dict[int | str, dict[str, Any]] = {413: {"model": api.Problem}}
+    too_long: dict[int | str, dict[str, Any]] = {413: {"model": api.ErrorAnswer}}
     body = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
 
     @router.post("/upload", responses=too_long, openapi_extra={"requestBody": body})
     async def upload(
         request: Request, name: Annotated[str, Query(max_length=1000)]
-    ) -> api.Uploaded:
+    ) -> api.UploadAnswer:
         """Embed a video or an image for later searches; the body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
@@ -403,13 +403,15 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
                 raise ValueError("the file is empty (0 bytes)")
             identity = await run_in_threadpool(state.add_upload, file.name)
             shown = bool(state.upload(identity).content)
-            return api.Uploaded.model_validate({"upload": identity, "kind": what, "shown": shown})
+            return api.UploadAnswer.model_validate(
+                {"upload": identity, "kind": what, "shown": shown}
+            )
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
     """What writes files: for the page, and for programs of a page with --writable."""
 
-    @router.post("/label", response_model=api.Labelled)
+    @router.post("/label", response_model=api.LabelledAnswer)
     def label(
         rows: Annotated[list[int], Body(max_length=_MAX_ROWS)],
         label: Annotated[str | None, Body(max_length=1000)] = None,  # for none
@@ -417,8 +419,8 @@ def _add_labels(router: APIRouter, state: SearchState) -> None:
         """Give videos a label, or none (null)."""
         return state.set_label(rows, label)
 
-    router.post("/undo", response_model=api.LabelState)(state.undo_label)
-    router.post("/split", response_model=api.Split)(state.write_split)
+    router.post("/undo", response_model=api.LabelsAnswer)(state.undo_label)
+    router.post("/split", response_model=api.SplitAnswer)(state.write_split)
 
 
 HOST = "127.0.0.1"

@@ -30,7 +30,7 @@ from sce_video.find.search import (
     refine_moments,
     rows_of_query,
 )
-from sce_video.find.search_api import Filters, GivenExample, Search
+from sce_video.find.search_api import FilterRequest, GivenExample, SearchRequest
 from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.find.store import VideoIndex
 from sce_video.inference.encoders.text import has_text
@@ -64,7 +64,7 @@ class GoneError(UserError, RuntimeError):
     """A video of the index that is not there any more."""
 
 
-class Upload(NamedTuple):
+class KeptUpload(NamedTuple):
     """A file that was dropped on the page: its feature (D,), and what is shown of it."""
 
     feature: np.ndarray
@@ -99,7 +99,7 @@ class SearchState:
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
         self._cache = media.MediaCache()
-        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._uploads: OrderedDict[str, KeptUpload] = OrderedDict()
         self._features: OrderedDict[Hashable, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
         self._map: dict[str, Any] | None = None
@@ -213,7 +213,7 @@ class SearchState:
         Raises:
             CallError: the file cannot be decoded, or the network cannot be loaded.
         """
-        found = Upload(*self._embed(media.embed_file, file))
+        found = KeptUpload(*self._embed(media.embed_file, file))
         upload = secrets.token_hex(8)
         with self._lock:
             self._uploads[upload] = found
@@ -226,14 +226,14 @@ class SearchState:
         own = (self.index.header, str(self.index.folder), tuple(self._network))
         return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
 
-    def upload(self, upload: str) -> Upload:
+    def upload(self, upload: str) -> KeptUpload:
         """A file that was dropped on the page; ValueError if it is not kept any more."""
         with self._lock:
             if upload not in self._uploads:
                 raise ValueError("this file is not kept any more: drop it on the page again")
             return self._uploads[upload]
 
-    def search(self, search: Search) -> list[Match]:
+    def search(self, search: SearchRequest) -> list[Match]:
         """The most similar videos or moments, the most similar first; not refined."""
         out = ~self.matching(search)  # a mistyped condition is told before anything is embedded
         given = self._examples(search)
@@ -245,7 +245,7 @@ class SearchState:
             whitened=None if search.text is None else False,
         )
 
-    def _examples(self, search: Search) -> Examples:
+    def _examples(self, search: SearchRequest) -> Examples:
         """The features of all that is searched for, and its rows in the index."""
         like, unlike = (
             [self._example(example) for example in examples]
@@ -295,7 +295,7 @@ class SearchState:
         return feature
 
     def refine(
-        self, search: Search, found: list[Match]
+        self, search: SearchRequest, found: list[Match]
     ) -> tuple[list[Match], list[tuple[str, str]]]:
         """As :func:`~sce_video.find.search.refine_moments`, of the results of :meth:`search`.
 
@@ -321,7 +321,7 @@ class SearchState:
             without=given.moments,
         )
 
-    def matching(self, filters: Filters) -> np.ndarray:
+    def matching(self, filters: FilterRequest) -> np.ndarray:
         """(N,) bool, the rows that pass the filters; ValueError for a condition that is none."""
         found = self.columns.matching(filters.where)
         if filters.path:
