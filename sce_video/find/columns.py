@@ -28,6 +28,7 @@ COLUMNS = "columns.csv"
 _SECONDS = 5.0  # for one condition
 _STEPS = 1000  # of SQLite's machine between two looks at the clock
 _SHOWN_VALUES = 50  # of a column, for the page
+_READ_TWICE = 4 * 2**20  # bytes; a larger file takes as long as the imports that come after it
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)
 #: Of a condition: no part of it may take long within one step of the machine.
 _LIMITS = {
@@ -100,11 +101,12 @@ class VideoColumns:
         quoted = [f'"{name.replace(chr(34), chr(34) * 2)}"' for name in self.names]
         columns = ", ".join(f"{n} {k}" for n, k in zip(quoted, kinds, strict=True))
         self._base.execute(f'CREATE TABLE {_TABLE} ("{_KEY}" INTEGER PRIMARY KEY, {columns})')
-        empty = [""] * (len(self.names) - 1)
+        none = [None] * (len(self.names) - 1)
 
         def rows() -> Iterator[list[Any]]:
             for key, path in enumerate(self._paths):
-                values = [_utf8(value) or None for value in cells.get(path, empty)]
+                row = cells.get(path)
+                values = none if row is None else [_utf8(cell) if cell else None for cell in row]
                 yield [key, _utf8(path), *values]
 
         marks = ", ".join("?" * (len(self.names) + 1))
@@ -180,16 +182,21 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
 
 
 def check_condition(folder: str | Path, file: str | os.PathLike | None, where: str) -> None:
-    """See that SQLite can read a condition on columns, without reading the index.
+    """See that SQLite can read a condition on columns, without the index; of large files it is seen
+    later.
 
     Raises:
         FileNotFoundError, ValueError: as of :class:`VideoColumns` and its ``matching``.
     """
-    VideoColumns(np.empty(0, dtype=np.str_), "", columns_file(folder, file)).matching(where)
+    found = columns_file(folder, file)
+    if found is None or found.stat().st_size <= _READ_TWICE:
+        VideoColumns(np.empty(0, dtype=np.str_), "", found).matching(where)
 
 
 def _utf8(text: str) -> str:
     """Bytes that are no UTF-8, which SQLite does not take, as replacement characters."""
+    if text.isascii():  # a million cells
+        return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -219,9 +226,9 @@ def _read_columns(file: Path, root: str, known: set[str]) -> tuple[list[str], di
             what = f"{len(row)} cells, not {len(header)} as in the first line"
             what = what if len(row) != len(header) else "there is no path"
             raise ValueError(f"{file}, line {number}: {what}")
-        if longest := next((cell for cell in row if len(cell) > _MOST_TEXT), ""):
+        if (longest := max(map(len, row))) > _MOST_TEXT:
             raise ValueError(
-                f"{file}, line {number}: a cell of {len(longest)} characters, at most {_MOST_TEXT}"
+                f"{file}, line {number}: a cell of {longest} characters, at most {_MOST_TEXT}"
             )
         path = os.path.relpath(row[key], root) if os.path.isabs(row[key]) else row[key]
         if path in line_of:

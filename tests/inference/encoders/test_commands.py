@@ -13,6 +13,9 @@ from helpers.hf_models import SIDE, tokenizer
 from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.find.index import read_index
+from sce_video.find.label_list import LabelList
+from sce_video.find.search_api import SearchRequest
+from sce_video.find.search_state import Network, SearchState
 from sce_video.inference.encoders.run import import_encoder, write_recipe
 from sce_video.registry import MODELS
 from sce_video.runs.configs import training_config
@@ -52,6 +55,16 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     assert len(found) == 5
     for result in found:
         assert result["similarity"] == pytest.approx(cosines[stored.row(result["path"])], abs=1e-4)
+    state = SearchState(stored, Network(device="cpu"), LabelList(tmp_path / "labels.txt"))
+    try:  # the page, in its worker
+        assert state.describe()["texts"]
+        row = stored.row("a/0.mp4")
+        weights = {"like": 0.8, "text": 1.5}
+        asked = SearchRequest(text=WORDS, like=[{"row": row}], weights=weights)
+        shown = [(match.path, match.similarity) for match in state.search(asked)]
+        assert shown == [(result["path"], result["similarity"]) for result in found]
+    finally:
+        state.close()
     assert main([*search, "long " * 10]) == 2
     assert "tokens, the model takes 16" in capsys.readouterr().err
     assert main([*search, " "]) == 2
