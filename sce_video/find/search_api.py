@@ -200,7 +200,7 @@ class MapAnswer(ApiMessage):
 
 
 class SplitAnswer(ApiMessage):
-    """Lists to train and to test, and the commands that use them."""
+    """Lists to train and to test, and the command that uses them."""
 
     files: list[str]
-    commands: list[str]
+    command: str
