@@ -96,6 +96,7 @@ setup(
             "httpx",
             "huggingface_hub>=1",
             "import-linter",
+            "jsonschema",
             "mkdocs-material>=9.5",
             "mkdocstrings-python",
             "mlflow-skinny",

@@ -76,7 +76,7 @@ WRITERS = {
     "records.npz": lambda p, n: FileStore(p).write(HEADER, records(n)),
     "index.json": lambda p, n: FileStore(p).describe(HEADER, records(n)),
     "report.md": lambda p, n: write_report(p, f"{TITLE}\n{n}" * 9),
-    "query.html": lambda p, n: write_gallery(p, GalleryEntry(f"q{n}", "q"), []),
+    "query.html": lambda p, n: write_gallery(p, [GalleryEntry(f"q{n}", "q")], []),
     "figure.png": lambda p, n: save_figure(figure(n), p),
     "figure.svg": lambda p, n: save_figure(figure(n), p),
     "boxes.png": lambda p, n: write_image(p, images(n)[0]),

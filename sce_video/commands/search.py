@@ -1,7 +1,8 @@
-"""Search the videos of an index by example, by words, or on a page in the browser.
+"""Search the videos of an index by examples, by words, or on a page in the browser.
 
     sce-video search VIDEO.mp4 --index INDEX -k 10
-    sce-video search --text WORDS --index INDEX
+    sce-video search IMAGE.jpg VIDEO.mp4 --not OTHER.mp4 --text WORDS --index INDEX
+    sce-video search --more-like LABEL --where "camera = 'north'" --index INDEX
     sce-video search --serve INDEX
 
 No labels are needed. Prints a table and writes a gallery with frames and players,
@@ -16,17 +17,21 @@ import itertools
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import check_exists, check_index, check_run, command_line, number
-from sce_video.datasets.sources import Query, is_table_folder, parse_query
+from sce_video.datasets.sources import is_table_folder, parse_query
+from sce_video.find.columns import check_condition
+from sce_video.find.label_list import LabelList, label_file
 from sce_video.utils.command import command, printable
 from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:
-    from sce_video.find.query import Match
+    from sce_video.datasets.sources import Query
+    from sce_video.find.query import Match, SearchQuery
     from sce_video.find.store import VideoIndex
 
 #: Of :mod:`sce_video.find.search`, whose import takes seconds.
@@ -39,14 +44,31 @@ _GALLERY_LIMIT = 100
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; ends with an error unless there is one query, or an index to serve."""
-    parser, add = command_line("find the videos most similar to a given one")
-    video = "indexed or not; also a URL, a row of a table, or a moment of one, a.mp4@12.5-17"
-    add("video", video, nargs="?")
-    text = "instead of VIDEO: what it shows; needs a video-text model (X-CLIP, CLIP); no gallery"
+    """The command line; ends with an error unless there is a query, or an index to serve."""
+    parser, add = command_line("find the videos most similar to examples, or to words")
+    video = "video or image, indexed or not; also a URL, a row of a table, or a moment, "
+    add("video", f"{video}a.mp4@12.5-17; several are searched for together", nargs="*")
+    add("--not VIDEO", "what results should not be like", nargs="+", default=[], dest="unlike")
+    text = "what results show, alone or with examples; needs a video-text model (X-CLIP, CLIP)"
     add("--text WORDS", text)
+    label = "further examples: the videos with this label; those with others are not liked"
+    add("--more-like LABEL", label)
+    add(
+        "--weights",
+        "of all examples, of all that are not liked, and of the text (default: 0.75 0.15 1)",
+        number(float, 0),
+        nargs=3,
+        metavar=("LIKE", "NOT", "TEXT"),
+        default=[0.75, 0.15, 1.0],
+    )
     add("--index", "folder of the index, or a table of videos with a column of features")
     add("--column", "of a table with several columns of features")
+    where = (
+        "only videos for which this holds, in SQL: \"camera = 'north' and date >= '2026-01-01'\""
+    )
+    add("--where CONDITION", where)
+    columns = "file with a header, path and other columns (default: INDEX/columns.csv, if there)"
+    add("--columns CSV", columns)
     add("-k", "number of results (default: 10)", number(int, 1), default=10)
     add("--checkpoint", "current path of the checkpoint, if it has moved")
     add("--config", "config file, for a network registered by its custom_imports")
@@ -68,7 +90,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     page("--serve INDEX", "a page that searches and labels its videos", nargs="?", const="")
     page("--port", "of the page (default: a free one)", number(int, 0, most=65535), default=0)
     page("--no-open", "only print the link", bool)
-    page("--labels LIST", "list of the labels given on the page (default: INDEX/labels.txt)")
+    page("--writable", "let programs with the token write labels, too (docs/search.md)", bool)
+    page("--labels LIST", "labels given on the page, or of --more-like (default: INDEX/labels.txt)")
     args = parser.parse_args(argv)
     if problem := _what_is_wrong(args):
         parser.error(problem)
@@ -80,22 +103,24 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _what_is_wrong(args: argparse.Namespace) -> str:
     """What contradicts itself or is missing; empty if nothing."""
-    if args.text is not None:
-        if args.video is not None and args.index is not None:
-            return "give a VIDEO or --text, not both"
-        if args.index is None:
-            index = "INDEX" if args.video is None else shlex.quote(args.video)
-            return f"--text takes the index as a video does: --text WORDS --index {index}"
-        for name in ("serve", "html"):
-            if getattr(args, name) is not None:
-                return f"--{name} shows a query's frames; a text has none: give --json"
-        return ""
+    query = bool(args.video) or args.text is not None or args.more_like is not None
     if args.serve is None:
-        if args.video is None:
-            return "give a VIDEO, --text, or --serve for a page in the browser"
-        return "the following arguments are required: --index" * (args.index is None)
-    if args.video is not None:
-        return "give a VIDEO or --serve, not both: videos are dropped on the page"
+        if not query:
+            found = "--not alone" if args.unlike else "nothing"
+            return (
+                f"{found} to search for: give a VIDEO, an image, --text or --more-like, or --serve "
+                "for a page in the browser"
+            )
+        if args.index is None:
+            if args.text is not None and not args.unlike and len(args.video) < 2:
+                index = shlex.quote(args.video[0]) if args.video else "INDEX"
+                return f"--text takes the index as a video does: --text WORDS --index {index}"
+            return "the following arguments are required: --index"
+        if args.html is not None and not args.video:
+            return "--html shows the frames of a query's videos; here are none: give --json"
+        return ""
+    if query or args.unlike or args.where is not None:
+        return "give a query or --serve, not both: videos are dropped on the page"
     if args.refine or args.refine_moments:
         return "--refine is for a query on the command line, not for --serve"
     if args.serve and args.index and args.serve != args.index:
@@ -108,20 +133,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Search, print the table, write JSON and the gallery; or serve the page."""
     args = parse_args(argv)
     check_index(args.index)
+    check_exists(args.columns, "file of columns")
     if args.checkpoint is not None:
         check_run(args.checkpoint)
     if args.serve is not None:
         return _serve(args)
-    query = None
-    if args.video is not None:
-        query = parse_query(args.video)
-        check_exists(query.video, "video")
+    check_exists(args.labels, "list")
+    examples = [[parse_query(video) for video in videos] for videos in (args.video, args.unlike)]
+    for video in (*examples[0], *examples[1]):
+        check_exists(video.video, "video")
+    if args.more_like is not None:
+        LabelList(label_file(args.index, args.labels)).number(args.more_like)
+    if args.where is not None:
+        check_condition(args.index, args.columns, args.where)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import read_index
-    from sce_video.find.query import searches_approximately
+    from sce_video.find.query import SearchQuery, Weights, searches_approximately
     from sce_video.find.search import search
     from sce_video.inference.model import checkpoint_of
 
+    like, unlike, text = args.weights
+    weights = Weights(text=text, like=like, unlike=unlike)
+    query = SearchQuery(examples[0], examples[1], args.text, args.more_like, weights)
     index = read_index(args.index, args.column)
     if args.checkpoint is not None:
         args.checkpoint = checkpoint_of(args.checkpoint)
@@ -129,15 +162,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
     # Features of a text are distributed otherwise than those of videos.
     whitened = index.whitens and args.text is None and not args.plain and not args.centred
-    names = "text", "checkpoint", "config", "device", "include_self", "centred", "exact"
+    names = "columns", "labels", "checkpoint", "config", "device", "include_self", "centred"
     matches = search(
         *(index, query, args.k),
         **{name: getattr(args, name) for name in names},
+        where=args.where or "",
+        exact=args.exact,
         whitened=whitened,
         refine=args.refine_moments,
         on_failure=lambda path, reason: print(printable(f"not refined: {path}: {reason}")),
     )
-    print(format_matches(repr(args.text) if args.text else args.video, index, matches))
+    where = f"; where {args.where}" if args.where else ""
+    print(format_matches(describe_query(query) + where, index, matches))
     approximate = not args.exact and searches_approximately(index, args.centred)
     if approximate:
         print("note: found by a vector index, which may miss some; --exact compares all videos")
@@ -149,8 +185,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json is not None:
         how = {"centred": args.centred, "whitened": whitened}
         how |= {"refined": args.refine_moments > 0, "approximate": approximate}
+        how |= {"where": args.where or ""}
         write_json(args.json, _search_as_json(args, query, index, how, matches))
-    if query is not None and not args.no_html:
+    if query.like and not args.no_html:
         _write_gallery(args, query, index, matches, whitened)
     return 0
 
@@ -162,14 +199,36 @@ def _serve(args: argparse.Namespace) -> int:
             f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
             "index"
         )
-    from sce_video.find.search_page import serve
+    from sce_video.find.search_page import PageFiles, serve
     from sce_video.find.search_state import Network
     from sce_video.inference.model import checkpoint_of
 
     checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
     network = Network(checkpoint, args.config, args.device)
-    serve(args.index, network, args.labels, args.port, not args.no_open)
+    own = PageFiles(args.labels, args.columns)
+    serve(args.index, network, own, args.port, not args.no_open, args.writable)
     return 0
+
+
+def describe_query(query: SearchQuery) -> str:
+    """What is searched for; of several parts with their weights."""
+    weights, label = query.weights, query.label
+    parts = [
+        ([_shown(q) for q in query.like], "", weights.like),
+        ([f"the label {label!r}"] * (label is not None), "", weights.like),
+        ([repr(query.text)] * (query.text is not None), "", weights.text),
+        ([_shown(q) for q in query.unlike], "not ", weights.unlike),
+        (["other labels"] * (label is not None), "not ", weights.unlike),
+    ]
+    given = [(names, sign, weight) for names, sign, weight in parts if names]
+    if len(given) == 1:
+        return ", ".join(given[0][0])
+    return "; ".join(f"{sign}{', '.join(names)} ({weight:g})" for names, sign, weight in given)
+
+
+def _shown(query: Query) -> str:
+    moment = "" if query.start is None else f"@{query.start:g}-{query.end:g}"
+    return f"{query.video}{moment}"
 
 
 def format_matches(video: str, index: VideoIndex, matches: list[Match]) -> str:
@@ -191,15 +250,17 @@ def format_matches(video: str, index: VideoIndex, matches: list[Match]) -> str:
 
 def _search_as_json(
     args: argparse.Namespace,
-    query: Query | None,
+    query: SearchQuery,
     index: VideoIndex,
-    how: dict[str, bool],
+    how: dict[str, Any],
     matches: list[Match],
 ) -> dict[str, object]:
     """Query, index, settings and results."""
-    asked = {"text": args.text} if query is None else {"query": absolute(query.video)}
-    if query is not None and query.start is not None:
-        asked |= {"start": query.start, "end": query.end}
+    asked: dict[str, Any] = {
+        name: [{**asdict(q), "video": absolute(q.video)} for q in part]
+        for name, part in (("like", query.like), ("not", query.unlike))
+    }
+    asked |= {"text": query.text, "label": query.label, "weights": asdict(query.weights)}
     names = ("rank", "similarity", "distance", "path")
     moment = ("start", "end")
     results = [
@@ -234,7 +295,7 @@ def new_page(index: str, video: str) -> str:
 
 def _write_gallery(
     args: argparse.Namespace,
-    query: Query,
+    query: SearchQuery,
     index: VideoIndex,
     matches: list[Match],
     whitened: bool,
@@ -242,9 +303,12 @@ def _write_gallery(
     """Write the page of the first matches."""
     from sce_video.pages.gallery import read_entry, write_gallery
 
-    page = args.html or new_page(args.index, query.video)
+    page = args.html or new_page(args.index, query.like[0].video)
     shown = matches[:_GALLERY_LIMIT]
-    own = read_entry(query.video, query.video, start=query.start, end=query.end)
+    like, unlike = (
+        [read_entry(q.video, q.video, start=q.start, end=q.end) for q in part[:_GALLERY_LIMIT]]
+        for part in (query.like, query.unlike)
+    )
     results = [
         read_entry(m.path, m.file, m.rank, m.similarity, start=m.start, end=m.end) for m in shown
     ]
@@ -257,5 +321,9 @@ def _write_gallery(
     )
     if len(shown) < len(matches):
         note += f"; the first {len(shown)} of {len(matches)} results"
-    write_gallery(page, own, results, note)
+    if len(query.like) + len(query.unlike) > 1 or query.text is not None or query.label is not None:
+        note = f"{describe_query(query)}; {note}"
+    if args.where:
+        note += f"; where {args.where}"
+    write_gallery(page, like, results, note, unlike)
     print(printable(f"gallery: {page}"))

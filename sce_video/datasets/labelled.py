@@ -26,7 +26,7 @@ from sce_video.datasets.video_list import (
 from sce_video.utils.files import write_text
 
 #: Columns of a CSV file with a header, in lower case.
-_PATHS = ("path", "video", "video_path", "file", "filepath", "filename")
+PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
 _LABELS = ("label", "class", "class_name", "label_name", "category")
 _TABLES = {".csv": (",", ";"), ".tsv": ("\t",)}
 
@@ -141,7 +141,7 @@ def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
         raise ValueError(f"there is no folder, list or CSV file {source!r}")
     else:
         kind = Path(source).suffix.lower()
-        read = _read_csv(source, kind) if kind in _TABLES else _read_list(source)
+        read = _read_csv(source) if kind in _TABLES else _read_list(source)
         root = list_root(source, data_root, read)
         found = LabelledVideos(source, root, read, listed=True)
     unlabelled = np.flatnonzero(found.videos.labels < 0)
@@ -168,24 +168,31 @@ def _read_list(source: str) -> VideoList:
     return read_annotation_list(source, class_file=class_file)
 
 
-def _read_csv(source: str, kind: str) -> VideoList:
-    """The videos of a table of text; labels are names, numbered in sorted order."""
+def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
+    """The lines of a table of text that are not empty: number, and cells without outer blanks.
+
+    The cells of a ``.tsv`` file are divided by tabs, of another by commas, or by semicolons where
+    the first line has more of them. ValueError for what is no such file.
+    """
+    delimiters = _TABLES.get(Path(source).suffix.lower(), _TABLES[".csv"])
     with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         first = file.readline()
-        delimiter = max(_TABLES[kind], key=first.count)
         file.seek(0)
+        reader = csv.reader(file, delimiter=max(delimiters, key=first.count))
         try:
-            lines = [
-                (number, [cell.strip() for cell in row])
-                for number, row in enumerate(csv.reader(file, delimiter=delimiter), 1)
-                if any(row)
-            ]
+            # The number of a line, not of a row: a cell in quotes may hold line breaks.
+            return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
         except csv.Error as error:
             raise ValueError(f"{source} is no CSV file: {error}") from error
+
+
+def _read_csv(source: str) -> VideoList:
+    """The videos of a table of text; labels are names, numbered in sorted order."""
+    lines = read_csv_lines(source)
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
     path, label = columns = _columns(source, lines[0][1])
-    rows = lines[lines[0][1][path].lower() in _PATHS :]
+    rows = lines[lines[0][1][path].lower() in PATH_COLUMNS :]
     for number, row in rows:
         if len(row) <= max(columns) or not row[path] or not row[label]:
             raise ValueError(f"{source}, line {number}: there is no path or no label in {row}")
@@ -204,7 +211,8 @@ def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
     """Numbers of the columns with the path and the label, from the first line."""
     names = [name.lower() for name in first]
     found = [
-        next((names.index(n) for n in known if n in names), None) for known in (_PATHS, _LABELS)
+        next((names.index(n) for n in known if n in names), None)
+        for known in (PATH_COLUMNS, _LABELS)
     ]
     if found[0] is None and len(first) == 2 and first[0].lower().endswith(VIDEO_EXTENSIONS):
         return 0, 1

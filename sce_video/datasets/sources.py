@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sce_video.datasets.clip_sampling import parse_seconds
-from sce_video.datasets.video_list import VideoList, scan_folder
+from sce_video.datasets.video_list import (
+    IMAGE_EXTENSIONS,
+    VideoList,
+    scan_folder,
+)
 from sce_video.utils.files import local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url
 
@@ -66,6 +70,11 @@ def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions])
 def is_elsewhere(path: str) -> bool:
     """Whether the path of a video is that of no file, but a URL or a row."""
     return is_url(path) or split_row_path(path) is not None
+
+
+def is_image(path: str) -> bool:
+    """Whether a path is that of an image, by the end of its name."""
+    return path.lower().endswith(IMAGE_EXTENSIONS) and not is_elsewhere(path)
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:

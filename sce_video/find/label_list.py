@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
@@ -54,6 +55,18 @@ class LabelList:
     def undo_depth(self) -> int:
         """Number of changes that can be taken back."""
         return len(self._undo)
+
+    def number(self, name: str) -> int:
+        """The number of a class; ValueError if there is none of this name."""
+        if name not in self.classes:
+            known = ", ".join(self.classes) or "none"
+            raise ValueError(f"{self.file} has no label {name!r:.200}; its labels: {known}")
+        return self.classes.index(name)
+
+    def of_paths(self, paths: Iterable[str]) -> np.ndarray:
+        """The label of each path, int64; -1 for none."""
+        known = self.labels
+        return np.array([known.get(path, -1) for path in paths], dtype=np.int64)
 
     def apply(self, paths: Iterable[str], name: str | None) -> tuple[int, list[str]]:
         """Give videos a label; returns how many changed, and the paths that no list can hold.
@@ -185,6 +198,11 @@ class LabelList:
         files = (self.file, self.class_file)
         stats = [file.stat() if file.exists() else None for file in files]
         return [None if s is None else (s.st_size, s.st_mtime_ns) for s in stats]
+
+
+def label_file(folder: str | Path, given: str | os.PathLike | None) -> Path:
+    """The list of labels of an index: the given one, else ``labels.txt`` in its folder."""
+    return Path(folder, "labels.txt") if given is None else Path(given)
 
 
 def class_name(text: str) -> str:

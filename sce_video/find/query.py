@@ -1,16 +1,144 @@
-"""The rows of an index that are most similar to a feature, and moments of similar windows."""
+"""What is searched for, the rows of an index that are most similar to it, and moments of them."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
+from sce_video.datasets.sources import Query, parse_query
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
 from sce_video.find.store import VideoIndex
+
+_TINY = 1e-12
+#: A sum of unit features that is shorter than this part of their weights has no direction.
+_CANCELLED = 1e-6
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the parts of a query: alpha, beta and gamma of Rocchio's method.
+
+    The values are those of Manning et al., Introduction to Information Retrieval, section 9.1.1.
+
+    Attributes:
+        text: Of the text.
+        like: Of all examples together.
+        unlike: Of all counter-examples together, which is subtracted.
+    """
+
+    text: float = 1.0
+    like: float = 0.75
+    unlike: float = 0.15
+
+    def __post_init__(self) -> None:
+        for name in ("text", "like", "unlike"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0 <= value < math.inf):
+                raise ValueError(f"the weight {name} must be a number of at least 0, got {value}")
+
+
+#: A video or image (a file, a URL, a row of a table), or a moment, ``a.mp4@12.5-17``.
+Given = str | os.PathLike | Query
+
+
+@dataclass(frozen=True, init=False)
+class SearchQuery:
+    """What is searched for: what results are like, what they are not like, and words.
+
+    Attributes:
+        like: Videos, images, or moments of videos; one, or several.
+        unlike: Likewise, of which results should have little.
+        text: What results show; of an index made by a video-text model.
+        label: A label of the list: its videos are further examples, all others counter-examples.
+        weights: Of these parts.
+    """
+
+    like: tuple[Query, ...]
+    unlike: tuple[Query, ...]
+    text: str | None
+    label: str | None
+    weights: Weights
+
+    def __init__(
+        self,
+        like: Given | Sequence[Given] = (),
+        unlike: Given | Sequence[Given] = (),
+        text: str | None = None,
+        label: str | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        values: dict[str, Any] = {"text": text, "label": label, "weights": weights or Weights()}
+        for name, given in (("like", like), ("unlike", unlike)):
+            items = [given] if isinstance(given, Given) else given
+            values[name] = tuple(
+                item if isinstance(item, Query) else parse_query(os.fspath(item)) for item in items
+            )
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if not self.like and self.text is None and self.label is None:
+            raise ValueError(
+                "give a video, an image, a text or a label that results are like; what they are "
+                "not like is subtracted from it"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class QueryFeatures:
+    """The features of a query, (M, D), and the weight of each, (M,), negative for what is unlike.
+
+    The query is the weighted sum of the features, each of length 1, where they are compared: after
+    centring or whitening, if there is any (Rocchio 1971, "Relevance feedback in information
+    retrieval"). A single one is the query as it is.
+    """
+
+    features: np.ndarray
+    weights: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not (self.weights > 0).any():
+            raise ValueError("no example, text or label has a weight above 0")
+
+    def combined(self, compared: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
+        """The query (D,) float64, of features that ``compared`` has mapped as those of the index.
+
+        ValueError where examples and counter-examples cancel each other.
+        """
+        rows = self.features.astype(np.float64) if compared is None else compared(self.features)
+        if len(rows) == 1:
+            return rows[0]
+        lengths = np.linalg.norm(rows, axis=1)
+        total = self.weights @ (rows / np.maximum(lengths, _TINY)[:, None])
+        if np.linalg.norm(total) < _CANCELLED * np.abs(self.weights).sum():
+            raise ValueError(
+                "the examples cancel each other: nothing is left to search for; leave one out, or "
+                "change the weights"
+            )
+        return total * lengths.mean()  # about as long as a feature, for what is added to it
+
+
+def weighted_features(
+    like: np.ndarray, unlike: np.ndarray, text: np.ndarray | None, weights: Weights
+) -> QueryFeatures:
+    """The query of examples (P, D), counter-examples (N, D) and the embedding (D,) of a text.
+
+    Those of one kind share its weight equally. ValueError where nothing has a weight above 0.
+    """
+    words = np.empty((0, 0)) if text is None else text.reshape(1, -1)
+    parts = [(words, weights.text), (like, weights.like), (unlike, -weights.unlike)]
+    kept = [(rows, weight) for rows, weight in parts if len(rows) and weight]
+    if not kept:
+        raise ValueError("no example, text or label has a weight above 0")
+    return QueryFeatures(
+        np.concatenate([rows for rows, _ in kept]),
+        np.concatenate([np.full(len(rows), weight / len(rows)) for rows, weight in kept]),
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +219,6 @@ _READ_ROWS, _CACHED_ROWS = 16384, 512
 #: Candidates beyond k, which are ranked in double precision; and a difference of similarities that
 #: rounding to single precision may make.
 _SPARE, _ROUNDING = 16, 1e-6
-_TINY = 1e-12
 #: Windows that are compared after whitening: at least so many, or this part of the index.
 _POOL, _POOL_PART = 1000, 50
 #: With more rows left out all others are compared.
@@ -100,10 +227,10 @@ _MOST_LEFT_OUT = 1000
 
 def query_index(
     index: VideoIndex,
-    feature: np.ndarray,
+    feature: np.ndarray | QueryFeatures,
     k: int = 10,
     *,
-    leave_out: list[int] | None = None,
+    leave_out: Sequence[int] | np.ndarray = (),
     centred: bool = False,
     exact: bool = False,
     whitened: bool | None = None,
@@ -114,7 +241,7 @@ def query_index(
 
     Args:
         index: From :func:`~sce_video.find.index.read_index`.
-        feature: (D,), from the network of the index.
+        feature: (D,), from the network of the index; or several with their weights.
         k: Number of results; all videos if the index has fewer.
         leave_out: Rows excluded from the results, see
             :func:`~sce_video.find.search.rows_of_file`.
@@ -137,10 +264,14 @@ def query_index(
         raise ValueError(f"k must be at least 1, got {k}")
     if whitened and centred:
         raise ValueError("whitened features are centred already: choose one of the two")
+    query = as_query(feature)
+    compared = query.combined()
+    if centred and len(query.features) > 1:  # the mean is subtracted again, with that of the rows
+        compared = index.mean + query.combined(lambda rows: rows - index.mean)
     nearest = partial(
         _nearest_rows,
-        *(index, np.array(feature, dtype=np.float32).reshape(-1)),
-        leave_out=np.unique(np.array(leave_out or [], dtype=np.int64)),
+        *(index, compared.astype(np.float32)),
+        leave_out=np.unique(np.asarray(leave_out, dtype=np.int64)),
         centred=centred,
         exact=exact,
     )
@@ -149,11 +280,18 @@ def query_index(
         pool = nearest(max(4 * k, _POOL, len(index) // _POOL_PART))
         rows = np.array([match.row for match in pool], dtype=np.int64)
         features = index.whitening(np.asarray(index.features[rows]))
-        query = index.whitening(np.reshape(feature, -1))
-        return _ranked(index, query, rows, features, [match.path for match in pool])[:k]
+        own = query.combined(index.whitening)
+        return _ranked(index, own, rows, features, [match.path for match in pool])[:k]
 
     rows = whitened_rows if whitened else nearest
     return rows(k) if index.windows is None else merge_moments(rows, k)
+
+
+def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
+    """A feature (D,) as a query of one."""
+    if isinstance(feature, QueryFeatures):
+        return feature
+    return QueryFeatures(np.array(feature, dtype=np.float32).reshape(1, -1), np.ones(1))
 
 
 def _nearest_rows(

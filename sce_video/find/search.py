@@ -1,4 +1,4 @@
-"""Search by example: the video or text that is searched for, its network, and refined moments."""
+"""Search by examples and texts: what is searched for, its network, and refined moments."""
 
 from __future__ import annotations
 
@@ -8,15 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from sce_video.datasets import VideoDecodeError, video_exists
-from sce_video.datasets.sources import Query, is_elsewhere, parse_query, split_row_path
+from sce_video.datasets.readers.base import DecodeLimits
+from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_path
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.find.columns import columns_of_index
 from sce_video.find.index import index_mismatches, read_index, real_path
-from sce_video.find.query import Match, feature_cosine, query_index
+from sce_video.find.label_list import LabelList, label_file
+from sce_video.find.query import (
+    Given,
+    Match,
+    QueryFeatures,
+    SearchQuery,
+    Weights,
+    as_query,
+    feature_cosine,
+    query_index,
+    weighted_features,
+)
 from sce_video.find.store import VideoIndex
 from sce_video.inference.embed import embed
 from sce_video.inference.encoders.text import text_feature
@@ -131,8 +146,8 @@ def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
 def query_feature(
     index: VideoIndex, video: str | os.PathLike | Query, model: Callable[[], VideoModel]
 ) -> np.ndarray:
-    """The feature (D,) of a video or of a moment of it; taken from an index of whole videos if the
-    file is in it and unchanged.
+    """The feature (D,) of a video, of a moment of it, or of an image; taken from an index of whole
+    videos if the file is in it and unchanged.
 
     Args:
         index: From :func:`~sce_video.find.index.read_index`.
@@ -146,13 +161,89 @@ def query_feature(
     query = video if isinstance(video, Query) else Query(os.fspath(video))
     if not video_exists(query.video):
         raise FileNotFoundError(f"no video at {query.video}")
-    if query.start is not None and query.end is not None:
-        return embed_span(model(), query.video, query.start, query.end, index.options)
-    if index.windows is None and not is_elsewhere(query.video):
+    if query.start is None and index.windows is None and not is_elsewhere(query.video):
         for row in rows_of_file(index, query.video):
             if index.is_unchanged(row, query.video):
                 return np.array(index.features[row])
-    return embed(model(), query.video, index.options)[0]
+    return embed_query(model(), query, index.options)
+
+
+def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.ndarray:
+    """The feature (D,) of a video, of a moment of it, or of an image.
+
+    An image is a clip of one repeated frame for a video network, and a frame for an image encoder.
+
+    Raises:
+        VideoDecodeError: it cannot be decoded, or is too large.
+        ValueError: the moment of an image, or one behind the end of a video.
+    """
+    if is_image(query.video):
+        if query.start is not None:
+            raise ValueError(f"{query.video} is an image: it has no moments")
+        return embed(model, read_image(query.video, DecodeLimits())[None], options)[0]
+    if query.start is not None and query.end is not None:
+        return embed_span(model, query.video, query.start, query.end, options)
+    return embed(model, query.video, options)[0]
+
+
+class Example(NamedTuple):
+    """Of an example, or of several of a label: features (M, D), its rows in the index, and by path
+    the moments (start, end) in seconds with which no result may share frames."""
+
+    features: np.ndarray
+    rows: Sequence[int] | np.ndarray = ()
+    moments: Mapping[str, list[tuple[float, float]]] = {}
+
+
+def read_example(index: VideoIndex, query: Query, model: Callable[[], VideoModel]) -> Example:
+    """A video, an image or a moment as an example; errors as of :func:`query_feature`."""
+    feature = query_feature(index, query, model)
+    rows = rows_of_query(index, query)
+    return Example(feature[None], rows, own_moment(index, query, rows))
+
+
+def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[Example, Example]:
+    """The videos of an index with a label as one example, those with other labels as another.
+
+    ValueError where the list has no such label, or no video of the index has it.
+    """
+    number, label_of_row = labels.number(name), labels.of_paths(index.paths)
+    own = label_of_row == number
+    if not own.any():
+        raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
+    found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
+    like, unlike = (Example(np.asarray(index.features[rows]), rows) for rows in found)
+    return like, unlike
+
+
+class Examples(NamedTuple):
+    """All of a query: its features, its rows in the index, and the moments of each path."""
+
+    features: QueryFeatures
+    rows: np.ndarray
+    moments: dict[str, list[tuple[float, float]]]
+
+
+def join_examples(
+    like: Sequence[Example], unlike: Sequence[Example], text: np.ndarray | None, weights: Weights
+) -> Examples:
+    """Examples, counter-examples and the embedding (D,) of a text as one query."""
+    none = np.empty((0, 0), dtype=np.float32)
+    parts = [
+        np.concatenate([e.features for e in examples]) if examples else none
+        for examples in (like, unlike)
+    ]
+    both = [*like, *unlike]
+    moments: dict[str, list[tuple[float, float]]] = {}
+    for example in both:
+        for path, spans in example.moments.items():
+            moments.setdefault(path, []).extend(spans)
+    rows = [np.asarray(example.rows, dtype=np.int64) for example in both]
+    return Examples(
+        weighted_features(parts[0], parts[1], text, weights),
+        np.unique(np.concatenate([np.empty(0, dtype=np.int64), *rows])),
+        moments,
+    )
 
 
 #: Moments that are refined unless another number is given, and the most that are refined twice.
@@ -164,13 +255,13 @@ EmbedNear = Callable[[str, float, float, float], WindowFeatures]
 
 def refine_moments(
     index: VideoIndex,
-    feature: np.ndarray,
+    feature: np.ndarray | QueryFeatures,
     matches: Sequence[Match],
     near: EmbedNear,
     *,
     centred: bool = False,
     whitened: bool | None = None,
-    without: Mapping[str, tuple[float, float]] | None = None,
+    without: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     count: int = MOST_REFINED,
 ) -> tuple[list[Match], list[tuple[str, str]]]:
     """Rank the best moments of a search again, by windows that begin between those of the index.
@@ -187,14 +278,14 @@ def refine_moments(
 
     Args:
         index: Of windows, not within shots.
-        feature: (D,) of the query.
+        feature: (D,) of the query; or several with their weights.
         matches: From :func:`~sce_video.find.query.query_index` with this feature.
         near: Embeds windows by the network of the index: ``partial(windows_near, network,
             index.options)``, or what lets another process do that.
         centred: As for ``query_index``, like ``whitened``.
         whitened: Likewise.
-        without: By path in the index, start and end of a moment with which no result may share
-            frames: that of a query of which ``query_index`` has left out the own rows.
+        without: By path in the index, start and end of moments with which no result may share
+            frames: those of a query of which ``query_index`` has left out the own rows.
         count: Moments to refine, the first ones; the others keep span and similarity.
 
     Returns:
@@ -213,15 +304,14 @@ def refine_moments(
             return index.whitening(features)
         return features.astype(np.float64) - (index.mean if centred else 0.0)
 
-    own = compared(np.reshape(feature, -1))
+    own = as_query(feature).combined(compared)
 
     def moved(match: Match, span: Sequence[float], step: float) -> Match | None:
         """The match with the best window near one; None where all share frames with the query."""
         start, end = span
         found = near(match.file, start, end, step)
         similarities = np.array([feature_cosine(own, row) for row in compared(found.features)])
-        if match.path in (without or {}):
-            begin, stop = (without or {})[match.path]
+        for begin, stop in (without or {}).get(match.path, ()):
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
         # Of windows with the same frames the one that moves least.
         best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
@@ -269,12 +359,12 @@ def _refinable_step(index: VideoIndex) -> float:
 
 def own_moment(
     index: VideoIndex, query: Query, rows: Sequence[int]
-) -> dict[str, tuple[float, float]]:
+) -> dict[str, list[tuple[float, float]]]:
     """``without`` of :func:`refine_moments` for a query, given its rows in the index."""
     if query.start is None or query.end is None:
         return {}  # all of the video has been left out
     paths = index.paths_of(np.array(rows, dtype=np.int64))
-    return dict.fromkeys(paths, (query.start, query.end))
+    return {path: [(query.start, query.end)] for path in paths}
 
 
 def windows_near(
@@ -300,10 +390,12 @@ def _by_similarity(matches: Sequence[Match]) -> list[Match]:
 
 def search(
     index: VideoIndex | str | os.PathLike,
-    video: Query | str | os.PathLike | None = None,
+    query: SearchQuery | Given | Sequence[Given],
     k: int = 10,
     *,
-    text: str | None = None,
+    where: str = "",
+    columns: str | os.PathLike | None = None,
+    labels: str | os.PathLike | None = None,
     checkpoint: str | os.PathLike | None = None,
     config: str | os.PathLike | None = None,
     device: str | torch.device | None = None,
@@ -314,66 +406,70 @@ def search(
     refine: int = 0,
     on_failure: Callable[[str, str], None] | None = None,
 ) -> list[Match]:
-    """The videos of an index that are most similar to a video; of an index of windows the moments.
+    """The videos of an index that are most similar to what is searched for; of an index of windows
+    the moments.
 
     This is what ``sce-video search`` lists.
 
     Args:
         index: From :func:`~sce_video.find.index.read_index`, or its folder.
-        video: A file, a URL or a row of a table; or a moment of one, ``a.mp4@12.5-17``.
+        query: A file (video or image), a URL or a row of a table; a moment, ``a.mp4@12.5-17``;
+            several of them; or a :class:`~sce_video.find.query.SearchQuery` with
+            counter-examples, a text, a label and weights.
         k: Number of results.
-        text: In place of a video: what the videos show; for an index made by a video-text model.
+        where: Only videos of which this SQL condition on ``columns`` is true.
+        columns: CSV file of :class:`~sce_video.find.columns.VideoColumns`; None for
+            ``INDEX/columns.csv``, if it is there.
+        labels: List of labels of ``query.label``; None for ``INDEX/labels.txt``.
         checkpoint: Current path of the checkpoint; None for the path stored in the index.
         config: As of :func:`model_of_index`.
         device: Of the network.
-        include_self: List the query itself, too, if it is indexed.
-        centred: As of :func:`query_index`, like ``exact`` and ``whitened``; texts are not whitened
-            unless it is asked for.
+        include_self: List the examples, too, if they are indexed.
+        centred: As of :func:`query_index`, like ``exact`` and ``whitened``; queries with a text are
+            not whitened unless it is asked for.
         exact: See above.
         whitened: See above.
         refine: Embed windows around so many of the best moments again, and rank anew; 0 for none.
         on_failure: Called with path and reason of each moment that could not be refined.
 
     Raises:
-        FileNotFoundError: no such index, checkpoint or video.
-        VideoDecodeError: the video cannot be decoded.
-        ValueError: the index, the checkpoint or an option does not fit.
+        FileNotFoundError: no such index, checkpoint, video or file of columns.
+        VideoDecodeError: a video cannot be decoded.
+        ValueError: the index, the checkpoint, the condition or an option does not fit.
     """
     if not isinstance(index, VideoIndex):
         index = read_index(index)
+    if not isinstance(query, SearchQuery):
+        query = SearchQuery(like=query)
     if checkpoint is not None:
         checkpoint = checkpoint_of_index(index, checkpoint)
     if whitened is None:
-        whitened = index.whitens and text is None and not centred
+        whitened = index.whitens and query.text is None and not centred
 
     @cache
     def model() -> VideoModel:
         return model_of_index(index, checkpoint, config, device)
 
-    own: list[int] = []
-    moment: dict[str, tuple[float, float]] = {}
-    if text is not None and video is None:
-        path = checkpoint_of_index(index, checkpoint)
-        feature = text_feature(path, index.settings["model"]["backbone"], text)
-    elif video is None or text is not None:
-        raise ValueError("give a video or a text to search for, one of the two")
-    else:
-        query = video if isinstance(video, Query) else parse_query(os.fspath(video))
-        feature = query_feature(index, query, model)
-        if not include_self:
-            own = rows_of_query(index, query)
-            moment = own_moment(index, query, own)
+    # Before anything is decoded: a mistyped condition is told at once.
+    passing = columns_of_index(index, columns).matching(where) if where else None
+    given = _read_query(index, query, model, labels, checkpoint)
+    out = np.empty(0, np.int64) if include_self else given.rows
+    if passing is not None:
+        out = np.union1d(out, np.flatnonzero(~passing))
     count = max(k, refine) if k > 0 else k
     matches = query_index(
-        *(index, feature, count), leave_out=own, centred=centred, exact=exact, whitened=whitened
+        *(index, given.features, count),
+        leave_out=out,
+        centred=centred,
+        exact=exact,
+        whitened=whitened,
     )
     if refine:
-        near = partial(windows_near, model(), index.options)
         matches, failures = refine_moments(
-            *(index, feature, matches, near),
+            *(index, given.features, matches, partial(windows_near, model(), index.options)),
             centred=centred,
             whitened=whitened,
-            without=moment,
+            without={} if include_self else given.moments,
             count=refine,
         )
         for path, reason in failures:
@@ -381,3 +477,26 @@ def search(
                 on_failure(path, reason)
         matches = matches[:k]
     return matches
+
+
+def _read_query(
+    index: VideoIndex,
+    query: SearchQuery,
+    model: Callable[[], VideoModel],
+    labels: str | os.PathLike | None,
+    checkpoint: str | os.PathLike | None,
+) -> Examples:
+    """The features of the examples, the text and the label of a query."""
+    like, unlike = (
+        [read_example(index, each, model) for each in examples]
+        for examples in (query.like, query.unlike)
+    )
+    if query.label is not None:
+        known = LabelList(label_file(index.folder, labels))
+        own, others = examples_of_label(index, known, query.label)
+        like, unlike = [*like, own], [*unlike, others]
+    text = None
+    if query.text is not None:
+        path = checkpoint_of_index(index, checkpoint)
+        text = text_feature(path, index.settings["model"]["backbone"], query.text)
+    return join_examples(like, unlike, text, query.weights)

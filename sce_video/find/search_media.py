@@ -18,12 +18,18 @@ import numpy as np
 from pebble import ProcessExpired, ProcessPool
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.find.search import model_of_index, windows_near
+from sce_video.datasets.sources import Query, is_image
+from sce_video.find.search import (
+    checkpoint_of_index,
+    embed_query,
+    model_of_index,
+    windows_near,
+)
 from sce_video.find.store import VideoIndex
-from sce_video.inference.embed import embed
+from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.model import VideoModel
 from sce_video.inference.windows import WindowFeatures
-from sce_video.pages.gallery import encode_clip, encode_jpeg, read_frames
+from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_frames
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
@@ -83,19 +89,46 @@ def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
 
 def embed_file(
     header: dict[str, Any], folder: str, network: tuple[str | None, ...], file: str
-) -> tuple[np.ndarray, bytes]:
-    """The feature (D,) of a video by the network of an index, and its small clip.
+) -> tuple[np.ndarray, bytes, str]:
+    """The feature (D,) of a video or an image by the network of an index; its small clip as mp4, or
+    the image as JPEG; and which of the two it is.
 
     ``network`` is as of :func:`~sce_video.find.search.model_of_index`, like its errors; ValueError
-    where the video cannot be decoded.
+    where the file cannot be decoded.
     """
     index = VideoIndex(folder, header)
     model = _model(index, network)
+    kind = "image" if is_image(file) else "video"
     try:
-        feature = embed(model, file, index.options)[0]
-        return feature, animation(file)
+        feature = embed_query(model, Query(file), index.options)
+        if kind == "image":
+            return feature, encode_jpeg(read_entry("", file).frames[0]), kind
+        return feature, animation(file), kind
     except VideoDecodeError as error:
-        raise ValueError(f"the video cannot be decoded: {error.reason}") from None
+        raise ValueError(f"the {kind} cannot be decoded: {error.reason}") from None
+
+
+def embed_moment(
+    header: dict[str, Any],
+    folder: str,
+    network: tuple[str | None, ...],
+    file: str,
+    start: float,
+    end: float,
+) -> np.ndarray:
+    """The feature (D,) of a moment of a video, otherwise as :func:`embed_file`."""
+    index = VideoIndex(folder, header)
+    return embed_query(_model(index, network), Query(file, start, end), index.options)
+
+
+def embed_text(
+    header: dict[str, Any], folder: str, network: tuple[str | None, ...], text: str
+) -> np.ndarray:
+    """The embedding (D,) of a text by the video-text model of an index; errors as of
+    :func:`~sce_video.inference.encoders.text.text_feature`."""
+    index = VideoIndex(folder, header)
+    checkpoint = checkpoint_of_index(index, network[0])
+    return text_feature(checkpoint, index.settings["model"]["backbone"], text)
 
 
 def embed_near(

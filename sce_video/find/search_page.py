@@ -1,4 +1,7 @@
-"""The search page: access checks (host, token, origin), the answers to its requests, the server."""
+"""The search page and its service: access checks (host, token, origin), answers, the server.
+
+What the page asks for is the interface for programs, too: see :mod:`sce_video.find.search_api`.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,27 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
-from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs
 
+import numpy as np
 import uvicorn
-from fastapi import Body, FastAPI, HTTPException, Query, Request
+from fastapi import APIRouter, Body, Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, Response
+from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
 
 from sce_video.datasets.sources import is_table
-from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
+from sce_video.find import search_api as api
+from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index
-from sce_video.find.label_list import LabelList
+from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.search import checkpoint_of_index
 from sce_video.find.search_media import (
     PLAYABLE,
@@ -42,17 +48,11 @@ from sce_video.find.search_media import (
     kill_fork_server,
     middle_frame,
 )
-from sce_video.find.search_state import (
-    MAX_RESULTS,
-    GoneError,
-    Network,
-    NoRowError,
-    Search,
-    SearchState,
-)
+from sce_video.find.search_state import GoneError, Network, NoRowError, SearchState
 from sce_video.pages.parts import plotly_library
 from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
+from sce_video.version import __version__
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -85,14 +85,17 @@ class Guard:
 
     - ``Host`` must be this server's loopback address: another name that resolves to it (DNS
       rebinding) makes a page of somebody else part of our origin.
-    - The token must be in the link (``/?token=``) or in the cookie that the link has set.
-    - A request that changes or reads anything must come from our page: cookies of 127.0.0.1 are
-      sent by pages of its other ports too.
+    - The token must be in the link (``/?token=``), in the cookie that the link has set or, of a
+      program, in the header ``Authorization: Bearer TOKEN``.
+    - A request with the cookie that changes or reads anything must come from our page: cookies of
+      127.0.0.1 are sent by pages of its other ports too.
+    - A program may only read, unless ``writable``.
     """
 
-    def __init__(self, app: Any, token: str, port: int) -> None:
+    def __init__(self, app: Any, token: str, port: int, writable: bool = False) -> None:
         self._app = app
         self._token = token
+        self._writable = writable
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
         self.cookie = f"sce_video_{port}"  # all ports of a host share their cookies
 
@@ -128,35 +131,51 @@ class Guard:
             morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             morsel = None
-        known = morsel is not None and self._is_token(morsel.value)
-        if not known and not (link and self._is_token(given)):
+        page = morsel is not None and self._is_token(morsel.value)
+        # No page of another origin can set this header: the browser asks first, and gets a refusal.
+        kind, _, bearer = headers.get("authorization", "").partition(" ")
+        program = kind.lower() == "bearer" and self._is_token(bearer.strip())
+        if not (page or program) and not (link and self._is_token(given)):
             return "open the link with its token, as sce-video search --serve has printed it"
-        if not link:
-            site = headers.get("sec-fetch-site", "none")
-            origin = headers.get("origin")
-            own = origin is None or origin in {f"http://{host}" for host in self._hosts}
-            if site not in _OWN or not own or (scope["method"] == "POST" and origin is None):
-                return "this request does not come from the search page"
+        if link:
+            return ""
+        site = headers.get("sec-fetch-site", "none")
+        origin = headers.get("origin")
+        reads = scope["method"] in ("GET", "HEAD")
+        own = origin is None or origin in {f"http://{host}" for host in self._hosts}
+        if site not in _OWN or not own or not (reads or origin is not None or program):
+            return "this request does not come from the search page"
+        if not (reads or scope["path"] in _READING or page or self._writable):
+            return "programs may only read: start the page with --writable to let them write labels"
         return ""
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
 
 
-#: Largest video that may be dropped on the page, bytes.
-UPLOAD_LIMIT = 2 * 2**30
+#: Largest video and image that may be dropped on the page, bytes.
+UPLOAD_LIMIT, IMAGE_LIMIT = 2 * 2**30, 64 * 2**20
+#: Requests with a body that change nothing; all others that are no GET are for the page alone.
+_READING = {f"{api.PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
 _MAX_ROWS = 100_000  # of one change of labels
 _PACKAGE = "sce_video.pages"
 #: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
 _SCRIPTS = ("plotly.js", "feature_map.js")
-_MODULES = ("search_page.js", "search_cards.js", "search_labels.js")
+_MODULES = ("search_page.js", "search_query.js", "search_cards.js", "search_labels.js")
 _STYLES = ("theme.css", "parts.css", "search_page.css")
 
 
 def create_app(
-    state: SearchState, token: str, port: int, upload_limit: int = UPLOAD_LIMIT
+    state: SearchState,
+    token: str,
+    port: int,
+    upload_limit: int = UPLOAD_LIMIT,
+    writable: bool = False,
 ) -> Guard:
-    """The application behind its checks; ``upload_limit`` is that of a dropped video, bytes."""
+    """The application behind its checks.
+
+    ``upload_limit`` is that of a dropped video, bytes; ``writable`` lets programs write labels.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
@@ -164,12 +183,31 @@ def create_app(
         yield
         state.close()
 
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="sce-video search",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{api.PREFIX}/openapi.json",
+    )
     _answer_errors(app)
     _add_page(app, state, token, port, upload_limit)
-    _add_media(app, state)
-    _add_search(app, state, upload_limit)
-    return Guard(app, token, port)
+    problems: dict[int | str, dict[str, Any]] = {
+        status: {"model": api.ErrorAnswer} for status in (403, *sorted({*_STATUS.values()}))
+    }
+    router = APIRouter(
+        prefix=api.PREFIX,
+        responses=problems,
+        # For the description alone: the guard has looked at the token.
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="The token of the link."))],
+    )
+    _add_media(router, state)
+    _add_search(router, state)
+    _add_upload(router, state, upload_limit)
+    _add_labels(router, state)
+    app.include_router(router)
+    return Guard(app, token, port, writable)
 
 
 def _answer_errors(app: FastAPI) -> None:
@@ -204,7 +242,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
     #: Part of the addresses of pictures: another server on this port shows other videos.
     session = secrets.token_hex(4)
 
-    @app.get("/")
+    @app.get("/", include_in_schema=False)
     def page() -> HTMLResponse:
         nonce = secrets.token_urlsafe(16)
         values = {
@@ -216,7 +254,9 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
                 "scripts": _SCRIPTS,
                 "playable": sorted(PLAYABLE),
                 "extensions": VIDEO_EXTENSIONS,
+                "images": IMAGE_EXTENSIONS,
                 "limit": limit,
+                "imageLimit": min(limit, IMAGE_LIMIT),
             },
         }
         response = HTMLResponse(render_template(_PACKAGE, "search_page.html", values))
@@ -239,7 +279,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             raise HTTPException(404, f"there is no file {name}")
         return files(_PACKAGE).joinpath("templates", name).read_bytes()
 
-    @app.get("/static/{name}")
+    @app.get("/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:
         kind = "text/css" if name.endswith(".css") else "text/javascript"
         return Response(content(name), media_type=kind)
@@ -248,30 +288,46 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
 # -- pictures and videos -------------------------------------------------------------------
 
 
-def _add_media(app: FastAPI, state: SearchState) -> None:
+def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """The answer of an address that has files of these content types."""
+    schema = {"type": "string", "format": "binary"}
+    return {200: {"content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+def _add_media(router: APIRouter, state: SearchState) -> None:
     """Files by their row; the content of a row does not change while the server runs."""
     kept = {"Cache-Control": "private, max-age=3600"}
 
-    def played(content: bytes) -> Response:
+    def played(content: bytes, kind: str = "video") -> Response:
         if not content:
             raise HTTPException(404, "the frames of this video are too small to be played")
-        return Response(content, media_type="video/mp4", headers=kept)
+        media_type = "image/jpeg" if kind == "image" else "video/mp4"
+        return Response(content, media_type=media_type, headers=kept)
 
-    @app.get("/thumb/{row}")
+    @router.get("/thumb/{row}", response_class=Response, responses=_content("image/jpeg"))
     def thumb(row: int) -> Response:
+        """A small frame from the middle of a video."""
         picture = state.picture(row, middle_frame)
         return Response(picture, media_type="image/jpeg", headers=kept)
 
-    @app.get("/clip/{row}")
+    @router.get("/clip/{row}", response_class=Response, responses=_content("video/mp4"))
     def clip(row: int) -> Response:
+        """Three seconds from the middle of a video, small."""
         return played(state.picture(row, animation))
 
-    @app.get("/upload/{upload}")
-    def uploaded(upload: str) -> Response:
-        return played(state.upload(upload)[1])
+    shown = _content("video/mp4", "image/jpeg")
 
-    @app.get("/video/{row}")
+    @router.get("/upload/{upload}", response_class=Response, responses=shown)
+    def uploaded(upload: str) -> Response:
+        """A small clip of an uploaded video, or the uploaded image."""
+        found = state.upload(upload)
+        return played(found.content, found.kind)
+
+    kinds = _content(*sorted({*PLAYABLE.values()}), "application/octet-stream")
+
+    @router.get("/video/{row}", response_class=Response, responses=kinds)
     def video(row: int) -> FileResponse:
+        """The file itself; ranges of it may be asked for."""
         file = state.file(row)
         kind = PLAYABLE.get(os.path.splitext(file)[1].lower(), "application/octet-stream")
         return FileResponse(file, media_type=kind)  # answers requests for ranges, too
@@ -280,48 +336,58 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
 # -- search --------------------------------------------------------------------------------
 
 
-def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
-    app.get("/api/videos")(state.describe)
-    app.get("/api/map")(state.map)
+def _add_search(router: APIRouter, state: SearchState) -> None:
+    router.get("/videos", response_model=api.VideosAnswer)(state.describe)
+    router.get("/map", response_model=api.MapAnswer)(state.map)
 
-    @app.post("/api/missing")
-    def missing(rows: Annotated[list[int], Body(embed=True, max_length=MAX_RESULTS)]) -> Any:
-        return {"rows": state.missing(rows)}
+    @router.post("/missing")
+    def missing(
+        rows: Annotated[list[int], Body(embed=True, max_length=api.MAX_RESULTS)],
+    ) -> api.RowsAnswer:
+        """Those of some rows whose files have gone."""
+        return api.RowsAnswer(rows=state.missing(rows))
 
-    @app.post("/api/search")
-    def search(search: Search) -> dict[str, Any]:
+    @router.post("/rows")
+    def rows(filters: api.FilterRequest) -> api.RowsAnswer:
+        """The rows that pass filters."""
+        return api.RowsAnswer(rows=np.flatnonzero(state.matching(filters)).tolist())
+
+    @router.post("/search")
+    def search(search: api.SearchRequest) -> api.ResultsAnswer:
+        """The videos, or moments, that are most similar to examples, a text or a label."""
         found = state.search(search)
         failures: list[tuple[str, str]] = []
         more = len(found) == search.k
         if search.refined:
             found, failures = state.refine(search, found)
-        return {
-            "rows": [match.row for match in found],
-            "similarity": [round(match.similarity, 5) for match in found],
-            "spans": [None if m.start is None else [m.start, m.end] for m in found],
-            "more": more,
-            "failures": [printable_utf8(f"{path}: {reason}") for path, reason in failures],
-        }
+        return api.ResultsAnswer(
+            rows=[match.row for match in found],
+            names=[state.names[match.row] for match in found],
+            similarity=[round(match.similarity, 5) for match in found],
+            spans=[None if m.start is None or m.end is None else (m.start, m.end) for m in found],
+            more=more,
+            failures=[printable_utf8(f"{path}: {reason}") for path, reason in failures],
+        )
 
-    @app.post("/api/label")
-    def label(
-        rows: Annotated[list[int], Body(max_length=_MAX_ROWS)],
-        label: Annotated[str | None, Body(max_length=1000)] = None,  # for none
-    ) -> dict[str, Any]:
-        return state.set_label(rows, label)
 
-    app.post("/api/undo")(state.undo_label)
-    app.post("/api/split")(state.write_split)
+def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None:
+    too_long: dict[int | str, dict[str, Any]] = {413: {"model": api.ErrorAnswer}}
+    body = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
 
-    @app.post("/api/upload")
-    async def upload(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Any:
-        """The body is the file itself."""
+    @router.post("/upload", responses=too_long, openapi_extra={"requestBody": body})
+    async def upload(
+        request: Request, name: Annotated[str, Query(max_length=1000)]
+    ) -> api.UploadAnswer:
+        """Embed a video or an image for later searches; the body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
-        if kind not in VIDEO_EXTENSIONS:
-            raise ValueError(f"{name!r} is no video, by its name: {' '.join(VIDEO_EXTENSIONS)}")
+        if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
+            known = " ".join(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS)
+            raise ValueError(f"{name!r} is no video or image, by its name: {known}")
+        what = "image" if kind in IMAGE_EXTENSIONS else "video"
+        limit = min(IMAGE_LIMIT, video_limit) if what == "image" else video_limit
         too_large = HTTPException(
-            413, f"the video is larger than {limit / 2**20:.0f} MB: cut a part out of it, or query "
-            "it by sce-video search VIDEO --index INDEX",
+            413, f"the {what} is larger than {limit / 2**20:.0f} MB: cut a part out of it, or "
+            "query it by sce-video search FILE --index INDEX",
         )  # fmt: skip
         if int(request.headers.get("content-length", 0)) > limit:
             raise too_large
@@ -336,22 +402,55 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
             if not size:
                 raise ValueError("the file is empty (0 bytes)")
             identity = await run_in_threadpool(state.add_upload, file.name)
-            return {"upload": identity, "clip": bool(state.upload(identity)[1])}
+            shown = bool(state.upload(identity).content)
+            return api.UploadAnswer.model_validate(
+                {"upload": identity, "kind": what, "shown": shown}
+            )
+
+
+def _add_labels(router: APIRouter, state: SearchState) -> None:
+    """What writes files: for the page, and for programs of a page with --writable."""
+
+    @router.post("/label", response_model=api.LabelledAnswer)
+    def label(
+        rows: Annotated[list[int], Body(max_length=_MAX_ROWS)],
+        label: Annotated[str | None, Body(max_length=1000)] = None,  # for none
+    ) -> dict[str, Any]:
+        """Give videos a label, or none (null)."""
+        return state.set_label(rows, label)
+
+    router.post("/undo", response_model=api.LabelsAnswer)(state.undo_label)
+    router.post("/split", response_model=api.SplitAnswer)(state.write_split)
 
 
 HOST = "127.0.0.1"
 _CLOSE_SECONDS = 1  # for a browser that is still reading a video
 
 
-def serve(folder: str, network: Network, labels: str | None, port: int, open_browser: bool) -> None:
+class PageFiles(NamedTuple):
+    """List of the labels given on the page, and columns; None for those in the index's folder."""
+
+    labels: str | None = None
+    columns: str | None = None
+
+
+def serve(
+    folder: str,
+    network: Network,
+    own: PageFiles,
+    port: int,
+    open_browser: bool,
+    writable: bool = False,
+) -> None:
     """Serve the search page of an index until Ctrl-C or SIGTERM; prints the link.
 
     Args:
         folder: Of the index.
         network: Where the network of the index is.
-        labels: List of the labels that are given on the page; None for ``INDEX/labels.txt``.
+        own: Its labels and columns.
         port: 0 takes a free one.
         open_browser: Open the link in the user's browser, where there is a desktop.
+        writable: Let programs with the token write labels, too.
 
     Raises:
         FileNotFoundError: there is no index, or no checkpoint at the given path.
@@ -365,8 +464,8 @@ def serve(folder: str, network: Network, labels: str | None, port: int, open_bro
         raise ValueError(f"{folder} is of a table of videos: the page plays files")
     if network.checkpoint is not None:
         checkpoint_of_index(index, network.checkpoint)
-    label_list = LabelList(Path(labels or Path(folder, "labels.txt")))
-    state = SearchState(index, network, label_list)
+    label_list = LabelList(label_file(folder, own.labels))
+    state = SearchState(index, network, label_list, columns_of_index(index, own.columns))
     # Interrupted here: before the server has handlers of its own.
     with _listen(port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
@@ -382,7 +481,7 @@ def serve(folder: str, network: Network, labels: str | None, port: int, open_bro
         if open_browser and desktop and "SSH_CONNECTION" not in os.environ:
             webbrowser.open(link)
         config = uvicorn.Config(
-            create_app(state, token, port),
+            create_app(state, token, port, writable=writable),
             log_level="error",
             access_log=False,
             server_header=False,

@@ -8,27 +8,36 @@ import shlex
 import stat
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, Field
 
 from sce_video.datasets.sources import Query
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
+from sce_video.find.columns import VideoColumns, columns_of_index
 from sce_video.find.label_list import LabelList
-from sce_video.find.query import Match, query_index
-from sce_video.find.search import refine_moments, rows_of_query
+from sce_video.find.query import Match, Weights, query_index
+from sce_video.find.search import (
+    Example,
+    Examples,
+    examples_of_label,
+    join_examples,
+    own_moment,
+    refine_moments,
+    rows_of_query,
+)
+from sce_video.find.search_api import FilterRequest, GivenExample, SearchRequest
 from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.find.store import VideoIndex
+from sce_video.inference.encoders.text import has_text
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import absolute
-
-MAX_RESULTS = 500
 
 
 class Network(NamedTuple):
@@ -39,35 +48,11 @@ class Network(NamedTuple):
     device: str | None = None
 
 
-class Search(BaseModel):
-    """What is searched for, and among what.
-
-    Attributes:
-        row: Of a video of the index; or
-        upload: of one that was dropped on the page.
-        k: Number of results.
-        centred: Subtract the mean feature of the index first.
-        refined: Embed windows around the best moments again.
-        path: Only paths with this text, whatever its case.
-        folder: Only this sub-folder.
-        label: Only this label; -1 only videos without one.
-    """
-
-    row: int | None = None
-    upload: str | None = Field(None, max_length=40)
-    k: int = Field(24, ge=1, le=MAX_RESULTS)
-    centred: bool = False
-    refined: bool = False
-    path: str = Field("", max_length=1000)
-    folder: str | None = Field(None, max_length=1000)
-    label: int | None = None
-
-
 #: Points of the map; of a larger index, this many at equal steps.
 MAP_POINTS = 20_000
 #: Seconds until a worker is ended; readers have lower limits of their own.
 _PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
-_KEPT_UPLOADS = 32
+_KEPT_UPLOADS, _KEPT_FEATURES = 32, 256
 
 
 class NoRowError(UserError, RuntimeError):
@@ -78,12 +63,27 @@ class GoneError(UserError, RuntimeError):
     """A video of the index that is not there any more."""
 
 
-class SearchState:
-    """An index, its workers and its labels; its methods may be called by several threads."""
+class KeptUpload(NamedTuple):
+    """A file that was dropped on the page: its feature (D,), and what is shown of it."""
 
-    def __init__(self, index: VideoIndex, network: Network, labels: LabelList) -> None:
+    feature: np.ndarray
+    content: bytes
+    kind: str  # video (a clip as mp4) or image (JPEG)
+
+
+class SearchState:
+    """An index, its workers, labels and columns; its methods may be called by several threads."""
+
+    def __init__(
+        self,
+        index: VideoIndex,
+        network: Network,
+        labels: LabelList,
+        columns: VideoColumns | None = None,
+    ) -> None:
         self.index = index
         self.labels = labels
+        self.columns = columns_of_index(index) if columns is None else columns
         self._network = network
         #: (N, 2) seconds, of an index of windows.
         self._spans = index.spans
@@ -93,10 +93,13 @@ class SearchState:
         number = {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
         self._lowered = [name.casefold() for name in self.names]
+        # The first row of each path, of windows too.
+        self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
         self._cache = media.MediaCache()
-        self._uploads: OrderedDict[str, tuple[np.ndarray, bytes]] = OrderedDict()
+        self._uploads: OrderedDict[str, KeptUpload] = OrderedDict()
+        self._features: OrderedDict[Hashable, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
         self._map: dict[str, Any] | None = None
         self._map_lock = threading.Lock()
@@ -122,6 +125,9 @@ class SearchState:
             "folder": self.folder_of,
             "spans": None if self._spans is None else np.round(self._spans, 2).tolist(),
             "refinable": self.index.windows is not None and not self.index.windows.shots,
+            "texts": has_text(self.index.settings["model"].get("backbone")),
+            "columns": self.columns.describe(),
+            "without_columns": len(self.columns.without),
             "failures": len(self.index.failures),
             "problem": self.network_problem(),
             "update": self.update_command(),
@@ -201,12 +207,12 @@ class SearchState:
     # -- search ----------------------------------------------------------------------------
 
     def add_upload(self, file: str) -> str:
-        """Embed a file with the network of the index; returns the id for :class:`Search`.
+        """Embed a file with the network of the index; returns the id for :class:`GivenExample`.
 
         Raises:
             CallError: the file cannot be decoded, or the network cannot be loaded.
         """
-        found = self._embed(media.embed_file, file)
+        found = KeptUpload(*self._embed(media.embed_file, file))
         upload = secrets.token_hex(8)
         with self._lock:
             self._uploads[upload] = found
@@ -219,35 +225,76 @@ class SearchState:
         own = (self.index.header, str(self.index.folder), tuple(self._network))
         return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
 
-    def upload(self, upload: str) -> tuple[np.ndarray, bytes]:
-        """Feature and clip of a video that was dropped on the page; ValueError if it is not kept
-        any more."""
+    def upload(self, upload: str) -> KeptUpload:
+        """A file that was dropped on the page; ValueError if it is not kept any more."""
         with self._lock:
             if upload not in self._uploads:
-                raise ValueError("this video is not kept any more: drop it on the page again")
+                raise ValueError("this file is not kept any more: drop it on the page again")
             return self._uploads[upload]
 
-    def search(self, search: Search) -> list[Match]:
+    def search(self, search: SearchRequest) -> list[Match]:
         """The most similar videos or moments, the most similar first; not refined."""
-        feature = self._feature(search)
-        left_out = ~self._matching(search)
-        if search.upload is None:
-            # Rows of the same file; of windows, those that share frames.
-            row = self._checked(search.row)
-            span = (None, None) if self._spans is None else self._spans[row].tolist()
-            query = Query(self.index.file(self.index.path(row)), *span)
-            left_out[[row, *rows_of_query(self.index, query)]] = True
-        rows = np.flatnonzero(left_out).tolist()
-        return query_index(self.index, feature, search.k, leave_out=rows, centred=search.centred)
+        out = ~self.matching(search)  # a mistyped condition is told before anything is embedded
+        given = self._examples(search)
+        out[given.rows] = True
+        return query_index(
+            *(self.index, given.features, search.k),
+            leave_out=np.flatnonzero(out),
+            centred=search.centred,
+            whitened=None if search.text is None else False,
+        )
 
-    def _feature(self, search: Search) -> np.ndarray:
-        """The feature (D,) of a query."""
-        if search.upload is not None:
-            return self.upload(search.upload)[0]
-        return np.array(self.index.features[self._checked(search.row)])
+    def _examples(self, search: SearchRequest) -> Examples:
+        """The features of all that is searched for, and its rows in the index."""
+        like, unlike = (
+            [self._example(example) for example in examples]
+            for examples in (search.like, search.unlike)
+        )
+        if search.more_like is not None:
+            own, others = examples_of_label(self.index, self.labels, search.more_like)
+            like, unlike = [*like, own], [*unlike, others]
+        text = None
+        if search.text is not None:
+            words = search.text
+            text = self._kept(words, lambda: self._embed(media.embed_text, words))
+        return join_examples(like, unlike, text, Weights(**search.weights.model_dump()))
+
+    def _example(self, given: GivenExample) -> Example:
+        if given.upload is not None:
+            return Example(self.upload(given.upload).feature[None])
+        row = self._row_of_name.get(given.path) if given.path is not None else given.row
+        if row is None:
+            raise NoRowError(f"the index has no video {given.path!r:.200}")
+        path, moment = self.index.path(self._checked(row)), (given.start, given.end)
+        if given.start is not None:
+            file = self.file(row)
+            key = row, *moment, os.stat(file).st_mtime_ns
+            feature = self._kept(key, lambda: self._embed(media.embed_moment, file, *moment))
+        elif self._spans is not None and given.path is not None:
+            raise ValueError("a row of this index is a window: give start and end, or the row")
+        else:
+            feature = np.array(self.index.features[row])
+            if self._spans is not None:
+                moment = tuple(self._spans[row].tolist())
+        # Rows of the same file; of windows, those that share frames.
+        query = Query(self.index.file(path), *moment)
+        rows = {*rows_of_query(self.index, query), *([row] if given.start is None else [])}
+        return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))
+
+    def _kept(self, key: Hashable, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """The feature of a text or a moment, embedded if it is not among the last ones."""
+        with self._lock:
+            if key in self._features:
+                return self._features[key]
+        feature = make()
+        with self._lock:
+            self._features[key] = feature
+            while len(self._features) > _KEPT_FEATURES:
+                self._features.popitem(last=False)
+        return feature
 
     def refine(
-        self, search: Search, found: list[Match]
+        self, search: SearchRequest, found: list[Match]
     ) -> tuple[list[Match], list[tuple[str, str]]]:
         """As :func:`~sce_video.find.search.refine_moments`, of the results of :meth:`search`.
 
@@ -265,22 +312,26 @@ class SearchState:
             except (CallError, GoneError, NoRowError) as error:
                 raise OSError(str(error)) from None
 
-        own = None
-        if search.upload is None and search.row is not None and self._spans is not None:
-            start, end = self._spans[search.row].tolist()
-            own = {self.index.path(search.row): (start, end)}
-        feature = self._feature(search)
-        return refine_moments(self.index, feature, found, near, centred=search.centred, without=own)
+        given = self._examples(search)
+        return refine_moments(
+            *(self.index, given.features, found, near),
+            centred=search.centred,
+            whitened=None if search.text is None else False,
+            without=given.moments,
+        )
 
-    def _matching(self, search: Search) -> np.ndarray:
-        """(N,) bool, the rows that pass the filters."""
-        text = search.path.casefold()
-        found = np.array([text in name for name in self._lowered])
-        if search.folder is not None:
-            folder = self.folders.index(search.folder) if search.folder in self.folders else None
+    def matching(self, filters: FilterRequest) -> np.ndarray:
+        """(N,) bool, the rows that pass the filters; ValueError for a condition that is none."""
+        found = self.columns.matching(filters.where)
+        if filters.path:
+            text = filters.path.casefold()
+            found &= np.array([text in name for name in self._lowered])
+        if filters.folder is not None:
+            known = filters.folder in self.folders
+            folder = self.folders.index(filters.folder) if known else None
             found &= np.array([number == folder for number in self.folder_of])
-        if search.label is not None:
-            found &= np.array(self.labels_of_rows()) == search.label
+        if filters.label is not None:
+            found &= self.labels.of_paths(self.index.paths) == filters.label
         return found
 
     def map(self) -> dict[str, Any]:
@@ -310,11 +361,6 @@ class SearchState:
 
     # -- labels ----------------------------------------------------------------------------
 
-    def labels_of_rows(self) -> list[int]:
-        """The label of every row, -1 for none."""
-        known = self.labels.labels
-        return [known.get(path, -1) for path in self.index.paths]
-
     def describe_labels(self) -> dict[str, Any]:
         """Classes, the label of every row, and what the page says of the list.
 
@@ -323,7 +369,7 @@ class SearchState:
             changes that can be taken back; ``elsewhere``: labels less labelled rows; ``file`` and
             ``class_file``: paths.
         """
-        labels = self.labels_of_rows()
+        labels = self.labels.of_paths(self.index.paths).tolist()
         return {
             "classes": [printable_utf8(name) for name in self.labels.classes],
             "label": labels,

@@ -23,6 +23,9 @@ from sce_video.datasets import (
     video_exists,
 )
 from sce_video.datasets.clip_sampling import frames_between, segment_positions, shown_at
+from sce_video.datasets.readers.base import DecodeLimits
+from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.sources import is_image
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
@@ -69,14 +72,16 @@ def read_entry(
     start: float | None = None,
     end: float | None = None,
 ) -> GalleryEntry:
-    """The gallery entry of a video, or of its moment from ``start`` to ``end``; for a missing or
-    broken file, one with ``problem`` set."""
+    """The gallery entry of a video, of its moment from ``start`` to ``end``, or of an image; for a
+    missing or broken file, one with ``problem`` set."""
     file = os.fspath(file)
     span = None if start is None or end is None else (start, end)
     entry = GalleryEntry(name, file, rank=rank, similarity=similarity, start=start, end=end)
     try:
         if not video_exists(file):
             raise VideoDecodeError(file, "the file is missing")
+        if is_image(file):
+            return replace(entry, frames=[small_frame(read_image(file, DecodeLimits()))])
         frames, played, duration = read_frames(file, num_frames, seconds, span=span)
     except VideoDecodeError as error:
         return replace(entry, problem=error.reason)
@@ -132,11 +137,15 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
 
 def write_gallery(
     path: str | os.PathLike,
-    query: GalleryEntry,
+    queries: Sequence[GalleryEntry],
     results: Sequence[GalleryEntry],
     note: str = "",
+    unlike: Sequence[GalleryEntry] = (),
 ) -> None:
     """Write a gallery as one self-contained HTML file, frames included.
+
+    ``queries`` are the videos, one or more, that the results are like, ``unlike`` those that they
+    are not like.
 
     Beside its frames every video has a player of some seconds. Names link to the files, relative
     to the gallery. The page loads nothing and runs nothing.
@@ -152,10 +161,12 @@ def write_gallery(
         duration = None if entry.duration is None else format_duration(entry.duration)
         return {"entry": entry, "duration": duration, **shown}
 
+    more = f" and {len(queries) - 1} more" if len(queries) > 1 else ""
     values = {
-        "title": f"Videos like {os.path.basename(query.name)}",
+        "title": f"Videos like {os.path.basename(queries[0].name)}{more}",
         "note": note,
-        "query": card(query),
+        "queries": [card(entry) for entry in queries],
+        "unlike": [card(entry) for entry in unlike],
         "results": [card(entry) for entry in results],
     }
     write_text(file, render_template("sce_video.pages", "gallery.html", values))

@@ -155,7 +155,8 @@ def test_the_options_of_the_page(monkeypatch, tmp_path):
     more = "--port 9000 --no-open --labels list.txt --checkpoint c.pth".split()
     for options in (["--serve", "INDEX"], ["--serve", "--index", "INDEX"]):
         assert main(["search", *options, *more]) == 0
-    assert seen == [("INDEX", ("c.pth", None, None), "list.txt", 9000, False)] * 2
+    own = ("list.txt", None)
+    assert seen == [("INDEX", ("c.pth", None, None), own, 9000, False, False)] * 2
 
 
 def test_a_page_that_cannot_be_served(made, tmp_path, capsys):

@@ -13,12 +13,21 @@ def stranger(client):
 
 
 def test_without_a_token_nothing_is_answered(stranger):
-    for path in ("/", "/api/videos", "/thumb/0", "/video/0", "/static/search_page.js", "/nothing"):
+    for path in (
+        "/",
+        "/api/v1/videos",
+        "/api/v1/thumb/0",
+        "/api/v1/video/0",
+        "/static/search_page.js",
+        "/nothing",
+    ):
         answer = stranger.get(path)
         assert answer.status_code == 403 and "token" in answer.json()["error"]
         assert stranger.get(path, params={"token": "wrong"}).status_code == 403
-    assert stranger.get("/api/videos", params={"token": TOKEN}).status_code == 403, "only the page"
-    assert stranger.post("/api/undo", headers={"origin": ORIGIN}).status_code == 403
+    assert stranger.get("/api/v1/videos", params={"token": TOKEN}).status_code == 403, (
+        "only the page"
+    )
+    assert stranger.post("/api/v1/undo", headers={"origin": ORIGIN}).status_code == 403
     wrong = {"cookie": f"sce_video_{PORT}=wr\xf6ng".encode()}
     assert stranger.get("/", headers=wrong).status_code == 403
 
@@ -27,20 +36,20 @@ def test_the_link_sets_a_cookie_that_scripts_cannot_read(stranger):
     answer = stranger.get("/", params={"token": TOKEN})
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie
-    assert stranger.get("/api/videos").status_code == 200
+    assert stranger.get("/api/v1/videos").status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "", "[::1]"])
 def test_another_host_name_is_refused(client, host):
     """DNS rebinding: a page of evil.example, whose name now resolves to 127.0.0.1."""
-    answer = client.get("/api/videos", headers={"host": host})
+    answer = client.get("/api/v1/videos", headers={"host": host})
     assert answer.status_code == 403 and "http://127.0.0.1" in answer.json()["error"]
     assert client.get("/", params={"token": TOKEN}, headers={"host": host}).status_code == 403
 
 
 def test_localhost_is_the_same_host(client):
     client.cookies.set(f"sce_video_{PORT}", TOKEN, domain="localhost.local")
-    assert client.get("/api/videos", headers={"host": f"localhost:{PORT}"}).status_code == 200
+    assert client.get("/api/v1/videos", headers={"host": f"localhost:{PORT}"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -56,20 +65,20 @@ def test_localhost_is_the_same_host(client):
 def test_requests_of_other_pages_are_refused(client, headers):
     """The cookie is sent by pages of other ports of 127.0.0.1, too."""
     for answer in (
-        client.post("/api/label", json={"rows": [0], "label": "x"}, headers=headers),
-        client.get("/video/0", headers=headers),
+        client.post("/api/v1/label", json={"rows": [0], "label": "x"}, headers=headers),
+        client.get("/api/v1/video/0", headers=headers),
     ):
         assert answer.status_code == 403 and "does not come from" in answer.json()["error"]
 
 
 def test_a_post_needs_an_origin(client):
     del client.headers["origin"]
-    assert client.post("/api/undo").status_code == 403
-    assert client.get("/api/videos").status_code == 200
+    assert client.post("/api/v1/undo").status_code == 403
+    assert client.get("/api/v1/videos").status_code == 200
 
 
 def test_headers_of_answers(client):
-    for path in ("/", "/api/videos", "/nothing", "/thumb/99", "/static/theme.css"):
+    for path in ("/", "/api/v1/videos", "/nothing", "/api/v1/thumb/99", "/static/theme.css"):
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"

@@ -170,12 +170,12 @@ def test_a_query_of_the_index_does_not_find_itself(index, model, folder):
     free = refined_by(model, index, feature, matches)[0]
     assert any(map(shares, free))  # windows beside the query, moved onto it
     without = own_moment(index, query, own)
-    assert without == {"long.mp4": (2.0, 4.0)}
+    assert without == {"long.mp4": [(2.0, 4.0)]}
     found = refined_by(model, index, feature, matches, without=without)[0]
     assert found and not any(map(shares, found))
     assert own_moment(index, Query(query.video), own) == {}
     # where every window is one of the query's, the moment stays
-    everywhere = dict.fromkeys(("long.mp4", "other.mp4"), (0.0, 99.0))
+    everywhere = {name: [(0.0, 99.0)] for name in ("long.mp4", "other.mp4")}
     assert refined_by(model, index, feature, matches, without=everywhere)[0] == matches
 
 

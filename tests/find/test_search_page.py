@@ -27,12 +27,16 @@ def changed(searched, monkeypatch, tmp_path):
     return copy
 
 
+def like(row, **more):
+    return {"like": [{"row": row}], **more}
+
+
 def upload(client, content, name="query.mp4"):
-    return client.post("/api/upload", params={"name": name}, content=content)
+    return client.post("/api/v1/upload", params={"name": name}, content=content)
 
 
 def test_the_list_of_videos(client, searched):
-    found = client.get("/api/videos").json()
+    found = client.get("/api/v1/videos").json()
     assert found["names"] == sorted(NAMES)
     assert [found["folders"][i] if i >= 0 else "" for i in found["folder"]] == [
         name.split("/")[0] if "/" in name else "" for name in sorted(NAMES)
@@ -51,14 +55,14 @@ def test_search_by_row_is_that_of_the_features(client, state):
     features = np.array(state.index.features)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     for centred in (False, True):
-        found = client.post("/api/search", json={"row": 2, "centred": centred}).json()
+        found = client.post("/api/v1/search", json=like(2, centred=centred)).json()
         if not centred:
             cosines = features @ features[2]
             order = [row for row in np.argsort(-cosines) if row != 2]
             assert found["rows"] == order
             np.testing.assert_allclose(found["similarity"], cosines[order], atol=1e-4)
         assert len(found["rows"]) == 4 and 2 not in found["rows"]
-    assert len(client.post("/api/search", json={"row": 2, "k": 1}).json()["rows"]) == 1
+    assert len(client.post("/api/v1/search", json=like(2, k=1)).json()["rows"]) == 1
 
 
 def test_filters_of_a_search(client, state):
@@ -66,7 +70,7 @@ def test_filters_of_a_search(client, state):
     state.set_label([names.index("top.mp4"), names.index("run/e.mp4")], "good")
 
     def found(**filters):
-        rows = client.post("/api/search", json={"row": 0, **filters}).json()["rows"]
+        rows = client.post("/api/v1/search", json=like(0, **filters)).json()["rows"]
         return {names[row] for row in rows}
 
     everything = set(names) - {names[0]}
@@ -82,14 +86,18 @@ def test_filters_of_a_search(client, state):
 def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state, model, tmp_path):
     video = write_lossless(tmp_path / "new.mp4", moving_frames(20, seed=77))
     answer = upload(client, video.read_bytes()).json()
-    assert answer["clip"] and client.get(f"/upload/{answer['upload']}").content[4:8] == b"ftyp"
+    assert (
+        answer["shown"] and client.get(f"/api/v1/upload/{answer['upload']}").content[4:8] == b"ftyp"
+    )
     expected = embed(model, video, EmbedOptions(num_clips=2))[0]
-    np.testing.assert_allclose(state.upload(answer["upload"])[0], expected, rtol=1e-5)
-    found = client.post("/api/search", json={"upload": answer["upload"], "k": 9}).json()
+    np.testing.assert_allclose(state.upload(answer["upload"]).feature, expected, rtol=1e-5)
+    found = client.post(
+        "/api/v1/search", json={"like": [{"upload": answer["upload"]}], "k": 9}
+    ).json()
     assert len(found["rows"]) == 5
     copy = state.index.file(state.index.path(1))
     again = upload(client, open(copy, "rb").read()).json()["upload"]
-    found = client.post("/api/search", json={"upload": again}).json()
+    found = client.post("/api/v1/search", json={"like": [{"upload": again}]}).json()
     assert found["rows"][0] == 1 and found["similarity"][0] == pytest.approx(1, abs=1e-4)
 
 
@@ -111,30 +119,38 @@ def test_bad_uploads(client):
     assert "larger than" in error_of(upload(client, parts), 413)
     path = error_of(upload(client, b"no video", "../../../etc/passwd.mp4"), 422)
     assert "/" not in path.replace("video/", "")
-    assert "drop it" in error_of(client.post("/api/search", json={"upload": "0" * 16}), 422)
+    assert "drop it" in error_of(
+        client.post("/api/v1/search", json={"like": [{"upload": "0" * 16}]}), 422
+    )
 
 
 def test_ranges_of_a_file(client, state):
     content = open(state.file(0), "rb").read()
-    answer = client.get("/video/0", headers={"range": "bytes=10-19"})
+    answer = client.get("/api/v1/video/0", headers={"range": "bytes=10-19"})
     assert (answer.status_code, answer.content) == (206, content[10:20])
 
 
 def test_only_rows_are_served(client, searched):
-    for path in ("/video/5", "/video/-1", "/video/99999999999999999999", "/thumb/5", "/clip/5"):
+    for path in (
+        "/api/v1/video/5",
+        "/api/v1/video/-1",
+        "/api/v1/video/99999999999999999999",
+        "/api/v1/thumb/5",
+        "/api/v1/clip/5",
+    ):
         assert client.get(path).status_code in (404, 422)
     for path in (
-        "/video/top.mp4",
-        "/video/..%2f..%2fetc%2fpasswd",
-        "/video/%2fetc%2fpasswd",
+        "/api/v1/video/top.mp4",
+        "/api/v1/video/..%2f..%2fetc%2fpasswd",
+        "/api/v1/video/%2fetc%2fpasswd",
         "/static/..%2fsearch_page.html",
         "/static/gallery.html",
         "/docs",
         "/openapi.json",
     ):
         assert client.get(path).status_code in (404, 422), path
-    assert client.post("/api/search", json={"row": -1}).status_code == 404
-    assert client.post("/api/label", json={"rows": [5], "label": "x"}).status_code == 404
+    assert client.post("/api/v1/search", json=like(-1)).status_code == 404
+    assert client.post("/api/v1/label", json={"rows": [5], "label": "x"}).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["../secret.mp4", "{folder}/secret.mp4", "run/notes.txt"])
@@ -144,7 +160,7 @@ def test_an_index_by_a_stranger_serves_nothing_outside_its_folder(
     (searched.folder / "secret.mp4").write_bytes(b"secret")
     stranger = np.array([path.format(folder=searched.folder)] * 5)
     monkeypatch.setattr(type(searched.state.index), "path", lambda self, row: str(stranger[row]))
-    error = error_of(client.get("/video/0"), 404)
+    error = error_of(client.get("/api/v1/video/0"), 404)
     assert "is no video of its folder" in error
 
 
@@ -153,26 +169,26 @@ def test_a_video_that_has_gone(client, state, changed):
     os.mkfifo(changed / "top.mp4")  # reading it would wait for ever
     row = state.names.index("top.mp4")
     for path in ("thumb", "clip", "video"):
-        message = error_of(client.get(f"/{path}/{row}"), 410)
+        message = error_of(client.get(f"/api/v1/{path}/{row}"), 410)
         assert message.startswith("top.mp4 has gone since the index was made: sce-video index ")
-    rows = client.post("/api/missing", json={"rows": [0, row]}).json()["rows"]
+    rows = client.post("/api/v1/missing", json={"rows": [0, row]}).json()["rows"]
     assert rows == [row]
-    assert client.post("/api/search", json={"row": row}).status_code == 200
+    assert client.post("/api/v1/search", json=like(row)).status_code == 200
 
 
 def test_the_network_is_missing_or_another(client, state, monkeypatch, tmp_path, originals):
     content = (originals / "a.mp4").read_bytes()
     monkeypatch.setattr(state, "_network", Network(str(tmp_path / "moved.pth")))
-    assert "no checkpoint at" in client.get("/api/videos").json()["problem"]
+    assert "no checkpoint at" in client.get("/api/v1/videos").json()["problem"]
     assert "moved.pth" in error_of(upload(client, content), 422)
-    assert client.post("/api/search", json={"row": 0}).status_code == 200
+    assert client.post("/api/v1/search", json=like(0)).status_code == 200
     other = save_tiny(tmp_path / "other.pth", tiny_backbone(seed=5))
     monkeypatch.setattr(state, "_network", Network(str(other)))
     assert "is not the checkpoint that the index" in error_of(upload(client, content), 422)
 
 
 def test_the_map(client, state):
-    found = client.get("/api/map").json()
+    found = client.get("/api/v1/map").json()
     assert found["rows"] == [0, 1, 2, 3, 4]
     (plane,) = found["methods"]
     assert plane["name"] == "PCA" and len(plane["x"]) == len(plane["y"]) == 5
@@ -180,26 +196,26 @@ def test_the_map(client, state):
 
 
 def test_labels(client, state):
-    given = client.post("/api/label", json={"rows": [0, 2], "label": " good  run "}).json()
+    given = client.post("/api/v1/label", json={"rows": [0, 2], "label": " good  run "}).json()
     assert (given["classes"], given["label"]) == (["good run"], [0, -1, 0, -1, -1])
     assert state.labels.file.read_text() == f"jump/b.mp4 0\nrun/{EVIL} 0\n"
-    assert client.post("/api/undo").json()["label"] == [-1] * 5
+    assert client.post("/api/v1/undo").json()["label"] == [-1] * 5
     for label in ("", "x" * 101, "a\x00b"):
-        message = error_of(client.post("/api/label", json={"rows": [0], "label": label}), 422)
+        message = error_of(client.post("/api/v1/label", json={"rows": [0], "label": label}), 422)
         assert "printable" in message
     state.labels.file.write_text("top.mp4 0\n")
-    answer = client.post("/api/label", json={"rows": [0], "label": "x"})
+    answer = client.post("/api/v1/label", json={"rows": [0], "label": "x"})
     assert "changed by another program" in error_of(answer, 422)
     assert state.labels.file.read_text() == "top.mp4 0\n"
 
 
 def test_a_malformed_request_is_one_sentence(client):
-    for body in ({"row": "x"}, {"k": 0}, {"k": 10**9}):
-        message = error_of(client.post("/api/search", json=body), 422)
+    for body in ({"like": "x"}, {"k": 0}, {"k": 10**9}, {"wheer": ""}):
+        message = error_of(client.post("/api/v1/search", json=body), 422)
         assert "\n" not in message and next(iter(body)) in message
-    error_of(client.post("/api/search", content=b"{"), 422)
+    error_of(client.post("/api/v1/search", content=b"{"), 422)
     error_of(client.get("/nothing"), 404)
-    error_of(client.put("/api/label"), 405)
+    error_of(client.put("/api/v1/label"), 405)
 
 
 def test_an_error_of_the_program_is_json(client, state, monkeypatch):
@@ -207,6 +223,6 @@ def test_an_error_of_the_program_is_json(client, state, monkeypatch):
         raise KeyError("x")
 
     monkeypatch.setattr(state, "missing", fail)
-    assert error_of(client.post("/api/missing", json={"rows": []}), 500) == (
+    assert error_of(client.post("/api/v1/missing", json={"rows": []}), 500) == (
         "an error of the program, see the terminal: KeyError: 'x'"
     )

@@ -1,10 +1,13 @@
 """The search page in headless Chromium."""
 
+import cv2
 import pytest
 from helpers.browser import browser_page
 from helpers.search_page import EVIL, NAMES
+from helpers.tiny_encoder import moving_frames
 
 from sce_video.datasets import VideoDataset
+from sce_video.find.columns import VideoColumns
 from sce_video.find.label_list import LabelList
 
 ROWS = sorted(NAMES)
@@ -134,3 +137,86 @@ def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):
     page.click("#finetune")
     page.locator("#commands pre").first.wait_for()
     assert page.locator("#commands pre").first.text_content().startswith("sce-video finetune ")
+
+
+def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_path, monkeypatch):
+    """Examples from cards, a pasted image, weights and a condition; in a second window, too."""
+    frame = cv2.imencode(".png", moving_frames(1, seed=3)[0])[1].tobytes()
+    rows = "".join(f'"{path}",{"north" if i % 2 else "south"}\n' for i, path in enumerate(ROWS))
+    (tmp_path / "meta.csv").write_text(f"path,camera\n{rows}")
+    columns = VideoColumns(state.index.path_array, state.index.root, tmp_path / "meta.csv")
+    monkeypatch.setattr(state, "columns", columns)
+    page.reload()
+    page.locator(".card").nth(4).wait_for()
+
+    page.locator(".card").nth(0).focus()
+    page.keyboard.press("-")  # there is nothing yet that it could be subtracted from
+    assert "Choose first" in page.locator("#message").text_content()
+    page.keyboard.press("+")
+    wait_for_results(page, 4)
+    page.evaluate(
+        """bytes => {
+          const data = new DataTransfer();
+          data.items.add(new File([new Uint8Array(bytes)], "image.png", { type: "image/png" }));
+          const area = document.querySelector("#query");
+          area.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+        }""",
+        list(frame),
+    )
+    page.wait_for_function("() => document.querySelectorAll('.example.like').length === 2")
+    page.locator(f'.card[aria-label="{ROWS[3]}"]').focus()
+    page.keyboard.press("-")
+    page.locator(".example.unlike").wait_for()
+    page.fill("#weight-unlike", "0.5")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.hash.includes('weights=0.75%2C0.5%2C1')")
+    page.locator("#conditions summary").click()
+    page.fill("#value", "north")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 1")
+    assert names(page) == [ROWS[1]], "of the two of the north the other is an example"
+    assert page.locator("#where").input_value() == "camera = 'north'"
+    heading = page.locator("#query-name").text_content()
+    assert heading == f"like 2 examples, not like {ROWS[3]}"
+
+    with page.expect_popup() as popup:
+        page.evaluate("void open(location.href)")
+    second = popup.value
+    second.locator(".similarity").wait_for()
+    assert names(second) == [ROWS[1]]
+    assert second.locator("#query-name").text_content() == heading
+    assert second.locator("#weight-unlike").input_value() == "0.5"
+    second.close()
+    page.locator("#where-clear").click()
+    wait_for_results(page, 3)
+    page.locator(".example.unlike button[title=Remove]").click()
+    wait_for_results(page, 4)
+    page.go_back()
+    page.locator(".example.unlike").wait_for()
+
+    page.evaluate(
+        """bytes => {
+          const data = new DataTransfer();
+          data.items.add(new File([new Uint8Array(bytes)], "image.png", { type: "image/png" }));
+          dispatchEvent(new ClipboardEvent("paste", { clipboardData: data }));
+        }""",
+        list(frame),
+    )
+    page.wait_for_function(
+        "() => document.querySelector('#query-name').textContent === 'image.png'"
+    )
+    wait_for_results(page, 5)
+
+
+def test_more_like_a_label(page, state):
+    state.set_label([0, 1], "good")
+    state.set_label([2], "bad")
+    page.reload()
+    page.locator(".more-like").nth(1).wait_for()
+    page.locator(".more-like").first.click()
+    wait_for_results(page, 2)
+    assert set(names(page)) == {ROWS[3], ROWS[4]}
+    assert page.locator("#query-name").text_content().startswith("more like the label good")
+    assert page.url.endswith("#more=good") and page.is_visible("#weight-unlike")
+    page.reload()
+    wait_for_results(page, 2)

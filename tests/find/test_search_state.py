@@ -13,8 +13,9 @@ from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
 from sce_video.find.label_list import LabelList
 from sce_video.find.search import refine_moments, windows_near
+from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
-from sce_video.find.search_state import Network, Search, SearchState
+from sce_video.find.search_state import Network, SearchState
 from sce_video.inference.embed import EmbedOptions
 
 
@@ -34,7 +35,7 @@ def searched(tmp_path_factory, model):
 
 
 def test_a_window_searches_without_its_own_frames(state):
-    found = state.search(Search(row=2, k=10))
+    found = state.search(SearchRequest(like=[{"row": 2}], k=10))
     assert all(not (m.path == "a/long.mp4" and m.start < 4 and m.end > 2) for m in found)
     assert state.describe()["spans"][2] == [2.0, 4.0]
     assert state.set_label([0, 1, 2], "waves")["label"] == [0] * 6 + [-1]  # of the whole video
@@ -42,11 +43,11 @@ def test_a_window_searches_without_its_own_frames(state):
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_refined_moments_are_those_of_the_command(state, searched, model, centred):
-    search = Search(row=2, k=10, refined=True, centred=centred)
+    search = SearchRequest(like=[{"row": 2}], k=10, refined=True, centred=centred)
     found = state.search(search)
     refined = state.refine(search, found)
     index = read_index(searched.folder / "index")
-    without = {"a/long.mp4": (2.0, 4.0)}
+    without = {"a/long.mp4": [(2.0, 4.0)]}
     feature = np.asarray(index.features[2])
     near = partial(windows_near, model, index.options)
     expected = refine_moments(index, feature, found, near, without=without, centred=centred)
@@ -56,7 +57,7 @@ def test_refined_moments_are_those_of_the_command(state, searched, model, centre
 
 
 def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
-    search = Search(row=2, k=10, refined=True)
+    search = SearchRequest(like=[{"row": 2}], k=10, refined=True)
     found = state.search(search)
     hidden = searched.folder / "videos" / "a" / "hidden"
     video = hidden.with_name("long.mp4")

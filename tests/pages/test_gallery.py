@@ -69,7 +69,7 @@ def test_the_middle_of_a_video_is_played(tmp_path):
         assert duration == pytest.approx(count / 25)
         numbers = [read_number(frame) for frame in played]
         assert numbers == [start + int(i * 25 / 8 + 1e-6) for i in range(shown)]
-    write_gallery(tmp_path / "g.html", QUERY, [read_entry("v.mp4", path, 1, 0.5)])
+    write_gallery(tmp_path / "g.html", [QUERY], [read_entry("v.mp4", path, 1, 0.5)])
     (player,) = Page((tmp_path / "g.html").read_text()).all("video")
     assert set(player) == {"controls", "loop", "muted", "playsinline", "title", "src"}
     kind, _, data = player["src"].partition(",")
@@ -93,7 +93,7 @@ def test_missing_and_broken_files_are_shown_with_the_problem(tmp_path, video):
     with pytest.raises(VideoDecodeError):
         read_frames(tmp_path / "broken.mp4")
 
-    write_gallery(tmp_path / "g.html", QUERY, [good, missing, broken])
+    write_gallery(tmp_path / "g.html", [QUERY], [good, missing, broken])
     text = (tmp_path / "g.html").read_text()
     # Nothing is loaded from elsewhere and nothing runs.
     assert not re.search(r"https?:|<script|<link|@import|url\(| on\w+=", text)
@@ -122,7 +122,7 @@ def test_hostile_names_are_shown_as_text(tmp_path, name):
     file = str(tmp_path / name.replace("/", "_"))
     bad = entry(rank=2, name=name, problem=f"cannot {name}", frames=[])
     write_gallery(
-        tmp_path / "g.html", entry(rank=None, name=name), [entry(name=name, file=file), bad], name
+        tmp_path / "g.html", [entry(rank=None, name=name)], [entry(name=name, file=file), bad], name
     )
     page = Page((tmp_path / "g.html").read_text(encoding="utf-8"))
     shown = printable_utf8(name)

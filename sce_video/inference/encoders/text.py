@@ -13,7 +13,7 @@ import torch
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.weights import bounded_network, checked_backbone
-from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers
+from sce_video.models.backbones.hf_encoder import FAMILIES, config_of, family_of, transformers
 from sce_video.utils.files import read_json
 
 _PREFIX = "text_encoder."
@@ -56,6 +56,15 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
         backend.normalizer = normalizers.Sequence([*steps, *own])
         backend.enable_padding(pad_id=number, pad_token=filler, length=int(longest))
     return {"tokenizer": backend.to_str(), "max_tokens": int(longest)}
+
+
+def has_text(backbone: Any) -> bool:
+    """Whether a backbone of this config gives the embeddings that a model shares with texts."""
+    config = backbone if isinstance(backbone, dict) else {}
+    architecture = config.get("architecture")
+    kind = architecture.get("model_type") if isinstance(architecture, dict) else None
+    shared = config.get("pool") == "projection" and isinstance(kind, str)
+    return shared and kind in FAMILIES and bool(FAMILIES[kind].text)
 
 
 def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: str) -> np.ndarray:

@@ -44,7 +44,7 @@ export function clip(url) {
 }
 
 /** Cards of the shown videos, added while the user scrolls.
- *  actions: similar(row), play(row), selected(), missing(rows), thumb(row), clip(row). */
+ *  actions: similar(row), like(row), unlike(row), play(row), selected(), missing(rows), thumb(row), clip(row). */
 export class Grid {
   constructor(node, end, videos, actions) {
     Object.assign(this, { node, end, videos, actions });
@@ -106,6 +106,8 @@ export class Grid {
       picture,
       element("label", { class: "box" }, box),
       element("button", { class: "play", tabIndex: -1, "aria-label": `Play ${path}`, title: "Play" }, "▶"),
+      element("button", { class: "like", tabIndex: -1, "aria-label": `More like ${path}`, title: "More like this  ( + )" }, "+"),
+      element("button", { class: "unlike", tabIndex: -1, "aria-label": `Not like ${path}`, title: "Not like this  ( - )" }, "−"),
       element("p", { class: "name", title: path }, baseName(this.videos.names[row])),
       element(
         "p",
@@ -153,6 +155,8 @@ export class Grid {
     if (row === null) return;
     this.focus(this.cards.get(row), false);
     if (event.target.closest(".play")) this.actions.play(row);
+    else if (event.target.closest(".like")) this.actions.like(row);
+    else if (event.target.closest(".unlike")) this.actions.unlike(row);
     else if (event.target.matches("input")) this.toggle(row, event.shiftKey);
     else if (event.target.closest(".picture")) this.actions.similar(row);
   }
@@ -205,6 +209,8 @@ export class Grid {
     } else if (event.key === "Enter" && event.target.matches(".card")) this.actions.similar(row);
     else if (event.key === "x") this.toggle(row, false);
     else if (event.key === "p") this.actions.play(row);
+    else if (event.key === "+") this.actions.like(row);
+    else if (event.key === "-") this.actions.unlike(row);
     else return;
     event.preventDefault();
   }

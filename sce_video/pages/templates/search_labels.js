@@ -31,7 +31,7 @@ export class Labels {
       this.page.tell("Select videos first: the box in the corner of a card, or the key x.");
       return;
     }
-    const state = await this.page.ask("/api/label", { rows, label: name });
+    const state = await this.page.ask("/api/v1/label", { rows, label: name });
     if (!state) return;
     byId("label").value = "";
     this.page.grid.selection.clear();
@@ -51,7 +51,7 @@ export class Labels {
   }
 
   async undo() {
-    const state = await this.page.ask("/api/undo", {});
+    const state = await this.page.ask("/api/v1/undo", {});
     if (state) this.update(state);
   }
 
@@ -67,7 +67,11 @@ export class Labels {
         button.append(element("span", { class: "soft" }, String(counts[i])));
         if (i < 9) button.append(element("kbd", {}, String(i + 1)));
         button.addEventListener("click", () => this.give(name));
-        return button;
+        const more = element("button", { class: "more-like", title: `Find more videos like those labelled ${name}, unlike those with other labels` }, "≈");
+        more.setAttribute("aria-label", `Find more like ${name}`);
+        more.disabled = counts[i] === 0;
+        more.addEventListener("click", () => this.page.moreLikeLabel(name));
+        return element("span", { class: "class" }, button, more);
       }),
     );
     const total = counts.reduce((sum, count) => sum + count, 0);
@@ -82,7 +86,7 @@ export class Labels {
   }
 
   async showCommand() {
-    const answer = await this.page.ask("/api/split", {});
+    const answer = await this.page.ask("/api/v1/split", {});
     if (!answer) return;
     byId("commands-note").textContent =
       `A quarter of the videos of each class is kept for the test, the others are for training: ${answer.files.join(" and ")}.`;

@@ -1,16 +1,16 @@
 // The search page: what is shown, what is searched for, the filters, the map and the keys.
 
-import { Grid, baseName, byId, clip, element, moment, play, printable } from "./search_cards.js";
+import { Grid, baseName, byId, element, moment, play, printable } from "./search_cards.js";
 import { Labels } from "./search_labels.js";
+import { Conditions, QueryPanel, uploaded } from "./search_query.js";
 
 const settings = JSON.parse(byId("settings").textContent);
 const FIRST_RESULTS = 24;
 const MOST_RESULTS = 500;
-const videos = { names: [], folder: [], folders: [], label: [], classes: [] };
-const page = { videos, ask, tell, labelled };
-const thumb = (row) => `/thumb/${row}?s=${settings.session}`;
-const clipOf = (row) => `/clip/${row}?s=${settings.session}`;
-let query = null; // {row} or {upload, name, clip}; null shows all videos
+const videos = { names: [], folder: [], folders: [], label: [], classes: [], columns: [] };
+const page = { videos, ask, tell, labelled, search, uploadFile };
+const thumb = (row) => `/api/v1/thumb/${row}?s=${settings.session}`;
+const clipOf = (row) => `/api/v1/clip/${row}?s=${settings.session}`;
 let results = FIRST_RESULTS;
 let searches = 0;
 let points = null; // of the map
@@ -47,13 +47,13 @@ function tell(text, bad = false) {
 
 /** Query and filters, behind the # of the address: the browser does not send that to the server. */
 function address() {
-  const { path, folder, label } = filters();
+  const { path, folder, label, where } = filters();
   const parts = new URLSearchParams();
-  if (query?.row !== undefined) parts.set("video", title(query.row));
-  else if (query) parts.set("upload", query.upload), parts.set("name", query.name);
+  panel.write(parts);
   if (path) parts.set("path", path);
   if (folder !== null) parts.set("folder", folder);
   if (label !== null) parts.set("label", videos.classes[label] ?? "");
+  if (where) parts.set("where", where);
   for (const name of ["centred", "refined"]) if (byId(name).checked) parts.set(name, "1");
   return parts.toString();
 }
@@ -76,13 +76,8 @@ function restore() {
     byId("group").value = parts.get("label") ? group("l", videos.classes.indexOf(parts.get("label"))) : "l:-1";
   if (byId("group").selectedIndex < 0) byId("group").value = "";
   for (const name of ["centred", "refined"]) byId(name).checked = parts.has(name);
-  const row = parts.has("video") ? videos.names.findIndex((_, i) => title(i) === parts.get("video")) : -1;
-  const upload = parts.get("upload");
-  if (row >= 0) return search(queryOf(row), false);
-  if (upload && /^[0-9a-f]+$/.test(upload))
-    return search({ upload, name: printable(parts.get("name") ?? ""), clip: `/upload/${upload}` }, false);
-  if (parts.has("video")) tell(`${printable(parts.get("video"))} is not in this index`, true);
-  return search(null, false);
+  byId("where").value = parts.get("where") ?? "";
+  return search(panel.read(parts), false);
 }
 
 // -- what is shown -------------------------------------------------------------------------
@@ -94,6 +89,7 @@ function filters() {
     path: byId("path").value.trim(),
     folder: group.startsWith("f:") ? videos.folders[Number(group.slice(2))] : null,
     label: group.startsWith("l:") ? Number(group.slice(2)) : null,
+    where: conditions.where,
   };
 }
 
@@ -106,6 +102,7 @@ function matching() {
     if (text && !name.toLowerCase().includes(text)) return;
     if (number !== null && videos.folder[row] !== number) return;
     if (label !== null && videos.label[row] !== label) return;
+    if (conditions.rows && !conditions.rows.has(row)) return;
     rows.push({ row });
   });
   return rows;
@@ -119,18 +116,17 @@ const title = (row) => videos.names[row] + (videos.spans ? ` ${moment(videos.spa
 async function show() {
   const number = (searches += 1);
   byId("gone").hidden = true;
-  byId("query").hidden = query === null;
-  if (query === null) {
+  if (!(await conditions.update()) || number !== searches) return;
+  if (panel.query === null) {
     const items = matching();
     byId("count").textContent = amount(items.length);
     grid.show(items);
     return;
   }
-  const { row, upload } = query;
   const centred = byId("centred").checked;
   const refined = byId("refined").checked;
   if (refined) byId("query-note").textContent = "Embedding windows around the best moments …";
-  const found = await ask("/api/search", { row, upload, k: results, centred, refined, ...filters() });
+  const found = await ask("/api/v1/search", { ...panel.request(), k: results, centred, refined, ...filters() });
   if (number !== searches) return; // a later search has begun
   if (!found) {
     if (!grid.items.length) search(null); // of an address: the server has started again
@@ -157,49 +153,46 @@ async function show() {
 
 function search(next, step = true) {
   if (step && next) byId("message").hidden = true;
-  query = next;
+  panel.show(next);
   if (step) remember(true);
   results = FIRST_RESULTS;
-  byId("query-name").textContent = next?.name ?? "";
-  const video = next?.clip ? clip(next.clip) : "";
-  if (video) video.addEventListener("error", () => video.remove());
-  byId("query-picture").replaceChildren(video);
-  if (next?.row !== undefined) {
-    const image = element("img", { src: thumb(next.row), alt: "" });
-    image.addEventListener("error", () => image.remove());
-    byId("query-picture").prepend(image);
-  }
   scrollTo({ top: 0 });
   if (map) markQuery();
   return show();
 }
 
-function queryOf(row) {
-  const gone = grid.cards.get(row)?.classList.contains("gone");
-  return { row, name: title(row), clip: gone ? null : clipOf(row) };
-}
+const similar = (row) => panel.only(panel.example(row));
 
-const similar = (row) => search(queryOf(row));
-
-async function upload(file) {
+/** The example of a video or image; null after an error, which is shown. */
+async function uploadFile(file) {
   const name = printable(baseName(file.name));
   const drop = byId("drop");
   const extension = name.slice(name.lastIndexOf(".")).toLowerCase();
-  if (!settings.extensions.includes(extension))
-    return tell(`${name} is no video: ${settings.extensions.join(" ")}`, true);
-  if (file.size > settings.limit)
-    return tell(`${name} is larger than ${Math.round(settings.limit / 2 ** 20)} MB: cut a part out of it, or query it by sce-video search VIDEO --index INDEX`, true);
+  const image = settings.images.includes(extension);
+  const limit = image ? settings.imageLimit : settings.limit;
+  if (!image && !settings.extensions.includes(extension))
+    return tell(`${name} is no video or image: ${[...settings.extensions, ...settings.images].join(" ")}`, true);
+  if (file.size > limit)
+    return tell(`${name} is larger than ${Math.round(limit / 2 ** 20)} MB: cut a part out of it, or query it by sce-video search FILE --index INDEX`, true);
   drop.classList.add("busy");
   tell(`Embedding ${name} …`);
   clearTimeout(tell.timer);
-  const answer = await ask(`/api/upload?name=${encodeURIComponent(baseName(file.name))}`, file);
+  const answer = await ask(`/api/v1/upload?name=${encodeURIComponent(baseName(file.name))}`, file);
   drop.classList.remove("busy");
   if (!answer) return null;
-  return search({ upload: answer.upload, name, clip: answer.clip ? `/upload/${answer.upload}` : null });
+  byId("message").hidden = true;
+  return uploaded(answer.upload, name, answer.kind === "image", answer.shown);
+}
+
+/** Search for a file alone; dropped on the query, it is one example more. */
+async function upload(file, add = false) {
+  const example = await uploadFile(file);
+  if (example && add && panel.query) panel.add("like", [example]);
+  else if (example) panel.only(example);
 }
 
 async function missing(rows) {
-  const answer = await ask("/api/missing", { rows });
+  const answer = await ask("/api/v1/missing", { rows });
   for (const row of answer?.rows ?? []) grid.mark(row, "gone");
   const gone = byId("grid").querySelectorAll(".gone").length;
   if (!gone) return;
@@ -211,6 +204,8 @@ function selected() {
   const count = grid.selection.size;
   byId("select-none").hidden = count === 0;
   byId("select-none").textContent = `Clear selection (${count})`;
+  byId("like-selected").hidden = count === 0;
+  byId("unlike-selected").hidden = count === 0 || !panel.query;
 }
 
 const grid = new Grid(byId("grid"), byId("more"), videos, {
@@ -219,12 +214,18 @@ const grid = new Grid(byId("grid"), byId("more"), videos, {
   selected,
   thumb,
   clip: clipOf,
+  like: (row) => panel.add("like", [panel.example(row)]),
+  unlike: (row) => panel.add("unlike", [panel.example(row)]),
   play: (row) => {
     const span = grid.items.find((item) => item.row === row)?.span ?? videos.spans?.[row];
-    play(videos.names[row], `/video/${row}?s=${settings.session}`, clipOf(row), settings.playable, span);
+    play(videos.names[row], `/api/v1/video/${row}?s=${settings.session}`, clipOf(row), settings.playable, span);
   },
 });
-page.grid = grid;
+const isGone = (row) => grid.cards.get(row)?.classList.contains("gone");
+Object.assign(page, { grid, title, thumb, clip: (row) => (isGone(row) ? null : clipOf(row)), changed: filtered });
+const panel = new QueryPanel(page);
+const conditions = new Conditions(page);
+page.moreLikeLabel = (name) => panel.moreLikeLabel(name);
 const labels = new Labels(page);
 
 // -- filters, map, keys --------------------------------------------------------------------
@@ -276,9 +277,9 @@ function drawMap() {
     "Point at a video to play it, click to find similar ones.";
 }
 
-/** Mark the video that is searched for. */
+/** Mark the video that is searched for; of several the first. */
 function markQuery() {
-  const i = query?.row === undefined ? -1 : points.rows.indexOf(query.row);
+  const i = points.rows.indexOf(panel.rows()[0]);
   map.highlight(i < 0 ? null : i);
 }
 
@@ -295,7 +296,7 @@ function listen() {
   });
   byId("group").addEventListener("change", filtered);
   for (const name of ["centred", "refined"])
-    byId(name).addEventListener("change", () => (query ? filtered() : remember()));
+    byId(name).addEventListener("change", () => (panel.query ? filtered() : remember()));
   addEventListener("popstate", restore);
   byId("to-grid").addEventListener("click", () => grid.enter());
   byId("back").addEventListener("click", () => search(null));
@@ -322,7 +323,13 @@ function listen() {
   addEventListener("drop", (event) => {
     event.preventDefault();
     byId("drop").classList.remove("over");
-    if (event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
+    if (event.dataTransfer.files[0]) upload(event.dataTransfer.files[0], byId("query").contains(event.target));
+  });
+  addEventListener("paste", (event) => {
+    const file = [...(event.clipboardData?.files ?? [])][0];
+    if (!file) return; // text, for the field that has the focus
+    event.preventDefault();
+    upload(file);
   });
   addEventListener("keydown", keys);
 }
@@ -333,7 +340,7 @@ function keys(event) {
   if (event.key === "Escape") {
     if (typing) event.target.blur();
     else if (grid.selection.size) grid.select([]);
-    else if (query) search(null);
+    else if (panel.query) search(null);
     return;
   }
   if (typing) return;
@@ -351,7 +358,7 @@ function keys(event) {
 
 async function start() {
   listen();
-  const state = await ask("/api/videos");
+  const state = await ask("/api/v1/videos");
   if (!state) return;
   byId("refined-label").hidden = !state.refinable;
   Object.assign(videos, state, { label: state.labels.label, classes: state.labels.classes });
@@ -359,9 +366,11 @@ async function start() {
   byId("summary").textContent = `${amount(videos.names.length)} of ${state.root}${failures}`;
   byId("problem").textContent = state.problem;
   byId("problem").hidden = !state.problem;
+  byId("words-form").hidden = !state.texts;
+  conditions.fill();
   labels.update(state.labels);
   await restore();
-  const found = await ask("/api/map");
+  const found = await ask("/api/v1/map");
   if (!found) return;
   for (const name of settings.scripts) await load(name);
   points = found;

@@ -13,6 +13,9 @@ from helpers.hf_models import SIDE, tokenizer
 from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.find.index import read_index
+from sce_video.find.label_list import LabelList
+from sce_video.find.search_api import SearchRequest
+from sce_video.find.search_state import Network, SearchState
 from sce_video.inference.encoders.run import import_encoder, write_recipe
 from sce_video.registry import MODELS
 from sce_video.runs.configs import training_config
@@ -42,6 +45,26 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     assert [r["path"] for r in found["results"]] == sorted(expected, key=lambda p: -expected[p])
     for result in found["results"]:
         assert result["similarity"] == pytest.approx(expected[result["path"]], abs=1e-4)
+    both = [*search, WORDS, str(hf_videos / "a" / "0.mp4"), "--weights", "0.8", "0", "1.5"]
+    assert main([*both, "--json", str(results)]) == 0
+    row = stored.row("a/0.mp4")
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    total = 1.5 * query / np.linalg.norm(query) + 0.8 * units[row]
+    cosines = units @ total / np.linalg.norm(total)
+    found = json.loads(results.read_text())["results"]
+    assert len(found) == 5
+    for result in found:
+        assert result["similarity"] == pytest.approx(cosines[stored.row(result["path"])], abs=1e-4)
+    state = SearchState(stored, Network(device="cpu"), LabelList(tmp_path / "labels.txt"))
+    try:  # the page, in its worker
+        assert state.describe()["texts"]
+        row = stored.row("a/0.mp4")
+        weights = {"like": 0.8, "text": 1.5}
+        asked = SearchRequest(text=WORDS, like=[{"row": row}], weights=weights)
+        shown = [(match.path, match.similarity) for match in state.search(asked)]
+        assert shown == [(result["path"], result["similarity"]) for result in found]
+    finally:
+        state.close()
     assert main([*search, "long " * 10]) == 2
     assert "tokens, the model takes 16" in capsys.readouterr().err
     assert main([*search, " "]) == 2

@@ -1,0 +1,198 @@
+"""Conditions on columns, against the same comparisons in Python; what they may not do."""
+
+import csv
+import sqlite3
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from helpers.small_index import HEADER
+
+from sce_video.find import columns as columns_module
+from sce_video.find.columns import VideoColumns, columns_of_index
+from sce_video.find.query import query_index
+from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
+from sce_video.find.table_store import TableStore
+
+COUNT = 60
+PATHS = [f"{'ab'[i % 2]}/{i:02}.mp4" for i in range(COUNT)]
+
+
+def cells(i):
+    return {
+        "path": PATHS[i],
+        "camera": ["north", "south", "o'brien \u00e9"][i % 3],
+        "date": f"2026-01-{i % 28 + 1:02}",
+        "speed": "" if i % 7 == 0 else str(i - 30 if i % 2 else i / 4),
+        "two words": "007" if i % 5 == 0 else "x",
+    }
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Columns of all videos but the last, in another order, and of one that is not indexed."""
+    path = tmp_path_factory.mktemp("columns") / "meta.csv"
+    with open(path, "w", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, ["camera", "path", "date", "speed", "two words"])
+        writer.writeheader()
+        writer.writerows(cells(i) for i in reversed(range(COUNT - 1)))
+        writer.writerow({**cells(0), "path": "elsewhere.mp4"})
+    return path
+
+
+@pytest.fixture(scope="module")
+def columns(file):
+    return VideoColumns(np.array(PATHS), "/videos", file)
+
+
+def number(text):
+    return float(text) if text else None
+
+
+CONDITIONS = [
+    (
+        "camera = 'north' and date >= '2026-01-10'",
+        lambda c: c["camera"] == "north" and c["date"] >= "2026-01-10",
+    ),
+    ("camera = 'o''brien \u00e9'", lambda c: c["camera"] == "o'brien \u00e9"),
+    ("speed > 9", lambda c: number(c["speed"]) is not None and number(c["speed"]) > 9),
+    ("speed IS NULL", lambda c: not c["speed"]),
+    ("NOT speed >= -3", lambda c: bool(c["speed"]) and not number(c["speed"]) >= -3),
+    ("\"two words\" = '007'", lambda c: c["two words"] == "007"),
+    (
+        "CAMERA in ('south') or path like 'A/0%'",
+        lambda c: c["camera"] == "south" or c["path"][:3] == "a/0",
+    ),
+    ("upper(camera) = 'NORTH' -- a comment", lambda c: c["camera"] == "north"),
+    ("length(date) = 10 and strftime('%d', date) = '05'", lambda c: c["date"][-2:] == "05"),
+    ("1", lambda c: True),
+    ("", lambda c: True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "expected"), CONDITIONS)
+def test_the_same_rows_as_in_python(columns, where, expected):
+    found = columns.matching(where)
+    assert found.dtype == bool and found.shape == (COUNT,)
+    assert found[:-1].tolist() == [bool(expected(cells(i))) for i in range(COUNT - 1)]
+    none = {"speed IS NULL", "1", ""}  # columns of the video without a line are NULL
+    assert found[-1] == (where in none)
+
+
+def test_what_the_page_shows(columns):
+    described = {column["name"]: column for column in columns.describe()}
+    assert list(described) == ["camera", "date", "speed", "two words"]
+    assert described["camera"]["values"] == ["north", "o'brien \u00e9", "south"]
+    assert {name for name, c in described.items() if c["number"]} == {"speed"}
+    speeds = [float(value) for value in described["speed"]["values"]]
+    assert speeds == sorted(speeds) and len(speeds) > 20
+    assert columns.without == [PATHS[-1]]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("camra = 'north'", r"no such column: camra; .*meta\.csv has path, camera, date"),
+        ("camera = ", "syntax error"),
+        ("camera = 'north", "unrecognized token"),
+        ("1); DROP TABLE videos; --", "one statement"),
+        ("1) UNION SELECT 1 /*", "no further SELECT"),
+        ("path IN (SELECT path FROM videos)", "no further SELECT"),
+        ("EXISTS (SELECT 1 FROM sqlite_master)", "no further SELECT"),
+        ("1 IN (WITH RECURSIVE c(x) AS (SELECT 1 UNION SELECT x FROM c) SELECT 1)", "SELECT"),
+        ("camera IN pragma_database_list", "cannot be evaluated"),
+        ("load_extension('/tmp/x.so')", "not authorized to use function"),
+        ("readfile('/etc/passwd') > ''", "no such function"),
+        ("writefile('/tmp/x', 'y')", "no such function"),
+        ("length(randomblob(1000000000)) > 1", "not authorized to use function: randomblob"),
+        ("hex(zeroblob(1000000000)) > ''", "not authorized to use function"),
+        ("printf('%.*c', 1000000000, 'x') > ''", "not authorized to use function"),
+        ("fts3_tokenizer('x') > ''", "function"),
+        ("count(*) > 1", "function"),
+        ("camera MATCH 'x'", "function"),
+        ("?", "too many SQL variables"),
+        ("(" * 500 + "1" + ")" * 500, "parser stack|too large"),
+        ("1 OR " * 4000 + "1", "large|too long|too big|cannot be evaluated"),
+        ("camera = '\0'", "null character"),
+        ("camera = '\ud800'", "surrogates"),
+    ],
+)  # fmt: skip
+def test_a_hostile_condition_is_one_sentence(columns, where, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
+        columns.matching(where)
+    assert "\n" not in str(caught.value).replace(where, "") and len(str(caught.value)) < 1000
+    assert list(tmp_path.iterdir()) == []
+    assert columns.matching("camera = 'north'").sum() == 20  # the table is still there
+
+
+def test_a_long_condition_is_stopped(monkeypatch, tmp_path):
+    """The clock is looked at while SQLite works: time is up at the first look here."""
+    columns = VideoColumns(np.array([f"{i}.mp4" for i in range(5000)]), "/videos", None)
+    monkeypatch.setattr(columns_module, "_SECONDS", -1.0)
+    with pytest.raises(ValueError, match="it takes longer than"):
+        columns.matching("path LIKE '%a%b%c%'")
+    monkeypatch.undo()
+    assert not columns.matching("path LIKE '%a%b%c%'").any()
+
+
+def test_patterns_that_would_try_everything(columns):
+    """LIKE and GLOB are one step of SQLite's machine: their patterns are short."""
+    with pytest.raises(ValueError, match="too complex"):
+        columns.matching(f"camera LIKE '{'%a_' * 100}'")
+    assert sqlite3.SQLITE_LIMIT_LENGTH in columns_module._LIMITS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "m.csv is empty"),
+        ("camera,date\nx,y\n", "m.csv, line 1: there is no column path"),
+        ("path,x,X\na.mp4,1,2\n", "m.csv, line 1: the column 'x' is named twice"),
+        ("path,\na.mp4,1\n", "m.csv, line 1: a column has no name"),
+        ("path,x\na.mp4,1\nb.mp4\n", "m.csv, line 3: 1 cells, not 2 as in the first line"),
+        ("path,x\n,1\n", "m.csv, line 2: there is no path"),
+        ("path,x\na.mp4,1\n\nb.mp4,2\na.mp4,3\n", "line 5: a.mp4 has a line already, line 2"),
+        ("path,x\nz.mp4,1\n", "m.csv, line 2: none of its 1 paths is in the index, the first is z"),
+        (f"path,x\na.mp4,{'y' * 10_001}\n", "m.csv, line 2: a cell of 10001 characters"),
+        ('path,x\n"a.mp4', "none of its|line 2"),
+        ("path," + ",".join(f"c{i}" for i in range(200)) + "\n", "line 1: more than 200 columns"),
+    ],
+)
+def test_a_file_that_is_no_table_of_columns(tmp_path, text, message):
+    (tmp_path / "m.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        VideoColumns(np.array(["a.mp4", "b.mp4"]), "/videos", tmp_path / "m.csv")
+
+
+def test_paths_of_windows_absolute_and_awkward(tmp_path):
+    (tmp_path / "m.csv").write_bytes(b"File;who\n/videos/a.mp4;x\n\xff.mp4;y\n")
+    paths = np.array(["a.mp4", "a.mp4", "\udcff.mp4", "c.mp4"])
+    columns = VideoColumns(paths, "/videos", tmp_path / "m.csv")
+    assert columns.matching("who = 'x'").tolist() == [True, True, False, False]
+    assert columns.matching("who = 'y'").tolist() == [False, False, True, False]
+    assert columns.without == ["c.mp4"]
+
+
+@pytest.mark.skipif(find_spec("lance") is None, reason="needs Lance")
+def test_an_index_in_a_table_gives_the_same_rows(tmp_path, file):
+    features = np.random.default_rng(0).normal(1, 1, (COUNT, 12)).astype(np.float32)
+    records = {path: FileRecord(1, 1, row) for path, row in zip(PATHS, features, strict=True)}
+    records["broken.mp4"] = FileRecord(3, 4, None, "empty")
+    found = []
+    for store in (FileStore(tmp_path / "f" / FEATURES), TableStore(tmp_path / "t" / TABLE)):
+        store.file.parent.mkdir()
+        store.write(HEADER, dict(sorted(records.items())))
+        index = store.open()
+        (store.file.parent / "columns.csv").write_bytes(file.read_bytes())
+        columns = columns_of_index(index)
+        passing = {
+            w: {index.path(i) for i in np.flatnonzero(columns.matching(w))} for w, _ in CONDITIONS
+        }
+        where = "camera = 'north'"
+        allowed = np.flatnonzero(columns.matching(where))
+        out = np.setdiff1d(np.arange(COUNT), allowed)
+        matches = query_index(index, features[0], 100, leave_out=out)
+        assert {m.row for m in matches} == {*allowed.tolist()}
+        found.append((passing, [(m.path, m.similarity) for m in matches]))
+    assert found[0] == found[1] and len(found[0][1]) == 20
