@@ -18,6 +18,7 @@ from sce_video.curation.comparison import StoredThumbnails, ThumbnailFile, compu
 from sce_video.curation.matching import (
     FINE,
     FLAT,
+    MAX_SECONDS,
     SIDE,
     Alignment,
     Part,
@@ -66,14 +67,26 @@ _PROMISING, _SHARE, _SHORT_SHARE = 0.4, 0.6, 0.15
 
 
 @dataclass(frozen=True)
+class Line:
+    """Time of the outer video by that of the inner one."""
+
+    pivot: float  # seconds of the inner video, at which it
+    at: float  # shows these of the outer one
+    speed: float
+
+    def time(self, inner: float) -> float:
+        """Seconds of the outer video."""
+        return self.at + self.speed * (inner - self.pivot)
+
+
+@dataclass(frozen=True)
 class Hypothesis:
     """That a video (``inner``) shows a part of another one (``outer``)."""
 
     inner: int
     outer: int
     mirrored: bool
-    speed: float  # seconds of the outer video in one of the inner
-    offset: float  # seconds of the outer one at which the inner begins
+    line: Line
     part: Part
     votes: float = 0.0
 
@@ -214,6 +227,9 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
             facts = np.full(len(kept), number), times[kept], np.full(len(kept), flip)
             askers.append(np.stack(facts, axis=1))
     asker, owner = np.concatenate(askers), np.concatenate(owners)
+    if not len(asker) or not len(owner):  # nothing but flat frames
+        none = np.empty(0)
+        return _Answers(none, none, none, none, none, none, none)
     rows = torch.cat(gallery)
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
     # As many cells as make assigning rows to them as costly as the search.
@@ -261,8 +277,8 @@ def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) 
         asker, owner = int(answers.asker[begin]), int(answers.owner[begin])
         for votes, speed, row in voted(*facts, speeds):
             left, top, side = answers.part[begin + row].tolist()
-            offset = float(answers.t_out[begin + row] - speed * answers.t_in[begin + row])
-            how = bool(answers.mirrored[begin]), speed, offset, (left, top, side, side), votes
+            at = Line(float(facts[0][row]), float(facts[1][row]), speed)
+            how = bool(answers.mirrored[begin]), at, (left, top, side, side), votes
             found.setdefault(asker, []).append(Hypothesis(asker, owner, *how))
     return [h for some in found.values() for h in sorted(some, key=lambda h: -h.votes)[:most]]
 
@@ -276,7 +292,7 @@ class _Pair:
         self.middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
 
     def fitted(
-        self, line: _Line, part: Part, speeds: np.ndarray, shifts: np.ndarray, rate: float
+        self, line: Line, part: Part, speeds: np.ndarray, shifts: np.ndarray, rate: float
     ) -> _Fit | None:
         """The stretch of similar frames along the best of the lines near a line.
 
@@ -288,7 +304,11 @@ class _Pair:
             rate: Compared frames of the inner video per second.
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
-        own = np.arange(0, len(self.middles), every)
+        # Around the pivot, where the frames are known to be similar: memory is bounded.
+        low, high = np.searchsorted(
+            self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
+        )
+        own = np.arange(low, high, every)
         moved = line.at + line.speed * speeds[:, None] * (self.middles[own] - line.pivot)
         times = moved[:, None] + shifts[:, None]  # (speeds, shifts, frames)
         common = (times >= 0) & (times < self.outer.end)
@@ -320,7 +340,7 @@ class _Pair:
         similarity = _similarity(theirs[where[best][begin:end]], ours[begin:end], stretch)
         return _Fit(found, stretch, similarity)
 
-    def placed(self, fit: _Fit, part: Part) -> tuple[_Line, Part]:
+    def placed(self, fit: _Fit, part: Part) -> tuple[Line, Part]:
         """The line and the part at which the stretch of a fit is most similar."""
         line, (begin, end) = fit.line, fit.stretch
         shown = line.time(begin)
@@ -333,23 +353,10 @@ class _Pair:
 
 
 @dataclass(frozen=True)
-class _Line:
-    """Time of the outer video by that of the inner one."""
-
-    pivot: float  # seconds of the inner video, at which it
-    at: float  # shows these of the outer one
-    speed: float
-
-    def time(self, inner: float) -> float:
-        """Seconds of the outer video."""
-        return self.at + self.speed * (inner - self.pivot)
-
-
-@dataclass(frozen=True)
 class _Fit:
     """A stretch of the inner video that is similar along a line."""
 
-    line: _Line
+    line: Line
     stretch: tuple[float, float]
     similarity: float
 
@@ -395,22 +402,21 @@ def verified(
     outer: Thumbnails, inner: Thumbnails, guess: Hypothesis, edits: Collection[str]
 ) -> EditedCopy | None:
     """What two videos share near a hypothesis, or None."""
-    pair, middle = _Pair(outer, inner, guess.mirrored), inner.end / 2
-    line = _Line(middle, guess.offset + guess.speed * middle, guess.speed)
+    pair = _Pair(outer, inner, guess.mirrored)
     near, fine = (_NEAR, _FINE_SPEEDS) if SPEED in edits else (np.ones(1), np.ones(1))
-    near = near[(near * guess.speed > 0.78) & (near * guess.speed < 1.28)]
-    fit = pair.fitted(line, guess.part, near, _SHIFTS, _FIRST_RATE)
+    near = near[(near * guess.line.speed > 0.78) & (near * guess.line.speed < 1.28)]
+    fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
     if fit is None or fit.similarity < _PROMISING:
         return None
     line, part = pair.placed(fit, guess.part)
     middle = sum(fit.stretch) / 2
-    line = _Line(middle, line.time(middle), line.speed)
+    line = Line(middle, line.time(middle), line.speed)
     fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
     if fit is None:
         return None
     line, shown = fit.line, (fit.line.time(fit.stretch[0]), fit.line.time(fit.stretch[1]))
     length = fit.stretch[1] - fit.stretch[0]
-    shorter = min(inner.end, outer.end / line.speed)
+    shorter = min(inner.end, outer.end / line.speed, MAX_SECONDS)
     if length < (_SHORT_SHARE if SHORT in edits else _SHARE) * shorter:
         return None
     where = Alignment(fit.similarity, line.time(0.0), part)

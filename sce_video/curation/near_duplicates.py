@@ -173,7 +173,7 @@ def duplicates_by_frames(
         edges: dict[tuple[int, int], Removed] = {}
         for inner, outer, at in compare_pairs(stored, compared, threshold, workers, on_video):
             edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
-        if copies:
+        if copies and readable.sum() > 1:
             for copy in edited_copies(stored, copies, most, workers, on_video):
                 pair = min(copy.inner, copy.outer), max(copy.inner, copy.outer)
                 edge = Removed(copy.inner, copy.outer, copy.alignment.similarity, edited=copy)
