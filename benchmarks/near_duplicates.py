@@ -331,14 +331,23 @@ def measure_copies(
     files: Sequence[dict[str, Any]],
     true: Sequence[Segment],
     checkpoint: str | None,
+    same: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The metrics of VSC2022 of queries and references, and processor time, by way of finding."""
+    """The metrics of VSC2022 of queries and references, and processor time, by way of finding.
+
+    ``same``: Real files of one footage. A query of one of them and another one are no pair.
+    """
     names = [file["name"] for file in files]
     results: dict[str, Any] = {"videos": len(files), "true_segments": len(true)}
     pairs = {segment[:2] for segment in true}
     edits = {file["name"]: file["edit"] for file in files if "edit" in file}
 
+    alike = {file["name"] for file in files if file.get("real") and file["real"] in same}
+    shown = {segment.query: segment.reference for segment in true}
+
     def add(way: str, begin: float, found: list[Segment], least: float | None = None) -> None:
+        found = [s for s in found if not (s.reference in alike and shown.get(s.query) in alike)
+                 or s[:2] in pairs]  # fmt: skip
         scores: dict[tuple[str, str], float] = {}
         for s in found:
             scores[s[:2]] = max(s.score, scores.get(s[:2], -1.0))
@@ -411,11 +420,11 @@ def _edited(stored: ThumbnailFile, names: Sequence[str], edits: Sequence[str]) -
 
 
 def _unedited(stored: ThumbnailFile, names: Sequence[str]) -> list[Segment]:
-    """What the search for near-duplicates finds, of candidates by frames, without its threshold."""
+    """What the search for near-duplicates finds from a similarity of 0.7 on."""
     found: list[Segment] = []
     pairs = pairs_by_frames(stored, range(len(names)), 20)
     pairs = pairs[[names[a][0] != names[b][0] for a, b in pairs.tolist()]]
-    for inner, outer, at in compare_pairs(stored, pairs, 0.5, 0):
+    for inner, outer, at in compare_pairs(stored, pairs, 0.7, 0):
         ends = [min(60.0, stored.places[n].facts[0]) for n in (inner, outer)]
         low, high = max(0.0, -at.offset), min(ends[0], ends[1] - at.offset)
         own, other = (low, high), (low + at.offset, high + at.offset)
@@ -479,6 +488,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", type=int, default=0, help="default: ten for each reference")
     parser.add_argument("--part", choices=("validation", "test"), default="test")
     parser.add_argument("--real", nargs="+", default=[], help="files among the references")
+    parser.add_argument("--same", nargs="+", default=[], help="of them, those of one footage")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path, help="the results; those it has are kept")
     args = parser.parse_args(argv)
@@ -488,7 +498,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         files = plan_copies(args.part, args.copies, args.queries or 10 * args.copies, args.real)
         folder = args.folder / "videos"
         true = generate_copies(folder, args.part, files, args.seed, args.workers)
-        found = measure_copies(folder, files, true, args.checkpoint)
+        found = measure_copies(folder, files, true, args.checkpoint, args.same)
         results[f"edited copies, {args.part}, seed {args.seed}"] = found
     elif args.checkpoint is not None:
         videos = plan(args.videos, args.seed)

@@ -35,8 +35,8 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "short", "late")
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
-#: Smallest similarity of a copy (chosen on other kinds of videos than those of docs/curate.md).
-COPY_SIMILARITY = 0.8
+#: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
+COPY_SIMILARITY = 0.85
 
 #: Frames per second that are searched, and whose parts they are searched among.
 _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
@@ -115,7 +115,12 @@ class EditedCopy:
 
 
 def without_borders(video: Thumbnails) -> Thumbnails:
-    """The video without borders that are black or of one grey level all the time."""
+    """The video without borders that are black or of one grey level all the time.
+
+    What is left is squeezed to 32 x 32 pixels again: a moved or letterboxed copy then shows a part
+    of its original, and nothing else. At least a third of a side is left; a video that is flat as
+    a whole is returned as it is.
+    """
     frames = video.frames[:: max(1, len(video.frames) // 64)].astype(np.float32)
     spread = frames.std(axis=0)
     box = []
@@ -302,6 +307,10 @@ class _Pair:
             speeds: Tried, relative to that of the line.
             shifts: And displacements, seconds, relative to the line at its pivot.
             rate: Compared frames of the inner video per second.
+
+        Returns:
+            The line on which the sum of the correlations, less 0.55 each, of the best stretch is
+            largest (Kadane's algorithm), with that stretch; None if it has fewer than four frames.
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
         # Around the pivot, where the frames are known to be similar: memory is bounded.
@@ -390,6 +399,7 @@ def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, floa
     """Correlation of what changes in the frames (T, 256) of two videos, less for short stretches.
 
     Frames minus their mean over time: unlike those, backgrounds of other videos may be the same.
+    The norms are at least those of changes of two grey levels, the noise of an encoder.
     """
     theirs, ours = theirs - theirs.mean(axis=0), ours - ours.mean(axis=0)
     least = _CHANGE * np.sqrt(ours.size)
@@ -401,7 +411,14 @@ def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, floa
 def verified(
     outer: Thumbnails, inner: Thumbnails, guess: Hypothesis, edits: Collection[str]
 ) -> EditedCopy | None:
-    """What two videos share near a hypothesis, or None."""
+    """What two videos share near a hypothesis, or None.
+
+    Args:
+        outer: The video of which a part is shown, without borders.
+        inner: The one that shows it, without borders.
+        guess: Of :func:`hypotheses`.
+        edits: Of :data:`EDITS`: whether the speed varies, and how short the stretch may be.
+    """
     pair = _Pair(outer, inner, guess.mirrored)
     near, fine = (_NEAR, _FINE_SPEEDS) if SPEED in edits else (np.ones(1), np.ones(1))
     near = near[(near * guess.line.speed > 0.78) & (near * guess.line.speed < 1.28)]
