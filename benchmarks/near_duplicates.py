@@ -360,7 +360,9 @@ def measure_copies(
             good = {pair for pair, score in scores.items() if score >= least}
             result |= {"threshold": least, "false_pairs": len(good - pairs)}
             result["recall"] = {
-                edit: [sum(edits[q] == edit for q, _ in got) for got in (good & pairs, pairs)]
+                edit: " of ".join(
+                    str(sum(edits[q] == edit for q, _ in got)) for got in (good & pairs, pairs)
+                )
                 for edit in EDITS
             }
         results[way] = result

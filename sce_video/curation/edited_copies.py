@@ -36,7 +36,7 @@ MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "sh
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
-COPY_SIMILARITY = 0.85
+COPY_SIMILARITY = 0.9
 
 #: Frames per second that are searched, and whose parts they are searched among.
 _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
