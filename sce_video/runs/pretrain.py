@@ -31,6 +31,7 @@ from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
+    FEW_STEPS,
     WARMUP_SHARE,
     Choice,
     Machine,
@@ -41,6 +42,7 @@ from sce_video.runs.choices import (
     samples_of_epoch,
     this_machine,
     warmup_and_momentum,
+    without_lag,
 )
 from sce_video.runs.continued import (
     CONTINUED_WARMUP_SHARE,
@@ -178,7 +180,10 @@ FINETUNING = "r3d18_folder"
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
-_CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+_CHOSEN_CLASSES = (
+    *("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper"),
+    *("AttentiveProbeHead", "ProbeGridConstructor"),
+)
 #: And a finetuning, to resize frames as the encoder of others does that it starts from.
 _RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
 #: Settings that say where the run and its videos are, and why it was planned so.
@@ -200,8 +205,8 @@ class PlannedTraining:
     """A pretraining or finetuning that has not begun.
 
     ``choices`` are all chosen or given settings with the reason, in the order to show, ``remarks``
-    sentences about what is unusual; ``other_seconds`` those of a command with a budget, before and
-    after the training.
+    sentences about what is unusual; ``evaluation_seconds`` the time in which the best checkpoint is
+    looked for, ``other_seconds`` that of a command with a budget before and after the training.
     """
 
     config: Config
@@ -211,6 +216,7 @@ class PlannedTraining:
     timing: Timing
     other_seconds: float = 0.0
     remarks: tuple[str, ...] = ()
+    evaluation_seconds: float = 0.0
 
     @property
     def epoch_seconds(self) -> float:
@@ -222,7 +228,7 @@ class PlannedTraining:
     def hours(self) -> float:
         """Estimated time of the whole training; with a budget, of the whole command."""
         seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
-        return (seconds + self.other_seconds) / 3600
+        return (seconds + self.evaluation_seconds + self.other_seconds) / 3600
 
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
@@ -232,7 +238,9 @@ class PlannedTraining:
         minutes = max(1, round(60 * self.hours))
         in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
         duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
-        length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
+        each, evaluations = f"{self.epoch_seconds:.0f} s an epoch", self.evaluation_seconds
+        each += f", {evaluations:.0f} s for all evaluations" if evaluations else ""
+        length = f"about {duration} of training ({each})"
         remarks = [f"note: {remark}" for remark in self.remarks]
         return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
@@ -289,14 +297,17 @@ def planned_pretraining(
     steps = max(1, samples // chosen["batch"].value)
     least = _STEPS_TO_CONTINUE if start else least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    evaluating = 0.0
+    evaluation = 0.0  # seconds of each
     if held_out:
-        evaluating = (1 + EVALUATIONS) * evaluated_count(all_facts) * timing.features(networks=1)
-    spent = other + evaluating
+        evaluation = evaluated_count(all_facts) * timing.features(networks=1)
+    spent = other + (1 + EVALUATIONS) * evaluation
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
     rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
-    length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
-    chosen |= {c.name: c for c in length if c.name in names and c.name not in chosen}
+    length = [epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise)]
+    if recipe == methods()["sce"] and start is None and epochs.value * steps <= FEW_STEPS:
+        length += without_lag(epochs.value * steps, chosen["batch"].value, chosen["queue"])
+    decided = chosen.keys() - {"queue"} | given.keys()
+    chosen |= {c.name: c for c in length if c.name in names and c.name not in decided}
     config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
     if held_out:
@@ -310,7 +321,9 @@ def planned_pretraining(
     found += notes(all_facts, chosen["size"].value, loading, differences)
     rows = chosen.values()
     shown = tuple(row for row in rows if row.name in {*names, *ROWS, *_ROWS})
-    planned = PlannedTraining(config, all_facts, machine, shown, timing, other, tuple(found))
+    evaluating = (1 + min(EVALUATIONS, epochs.value * steps)) * evaluation
+    how = (other, tuple(found), evaluating)
+    planned = PlannedTraining(config, all_facts, machine, shown, timing, *how)
     config.plan = planned.lines()
     return planned
 

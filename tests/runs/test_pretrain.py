@@ -105,6 +105,18 @@ def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monk
         sce_video.pretrian
 
 
+def test_with_few_steps_nothing_of_sce_lags(videos, tmp_path):
+    def chosen(epochs, **given):
+        settings = {**TINY, "batch": 2, "epochs": epochs, **given}
+        planned = planned_pretraining(videos, tmp_path / "run", settings=settings)
+        start = planned.config.custom_hooks[0].model.momentum.start
+        return start, planned.config.model.queue_size
+
+    assert chosen(1) == (0.0, 4)
+    assert chosen(1, momentum=0.5, queue=6) == (0.5, 6)
+    assert chosen(2000) == (0.97, 10)  # 8000 steps, as before: fewer keys than the 12 videos
+
+
 def test_a_budget_makes_the_length(videos, tmp_path):
     plan = planned_pretraining(videos, tmp_path, hours=10, settings=TINY)
     budget = plan.config.default_hooks.budget
@@ -115,6 +127,16 @@ def test_a_budget_makes_the_length(videos, tmp_path):
     epochs = left / plan.epoch_seconds
     assert plan.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
     assert plan.hours <= 10
+    # 21 evaluations of the 4 videos that are held out and the 8 others, their gallery.
+    best = planned_pretraining(videos, tmp_path, hours=10, settings=TINY, keep="best")
+    evaluating = 21 * 12 * best.timing.features(networks=1)
+    assert best.evaluation_seconds == pytest.approx(evaluating)
+    epochs = (36_000 - best.other_seconds - evaluating) / best.epoch_seconds
+    assert best.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
+    few = planned_pretraining(videos, tmp_path, settings={**TINY, "epochs": 3}, keep="best")
+    evaluating = 7 * 12 * few.timing.features(networks=1)  # six steps
+    assert 3600 * few.hours == pytest.approx(3 * few.epoch_seconds + evaluating)
+    assert f"s an epoch, {evaluating:.0f} s for all evaluations)" in "\n".join(few.lines())
     free = planned_pretraining(videos, tmp_path, method="byol", settings=TINY)
     assert "budget" not in free.config.default_hooks and free.config.run_page.compared == 12
     assert free.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos
