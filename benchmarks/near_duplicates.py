@@ -3,6 +3,8 @@ r"""Near-duplicates planted among generated videos: which of them `sce-video cur
     python benchmarks/near_duplicates.py FOLDER --checkpoint CKPT.pth [--videos 5000] [--seed 0] \
         [--json OUT]
     python benchmarks/near_duplicates.py FOLDER --features 1000000 [--size 512] [--json OUT]
+    python benchmarks/near_duplicates.py FOLDER --copies 200 [--queries 2000] [--real FILES] \
+        [--part validation] [--checkpoint CKPT.pth] [--json OUT]
 
 A fifth of the videos are edited copies of another: encoded again with another size and quality, a
 crop of 70 to 95 % of the side anywhere in the frame, a trim to 50 to 85 % of the length, or all
@@ -10,7 +12,9 @@ three; of nine copies one is the second of its original. The others resemble eac
 being copies: toy actions (twelve classes) and camera patterns (ten classes), hundreds of each, and
 pairs of stretches of one camera pattern that do not overlap in time (same scene, colours and
 camera). The numbers are for pairs: two videos are found where they are in one group, and are
-duplicates where they come from one original.
+duplicates where they come from one original. With `--copies`, queries are edited copies of
+references (`copy_queries.py`), measured as VSC2022 does, beside what is found without `--copies`,
+perceptual hashes, and features of the network.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -33,7 +38,16 @@ import torch
 from camera_patterns import CLASSES as PATTERN_CLASSES
 from camera_patterns import FPS as PATTERN_FPS
 from camera_patterns import render
+from copy_queries import (
+    EDITS,
+    Segment,
+    generate_copies,
+    matching_metric,
+    micro_average_precision,
+    plan_copies,
+)
 
+from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_thumbnails
 from sce_video.curation.curate import (
     FEATURES,
     THRESHOLDS,
@@ -42,7 +56,14 @@ from sce_video.curation.curate import (
     find_outliers,
     outlier_distances,
 )
-from sce_video.curation.near_duplicates import candidate_pairs, duplicates_by_features
+from sce_video.curation.edited_copies import COPY_SIMILARITY, LATE_SECONDS, edited_copies
+from sce_video.curation.edited_copies import EDITS as SEARCHED
+from sce_video.curation.matching import Thumbnails
+from sce_video.curation.near_duplicates import (
+    candidate_pairs,
+    duplicates_by_features,
+    pairs_by_frames,
+)
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
 from sce_video.evaluation.functional.clusters import (
     assign,
@@ -305,6 +326,157 @@ def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
     }
 
 
+def measure_copies(
+    root: Path,
+    files: Sequence[dict[str, Any]],
+    true: Sequence[Segment],
+    checkpoint: str | None,
+    same: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The metrics of VSC2022 of queries and references, and processor time, by way of finding.
+
+    ``same``: Real files of one footage. A query of one of them and another one are no pair.
+    """
+    names = [file["name"] for file in files]
+    results: dict[str, Any] = {"videos": len(files), "true_segments": len(true)}
+    pairs = {segment[:2] for segment in true}
+    edits = {file["name"]: file["edit"] for file in files if "edit" in file}
+
+    alike = {file["name"] for file in files if file.get("real") and file["real"] in same}
+    shown = {segment.query: segment.reference for segment in true}
+
+    def add(way: str, begin: float, found: list[Segment], least: float | None = None) -> None:
+        found = [s for s in found if not (s.reference in alike and shown.get(s.query) in alike)
+                 or s[:2] in pairs]  # fmt: skip
+        scores: dict[tuple[str, str], float] = {}
+        for s in found:
+            scores[s[:2]] = max(s.score, scores.get(s[:2], -1.0))
+        result: dict[str, Any] = {
+            "uAP": micro_average_precision(scores, pairs),
+            "matching": matching_metric(true, found),
+            "processor_seconds": round(time.process_time() - begin, 1),
+        }
+        if least is not None:
+            good = {pair for pair, score in scores.items() if score >= least}
+            result |= {"threshold": least, "false_pairs": len(good - pairs)}
+            result["recall"] = {
+                edit: " of ".join(
+                    str(sum(edits[q] == edit for q, _ in got)) for got in (good & pairs, pairs)
+                )
+                for edit in EDITS
+            }
+        results[way] = result
+        print(way, json.dumps(result), flush=True)
+
+    with closing(ThumbnailFile(root.parent)) as stored:
+        begin = time.process_time()
+        failed = read_thumbnails(stored, [str(root / n) for n in names], 0, None, LATE_SECONDS)
+        assert not failed, failed
+        videos = [stored.places[n].read() for n in range(len(names))]
+        results["minutes"] = round(sum(video.end for video in videos) / 60, 1)
+        results["reading_processor_seconds"] = round(time.process_time() - begin, 1)
+        begin = time.process_time()
+        add("edited copies", begin, _edited(stored, names, SEARCHED), COPY_SIMILARITY)
+        begin = time.process_time()
+        add("near-duplicates", begin, _unedited(stored, names), THRESHOLDS["frames"])
+        begin = time.process_time()
+        add("perceptual hashes", begin, _by_hashes(videos, names))
+        results["costs"] = _costs(root.parent, videos[: len(videos) // 6])
+    if checkpoint is not None:
+        begin = time.process_time()
+        build_index(load_model(checkpoint, device="cpu"), root, root.parent / "index")
+        found = read_videos(root.parent / "index")
+        x = unit_rows(torch.from_numpy(found.features))
+        x = unit_rows(x, feature_mean(x))
+        q = [n for n, path in enumerate(found.paths) if path[0] == "q"]
+        r = [n for n, path in enumerate(found.paths) if path[0] == "r"]
+        values = (x[q] @ x[r].T).tolist()
+        lengths = {name: video.duration for name, video in zip(names, videos, strict=True)}
+        whole = [
+            Segment(*(a, b), *(0.0, lengths[a], 0.0, lengths[b]), value)
+            for a, row in zip([found.paths[n] for n in q], values, strict=True)
+            for b, value in zip([found.paths[n] for n in r], row, strict=True)
+        ]
+        add("features of the network, whole videos", begin, whole)
+    return results
+
+
+def _segment(
+    names: Sequence[str], inner: int, outer: int, own: Any, other: Any, score: float
+) -> list[Segment]:
+    """A segment of a query and a reference; none of two queries or two references."""
+    if names[inner][0] == names[outer][0]:
+        return []
+    if names[inner][0] == "r":
+        inner, outer, own, other = outer, inner, other, own
+    return [Segment(names[inner], names[outer], *own, *other, score)]
+
+
+def _edited(stored: ThumbnailFile, names: Sequence[str], edits: Sequence[str]) -> list[Segment]:
+    """What ``--copies`` finds, without its threshold."""
+    found: list[Segment] = []
+    for c in edited_copies(stored, edits, 20, 0, least=0.0):
+        own, other = c.inner_stretch, c.outer_stretch
+        found += _segment(names, c.inner, c.outer, own, other, c.alignment.similarity)
+    return found
+
+
+def _unedited(stored: ThumbnailFile, names: Sequence[str]) -> list[Segment]:
+    """What the search for near-duplicates finds from a similarity of 0.7 on."""
+    found: list[Segment] = []
+    pairs = pairs_by_frames(stored, range(len(names)), 20)
+    pairs = pairs[[names[a][0] != names[b][0] for a, b in pairs.tolist()]]
+    for inner, outer, at in compare_pairs(stored, pairs, 0.7, 0):
+        ends = [min(60.0, stored.places[n].facts[0]) for n in (inner, outer)]
+        low, high = max(0.0, -at.offset), min(ends[0], ends[1] - at.offset)
+        own, other = (low, high), (low + at.offset, high + at.offset)
+        found += _segment(names, inner, outer, own, other, at.similarity)
+    return found
+
+
+def _by_hashes(videos: Sequence[Thumbnails], names: Sequence[str]) -> list[Segment]:
+    """pHash (Zauner 2010) of one frame per second in the manner of vPDQ.
+
+    The signs of the 64 lowest frequencies of the cosine transform of 32 x 32 pixels; the score is
+    the share of the frames of the query that differ from one of the reference by 10 bits at most.
+    """
+    hashes = []
+    for video in videos:
+        frames = video.frames[[int(t) for t in np.searchsorted(video.times, np.arange(video.end))]]
+        low = np.stack([cv2.dct(frame.astype(np.float32))[:8, :8].ravel() for frame in frames])
+        hashes.append(low > np.median(low, axis=1, keepdims=True))
+    found = []
+    for a in (n for n, name in enumerate(names) if name[0] == "q"):
+        for b in (n for n, name in enumerate(names) if name[0] == "r"):
+            differ = (hashes[a][:, None] != hashes[b]).sum(axis=2)
+            own, other = np.nonzero(differ <= 10)
+            if len(own):
+                times = float(own.min()), own.max() + 1.0, float(other.min()), other.max() + 1.0
+                # Of equal shares the closer ones first.
+                score = len(set(own.tolist())) / len(differ) - 1e-3 * float(differ.min())
+                found.append(Segment(names[a], names[b], *times, score))
+    return found
+
+
+def _costs(folder: Path, videos: Sequence[Thumbnails]) -> dict[str, float]:
+    """Processor seconds per minute of video, of the search without edits, with each, with all."""
+    minutes = sum(video.end for video in videos) / 60
+    costs = {}
+    with closing(ThumbnailFile(folder)) as stored:
+        for number, video in enumerate(videos):
+            stored.add(number, video)
+        for edits in ((), *((edit,) for edit in SEARCHED), SEARCHED):
+            begin = time.process_time()
+            edited_copies(stored, edits, 20, 0)
+            name = "all" if edits == SEARCHED else " ".join(edits) or "none"
+            costs[name] = round((time.process_time() - begin) / minutes, 3)
+        begin = time.process_time()
+        pairs = pairs_by_frames(stored, range(len(videos)), 20)
+        list(compare_pairs(stored, pairs, THRESHOLDS["frames"], 0))
+        costs["near-duplicates"] = round((time.process_time() - begin) / minutes, 3)
+    return costs
+
+
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -314,11 +486,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="0 is the set of the threshold")
     parser.add_argument("--features", type=int, default=0, metavar="N", help="time for N features")
     parser.add_argument("--size", type=int, default=512, help="of a feature")
+    parser.add_argument("--copies", type=int, default=0, metavar="N", help="references")
+    parser.add_argument("--queries", type=int, default=0, help="default: ten for each reference")
+    parser.add_argument("--part", choices=("validation", "test"), default="test")
+    parser.add_argument("--real", nargs="+", default=[], help="files among the references")
+    parser.add_argument("--same", nargs="+", default=[], help="of them, those of one footage")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path, help="the results; those it has are kept")
     args = parser.parse_args(argv)
     results = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
-    if args.checkpoint is not None:
+    if args.copies:
+        torch.set_num_threads(1)
+        files = plan_copies(args.part, args.copies, args.queries or 10 * args.copies, args.real)
+        folder = args.folder / "videos"
+        true = generate_copies(folder, args.part, files, args.seed, args.workers)
+        found = measure_copies(folder, files, true, args.checkpoint, args.same)
+        results[f"edited copies, {args.part}, seed {args.seed}"] = found
+    elif args.checkpoint is not None:
         videos = plan(args.videos, args.seed)
         generate(args.folder / "videos", videos, args.seed, args.workers)
         found = measure(args.folder / "videos", videos, args.checkpoint, args.workers)

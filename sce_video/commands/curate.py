@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 #: Of :mod:`sce_video.curation.curate`, whose import takes seconds.
 FRAMES, FEATURES, NONE = "frames", "features", "none"
 THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
+#: Of :mod:`sce_video.curation.edited_copies`.
+EDITS = ("mirrored", "parts", "speed", "short", "late")
 
 _INDEX, _PAGE = "index", "curation.html"
 
@@ -60,6 +62,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--duplicates", by, choices=kinds, default=FRAMES)
     limits = ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
     add("--similarity X", f"least of near-duplicates ({limits})", number(float, above=0, most=1))
+    edited = (
+        "edited copies too: mirrored; parts (crops to 40 %%, pictures in pictures); speed (0.8 to "
+        "1.25); short (a shared stretch); late (after the first minute); or all"
+    )
+    add("--copies", edited, nargs="+", choices=(*EDITS, "all"), default=[])
     add("--neighbours K", "compared with each video (default: 20)", number(int, 1), default=20)
     add("--drop-outliers", "leave outliers out of the list to keep", bool)
     add("--subset K", "list the K most diverse videos", number(int, 0), default=0)
@@ -69,6 +76,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--workers", workers, number(int, 0), default=usable_cores())
     add("--no-page", "do not write the page", bool)
     args = parser.parse_args(argv)
+    if "all" in args.copies:
+        args.copies = EDITS
     _check(args)
     return args
 
@@ -76,6 +85,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def _check(args: argparse.Namespace) -> None:
     if args.similarity is not None and args.duplicates == NONE:
         raise ValueError("similarity is that of near-duplicates, which are not searched")
+    if args.copies and args.duplicates != FRAMES:
+        raise ValueError("copies are found by frames: leave out --duplicates, or --copies")
     if args.classes is not None and args.labels is None:
         raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
     check_exists(args.labels, "file")

@@ -13,6 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sce_video.curation.matching import (
+    MAX_SECONDS,
     MOST_STARTS,
     READ_SECONDS,
     REFINED,
@@ -36,7 +37,7 @@ class StoredThumbnails(NamedTuple):
     file: str
     offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
     length: int  # T
-    facts: tuple[float, int, int]  # duration, height and width of the video
+    facts: tuple[float, int, int, float]  # duration, height, width; seconds that were read at most
 
     def read(self) -> Thumbnails:
         """The thumbnails."""
@@ -64,7 +65,7 @@ class ThumbnailFile:
         """Keep the frames of a video."""
         data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        facts = thumbnails.duration, thumbnails.height, thumbnails.width
+        facts = thumbnails.duration, thumbnails.height, thumbnails.width, thumbnails.most
         count = len(thumbnails.frames)
         self.places[number] = StoredThumbnails(self._file.name, self._end, count, facts)
         self._end += len(data)
@@ -79,8 +80,11 @@ def read_thumbnails(
     files: Sequence[str],
     workers: int,
     on_video: Callable[[str, int, bool], None] | None = None,
+    most: float = MAX_SECONDS,
 ) -> list[tuple[int, str]]:
     """Add the thumbnails of files to ``stored``; number and reason of those that have none.
+
+    Those of the first minute, or of the first ``most`` seconds.
 
     ``workers`` processes read, of which one may hang or crash; 0 reads in this one. After each
     file ``on_video`` is called with ``reading frames``, their number and whether it failed.
@@ -88,7 +92,9 @@ def read_thumbnails(
 
     failures = []
     items = enumerate(files)
-    for number, found, reason in _results(read_thumbnail, items, workers, READ_SECONDS):
+    for number, found, reason in computed(
+        partial(read_thumbnail, most=most), items, workers, max(READ_SECONDS, most)
+    ):
         if found is None:
             reason = reason.removeprefix("VideoDecodeError: ")
             failures.append((number, reason.removeprefix(f"{files[number]}: ")))
@@ -131,7 +137,7 @@ def compare_pairs(
     # Most pairs are dissimilar in both directions: those are not kept. Of two equally good ones the
     # direction into the video of the lower number is.
     best: dict[tuple[int, int], tuple[float, int, int, list[Alignment]]] = {}
-    for outer, found, reason in _results(align_all, items, workers):
+    for outer, found, reason in computed(align_all, items, workers):
         if found is None:
             raise RuntimeError(f"the comparison of frames failed: {reason}")
         for inner, starts in zip(partners[outer], found, strict=True):
@@ -147,7 +153,7 @@ def compare_pairs(
         (number, (threshold, [(places[o], places[i], starts) for o, i, starts in block]))
         for number, block in enumerate(blocks)
     )
-    for number, found, reason in _results(refine_all, groups, workers):
+    for number, found, reason in computed(refine_all, groups, workers):
         if found is None:
             raise RuntimeError(f"the comparison of frames failed: {reason}")
         for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
@@ -157,7 +163,7 @@ def compare_pairs(
             on_step("refining", len(blocks), False)
 
 
-def _results(
+def computed(
     function: Callable[[Any], Any],
     items: Iterable[tuple[int, Any]],
     workers: int,

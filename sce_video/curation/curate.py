@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from sce_video.curation.edited_copies import EDITS
 from sce_video.curation.near_duplicates import (
     Duplicates,
     candidate_pairs,
@@ -41,6 +42,9 @@ class CurateOptions:
         duplicates: What decides on near-duplicates: ``frames`` of the candidates, ``features``
             alone, or ``none`` (they are not searched).
         similarity: Smallest similarity of near-duplicates; None for that of ``THRESHOLDS``.
+        copies: Edited copies that are searched as well, of ``mirrored``, ``parts`` (crops to 40 %
+            of a side, pictures in pictures), ``speed``, ``short`` (shared stretches from a sixth of
+            the shorter video on) and ``late`` (in the first hour instead of the first minute).
         neighbours: Nearest videos by features, and as many by frames, that each is compared with.
         drop_outliers: Whether outliers are left out of the list to keep.
         subset: Size of the most diverse subset; 0 for none.
@@ -51,6 +55,7 @@ class CurateOptions:
 
     duplicates: str = FRAMES
     similarity: float | None = None
+    copies: Sequence[str] = ()
     neighbours: int = 20
     drop_outliers: bool = False
     subset: int = 0
@@ -67,6 +72,11 @@ class CurateOptions:
             raise ValueError(f"similarity must be above 0 and at most 1, got {self.similarity}")
         if self.similarity is not None and self.duplicates == NONE:
             raise ValueError("similarity is that of near-duplicates, which are not searched")
+        unknown = sorted(set(self.copies) - set(EDITS))
+        if unknown:
+            raise ValueError(f"copies must be of {', '.join(EDITS)}, got {', '.join(unknown)}")
+        if self.copies and self.duplicates != FRAMES:
+            raise ValueError("copies are found by frames, which are not compared")
         for name, least in (
             ("neighbours", 1), ("subset", 0), ("clusters", 1), ("seed", 0), ("workers", 0)
         ):  # fmt: skip
@@ -152,7 +162,7 @@ def curate(
     else:
         pairs = candidate_pairs(near, rows)
         how = options.neighbours, options.threshold, os.fspath(folder), options.workers, on_video
-        found = duplicates_by_frames(videos.files, pairs, *how)
+        found = duplicates_by_frames(videos.files, pairs, *how, copies=options.copies)
         if len(pairs) and not found.candidates:
             row, reason = found.unread[0]
             raise ValueError(

@@ -40,40 +40,41 @@ class Thumbnails:
     duration: float  # of the whole video, seconds
     height: int  # of its frames, pixels
     width: int
+    most: float = MAX_SECONDS  # of which frames were read, seconds
 
     @property
     def end(self) -> float:
         """End of the last of the frames, seconds."""
-        return min(self.duration, MAX_SECONDS)
+        return min(self.duration, self.most)
 
     def sampled(self) -> np.ndarray:
-        """Frames (T', 32, 32), ``RATE`` per second."""
-        count = max(1, int(self.end * RATE))
+        """Frames (T', 32, 32) of the first minute, ``RATE`` per second."""
+        count = max(1, int(min(self.end, MAX_SECONDS) * RATE))
         # In the middle of each interval: a frame's time stamp is subject to rounding.
         return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
 
 
-def read_thumbnail(file: str) -> Thumbnails:
-    """The thumbnails of the first minute of a video.
+def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
+    """The thumbnails of the first minute of a video, or of its first ``most`` seconds.
 
     Frames are converted to luma and averaged to 32 x 32 pixels.
 
     Raises:
         VideoDecodeError: The file is missing or cannot be decoded, or reading it takes longer than
-            ``READ_SECONDS``.
+            ``READ_SECONDS``, or than lasts what is read of it.
     """
     import cv2
 
     if not video_exists(file):
         raise VideoDecodeError(file, "the file is missing")
     correction = None
-    deadline = time.monotonic() + READ_SECONDS
+    deadline = time.monotonic() + max(READ_SECONDS, most)
     for _ in range(2):
         with open_video(file, correction=correction, deadline=deadline) as reader:
             times = np.asarray(reader.timestamps, dtype=np.float64)
-            times = times[: max(1, np.searchsorted(times, MAX_SECONDS))]
-            most = max(1.0, min(reader.duration, MAX_SECONDS) * MAX_RATE)
-            indices = np.arange(0, len(times), math.ceil(len(times) / most))
+            times = times[: max(1, np.searchsorted(times, most))]
+            kept = max(1.0, min(reader.duration, most) * MAX_RATE)
+            indices = np.arange(0, len(times), math.ceil(len(times) / kept))
             parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
             small, size = [], (0, 0)
             try:
@@ -85,7 +86,7 @@ def read_thumbnail(file: str) -> Thumbnails:
             except FrameCountError as error:  # fewer frames than the header states
                 correction = error.correction
                 continue
-            return Thumbnails(np.stack(small), times[indices], reader.duration, *size)
+            return Thumbnails(np.stack(small), times[indices], reader.duration, *size, most)
     raise VideoDecodeError(file, "its frames cannot be counted")
 
 
@@ -121,7 +122,7 @@ class Alignment:
     part: Part
 
 
-def _averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:
+def averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:
     """Matrices (n, side, 32) that average the pixels of intervals of the frame."""
     edges = (starts[:, None] + np.reshape(lengths, (-1, 1)) * np.linspace(0, 1, side + 1)) * SIDE
     pixels = np.arange(SIDE)
@@ -135,7 +136,7 @@ def _axis(scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Starts of the intervals of one length, and their averaging matrices (n, 8, 32)."""
     room = 1.0 - scale
     starts = np.linspace(0.0, room, round(room / STEP) + 1)
-    return starts, _averaging(starts, scale, _PART)
+    return starts, averaging(starts, scale, _PART)
 
 
 #: Relative height and width of the parts: of equal proportions, or cut along one axis only.
@@ -287,7 +288,7 @@ class CopyMatcher:
 #: pair are, in time and in place.
 REFINED, MOST_STARTS, _MOST_CLIMBED = 0.5, 6, 2
 #: Side of a compared part, pixels, and compared frames.
-_FINE, _ANCHORS = 16, 16
+FINE, _ANCHORS = 16, 16
 #: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
 _SHIFTS = np.arange(-6, 7) / 64
 _STEPS, _MOST_MOVES = (0.03, 0.015, 0.0075, 0.004), 6
@@ -326,8 +327,8 @@ class _Frames:
         self._times, self._end = outer.times, outer.end
         self._frames = outer.frames.astype(np.float32) - _MIDDLE
         self._middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
-        whole = _averaging(np.zeros(1), 1.0, _FINE)
-        own, norms = _cut_refinement(inner.frames.astype(np.float32) - _MIDDLE, whole, whole)
+        whole = averaging(np.zeros(1), 1.0, FINE)
+        own, norms = cut_parts(inner.frames.astype(np.float32) - _MIDDLE, whole, whole)
         own = own - own.mean(axis=(1, 3), keepdims=True)
         self._own = (own / norms[:, None, :, None])[0]  # (16, T', 16)
 
@@ -340,9 +341,9 @@ class _Frames:
         values = np.full(len(parts), -1.0)
         own, shown = self._compared(offset)
         if len(own) and len(inside):
-            rows = _averaging(top[inside], high[inside], _FINE)
-            columns = _averaging(left[inside], wide[inside], _FINE)
-            cut, norms = _cut_refinement(self._frames[shown], rows, columns)
+            rows = averaging(top[inside], high[inside], FINE)
+            columns = averaging(left[inside], wide[inside], FINE)
+            cut, norms = cut_parts(self._frames[shown], rows, columns)
             # The mean of ``own`` is zero, so that of the part need not be subtracted.
             products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
             values[inside] = (products / norms).mean(axis=1)
@@ -355,8 +356,8 @@ class _Frames:
         if len(shown) == 0:
             return [-1.0] * len(offsets)
         left, top, wide, high = np.asarray(part)[:, None]
-        cut, norms = _cut_refinement(
-            self._frames[shown], _averaging(top, high, _FINE), _averaging(left, wide, _FINE)
+        cut, norms = cut_parts(
+            self._frames[shown], averaging(top, high, FINE), averaging(left, wide, FINE)
         )
         unit = cut[0] / norms[0][None, :, None]
         places = np.split(place, np.cumsum([len(c[1]) for c in compared])[:-1])
@@ -415,7 +416,7 @@ def _moved(part: Part, step: float) -> list[Part]:
     return parts
 
 
-def _cut_refinement(
+def cut_parts(
     frames: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Parts of frames (T, 32, 32): pixels (P, 16, T, 16), and norms (P, T) without their mean.
@@ -425,8 +426,8 @@ def _cut_refinement(
     count = len(frames)
     lines = frames.transpose(1, 0, 2).reshape(SIDE, -1)
     tall = (rows.reshape(-1, SIDE) @ lines).reshape(len(rows), -1, SIDE)  # (P, 16 * T, 32)
-    cut = np.matmul(tall, columns.transpose(0, 2, 1)).reshape(len(rows), _FINE, count, _FINE)
+    cut = np.matmul(tall, columns.transpose(0, 2, 1)).reshape(len(rows), FINE, count, FINE)
     total = cut.sum(axis=(1, 3))
     squares = np.einsum("pinj,pinj->pn", cut, cut)
-    norms = np.sqrt(np.maximum(squares - total**2 / _FINE**2, 0))
-    return cut, np.maximum(norms, FLAT * _FINE)
+    norms = np.sqrt(np.maximum(squares - total**2 / FINE**2, 0))
+    return cut, np.maximum(norms, FLAT * FINE)

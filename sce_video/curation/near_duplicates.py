@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_thumbnails
-from sce_video.curation.matching import Alignment, index_vectors, query_vectors
+from sce_video.curation.edited_copies import LATE, LATE_SECONDS, EditedCopy, edited_copies
+from sce_video.curation.matching import MAX_SECONDS, Alignment, index_vectors, query_vectors
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
 #: Answers to a frame, the smallest correlation of one, and the frames that a candidate answers for.
@@ -102,6 +103,7 @@ class Removed:
     # Where the one lies in the other; None if frames were not compared.
     alignment: Alignment | None = None
     inner: bool = True  # whether it lies in ``match``, and not the other way round
+    edited: EditedCopy | None = None  # what the two share, if that is how they were found
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ def duplicates_by_frames(
     folder: str,
     workers: int,
     on_video: Callable[[str, int, bool], None] | None = None,
+    copies: Collection[str] = (),
 ) -> Duplicates:
     """Groups of videos that show the same frames, of the candidates.
 
@@ -156,9 +159,11 @@ def duplicates_by_frames(
         workers: Processes.
         on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
             whether it failed.
+        copies: Of :data:`~sce_video.curation.edited_copies.EDITS`: copies that are searched, too.
     """
+    seconds = LATE_SECONDS if LATE in copies else MAX_SECONDS
     with closing(ThumbnailFile(folder)) as stored:
-        unread = read_thumbnails(stored, files, workers, on_video)
+        unread = read_thumbnails(stored, files, workers, on_video, seconds)
         readable = np.zeros(len(files), dtype=bool)
         readable[list(stored.places)] = True
         compared = pairs[readable[pairs].all(axis=1)]
@@ -168,6 +173,11 @@ def duplicates_by_frames(
         edges: dict[tuple[int, int], Removed] = {}
         for inner, outer, at in compare_pairs(stored, compared, threshold, workers, on_video):
             edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
+        if copies and readable.sum() > 1:
+            for copy in edited_copies(stored, copies, most, workers, on_video):
+                pair = min(copy.inner, copy.outer), max(copy.inner, copy.outer)
+                edge = Removed(copy.inner, copy.outer, copy.alignment.similarity, edited=copy)
+                edges.setdefault(pair, edge)
 
         def worth(row: int) -> tuple[float, int, str]:
             found = stored.places[row].read()
@@ -211,7 +221,8 @@ def _groups(
     for (a, b), edge in sorted(edges.items()):
         for row, match in ((a, b), (b, a)):
             if row not in best or edge.similarity > best[row].similarity:
-                best[row] = Removed(row, match, edge.similarity, edge.alignment, edge.row == row)
+                found = edge.similarity, edge.alignment, edge.row == row, edge.edited
+                best[row] = Removed(row, match, *found)
     groups = []
     for rows in connected(list(edges)):
         kept, *others = sorted(rows, key=worth)

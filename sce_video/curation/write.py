@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.curation.curate import FRAMES, NONE, Curation
+from sce_video.curation.edited_copies import COPY_SIMILARITY
+from sce_video.curation.near_duplicates import Removed
 from sce_video.datasets.video_list import write_annotation_list
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.utils.files import write_json, write_text
@@ -18,7 +20,8 @@ KEEP, SUBSET, CLUSTERS, CLASSES = "keep.txt", "subset.txt", "clusters.txt", "cla
 REMOVED, REPORT = "removed.csv", "report.json"
 _EXAMPLES = 8
 _COLUMNS = (
-    "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height"
+    "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height",
+    "begin", "end", "speed", "mirrored",
 )  # fmt: skip
 
 
@@ -110,6 +113,8 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
                 entry["start"] = round(video.alignment.offset, 3)
                 sizes = zip(("left", "top", "width", "height"), video.alignment.part, strict=True)
                 entry |= {name: round(value, 3) for name, value in sizes}
+            if video.edited is not None:
+                entry |= _edited(video)
             yield entry
     if found.options.drop_outliers:
         for row in found.outliers:
@@ -123,6 +128,25 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
             yield {"path": paths[row], "reason": "a list cannot hold this path"}
     for path, reason in found.videos.failures:
         yield {"path": path, "reason": f"cannot be decoded: {reason}"}
+
+
+def _edited(video: Removed) -> dict[str, Any]:
+    """The columns of a video that was found as an edited copy."""
+    copy = video.edited
+    assert copy is not None
+    own, other = copy.inner_stretch, copy.outer_stretch
+    entry: dict[str, Any] = {
+        "reason": f"copy by frames: changes correlate by {COPY_SIMILARITY:g} or more",
+        "mirrored": int(copy.mirrored),
+    }
+    speed = copy.speed
+    if video.inner:
+        sizes = zip(("left", "top", "width", "height"), copy.alignment.part, strict=True)
+        entry |= {name: round(value, 3) for name, value in sizes}
+    else:  # its match lies in it
+        own, other, speed = other, own, 1 / speed
+    times = {"begin": own[0], "end": own[1], "start": other[0], "speed": speed}
+    return entry | {name: round(value, 3) for name, value in times.items()}
 
 
 def cluster_examples(found: Curation) -> list[tuple[int, list[int]]]:
@@ -152,6 +176,7 @@ def _report(
         "settings": {
             "duplicates": searched,
             "similarity": None if searched == NONE else found.options.threshold,
+            "copies": list(found.options.copies),
             "neighbours": found.options.neighbours,
             "drop_outliers": found.options.drop_outliers,
             "seed": found.options.seed,

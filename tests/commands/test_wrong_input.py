@@ -23,6 +23,7 @@ from sce_video.commands import (
 )
 from sce_video.commands.main import COMMANDS
 from sce_video.curation.curate import THRESHOLDS
+from sce_video.curation.edited_copies import EDITS
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import find_recipe
@@ -200,6 +201,7 @@ def test_choices_are_those_of_the_heavy_modules():
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
     assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED
     assert (MEAN, BEST) == (look.MEAN, look.BEST) and THRESHOLDS == curate.THRESHOLDS
+    assert EDITS == curate.EDITS
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)

@@ -20,8 +20,8 @@ from sce_video.curation.matching import (
     Alignment,
     CopyMatcher,
     Thumbnails,
-    _averaging,
     _moved,
+    averaging,
     read_thumbnail,
     refined,
 )
@@ -70,7 +70,7 @@ def refined_one_by_one(
 
     def cut(frame: np.ndarray, part: tuple) -> np.ndarray:
         left, top, wide, high = (np.array([value]) for value in part)
-        return _averaging(top, high, 16)[0] @ frame.astype(float) @ _averaging(left, wide, 16)[0].T
+        return averaging(top, high, 16)[0] @ frame.astype(float) @ averaging(left, wide, 16)[0].T
 
     def similarity(offset: float, part: tuple) -> float:
         left, top, wide, high = part

@@ -106,11 +106,12 @@ def nearest_in_cells(
     *,
     probes: int = 8,
     seed: int = 0,
+    cells: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
-    An inverted file: the gallery is clustered into cells of about 1000 rows, and each query is
-    compared with the rows of the ``probes`` cells nearest to it.
+    An inverted file: the gallery is clustered into cells of about 1000 rows (or into ``cells``),
+    and each query is compared with the rows of the ``probes`` cells nearest to it.
     Queries (N, D) and gallery (M, D) are unit vectors, float32, float16 or :func:`as_bytes`, and
     computed in float32; rows of the query's own owner, integers (N,) and (M,), are left out.
 
@@ -118,7 +119,8 @@ def nearest_in_cells(
         Cosines (N, k) float32 and rows (N, k) int32 (int64 from 2**31 rows of the gallery on), in
         descending order; -inf where there are fewer.
     """
-    centres = k_means(gallery, max(1, len(gallery) // _ROWS_PER_CELL), seed=seed, steps=10)
+    cells = cells or max(1, len(gallery) // _ROWS_PER_CELL)
+    centres = k_means(gallery, cells, seed=seed, steps=10)
 
     def by_cell(rows: Tensor) -> tuple[Tensor, ...]:
         """Numbers of the rows of each cell."""

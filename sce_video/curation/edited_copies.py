@@ -1,0 +1,501 @@
+"""Copies that were edited more than near-duplicates are: votes of single frames, then alignment.
+
+Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
+displacement, a speed, a part and whether the frame is mirrored are a hypothesis. It is compared
+along a line in time, aligned in place as near-duplicates are (:func:`~.matching.refined`), and
+scored on the stretch that both videos show: by the pixels, by how they change, and by its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from sce_video.curation.comparison import StoredThumbnails, ThumbnailFile, computed
+from sce_video.curation.matching import (
+    FINE,
+    FLAT,
+    MAX_SECONDS,
+    SIDE,
+    Alignment,
+    Part,
+    Thumbnails,
+    averaging,
+    cut_parts,
+    query_vectors,
+    refined,
+)
+from sce_video.datasets.clip_sampling import shown_at
+from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
+
+#: What is searched besides near-duplicates, each at a cost (docs/curate.md).
+MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "short", "late")
+#: Seconds of a video that are read with ``late``.
+LATE_SECONDS = 3600.0
+#: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
+COPY_SIMILARITY = 0.9
+
+#: Frames per second that are searched, and whose parts they are searched among.
+_QUERY_RATE, _INDEX_RATE = 4.0, 1.0
+#: Sides of the parts, and the step between their places; without ``parts`` the first four sides.
+_SIDES, _STEP = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 0.1
+_LARGE = 4
+_PART = 8  # side of a searched part, pixels
+_ANSWERS, _LEAST = 32, 0.7  # of a frame, and their smallest correlation
+#: Speeds of the copy: 1 in the middle, 3.8 % apart.
+_SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
+_PROBES = 8
+#: Hypotheses that are tried: the most similar answers of two videos; and what may differ, seconds
+#: (two frames of the searched rate are 0.25 s apart) and shares of the frame.
+_SEEDS, _TIME_SLACK, _PART_SLACK = 12, 0.2, 0.13
+_TRIES = 2  # hypotheses of two videos
+_MIN_VOTES = 2  # frames of a video that another one answers
+_WHOLE = (0.0, 0.0, 1.0, 1.0)
+#: Correlation above which frames are similar, what a speed other than 1 costs, frames of a stretch.
+_SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.55, 0.08, 4
+#: Lines near a hypothesis, and near one that was aligned: speeds, seconds, frames per second.
+_NEAR, _SHIFTS, _FIRST_RATE = _SPEEDS[3:10], np.arange(-6, 7) / 16, 6.0
+_FINE_SPEEDS, _FINE_SHIFTS, _LAST_RATE = np.arange(96, 105) / 100, np.arange(-4, 5) / 32, 12.0
+_CHANGE = 2.0  # standard deviation of a change, grey levels, below which nothing moves
+_CERTAIN_SECONDS = 0.5
+#: Similarity before the alignment in place, below which it is not tried; shares of the shorter
+#: video that both show.
+_PROMISING, _SHARE, _SHORT_SHARE = 0.4, 0.6, 0.15
+
+
+@dataclass(frozen=True)
+class Line:
+    """Time of the outer video by that of the inner one."""
+
+    pivot: float  # seconds of the inner video, at which it
+    at: float  # shows these of the outer one
+    speed: float
+
+    def time(self, inner: float) -> float:
+        """Seconds of the outer video."""
+        return self.at + self.speed * (inner - self.pivot)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """That a video (``inner``) shows a part of another one (``outer``)."""
+
+    inner: int
+    outer: int
+    mirrored: bool
+    line: Line
+    part: Part
+    votes: float = 0.0
+
+
+@dataclass(frozen=True)
+class EditedCopy:
+    """Two videos of which a stretch shows the same.
+
+    Attributes:
+        inner: The video of which the whole frame is a part of that of the other.
+        outer: The other.
+        alignment: Similarity, 0 to 1; when in ``outer`` the inner one begins; the part it shows.
+        mirrored: Whether one is mirrored.
+        speed: Seconds of ``outer`` in one of ``inner``.
+        inner_stretch: Begin and end in ``inner``, seconds.
+        outer_stretch: And in ``outer``.
+    """
+
+    inner: int
+    outer: int
+    alignment: Alignment
+    mirrored: bool
+    speed: float
+    inner_stretch: tuple[float, float]
+    outer_stretch: tuple[float, float]
+
+
+def without_borders(video: Thumbnails) -> Thumbnails:
+    """The video without borders that are black or of one grey level all the time.
+
+    What is left is squeezed to 32 x 32 pixels again: a moved or letterboxed copy then shows a part
+    of its original, and nothing else. At least a third of a side is left; a video that is flat as
+    a whole is returned as it is.
+    """
+    frames = video.frames[:: max(1, len(video.frames) // 64)].astype(np.float32)
+    spread = frames.std(axis=0)
+    box = []
+    for axis in (0, 1):  # rows, columns
+        # A border is still, and flat along its own direction.
+        still = (spread.mean(axis=1 - axis) < 1.5) & (frames.mean(axis=0).std(axis=1 - axis) < FLAT)
+        filled = np.flatnonzero(~still)
+        low, high = (filled[0], filled[-1] + 1) if len(filled) else (0, SIDE)
+        if high - low < SIDE // 3:
+            low, high = 0, SIDE
+        box.append((int(low), int(high)))
+    if box == [(0, SIDE), (0, SIDE)]:
+        return video
+    rows, columns = (
+        averaging(np.array([low / SIDE]), (high - low) / SIDE, SIDE)[0] for low, high in box
+    )
+    cut = np.matmul(np.matmul(rows, video.frames.astype(np.float32)), columns.T)
+    return replace(video, frames=cut.round().astype(np.uint8))
+
+
+def searched_parts(sides: Sequence[float]) -> list[Part]:
+    """Squares in relative coordinates, in the order of :func:`part_vectors`."""
+    starts = {side: np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1) for side in sides}
+    return [(float(x), float(y), s, s) for s in sides for y in starts[s] for x in starts[s]]
+
+
+def part_vectors(frames: np.ndarray, sides: Sequence[float]) -> np.ndarray:
+    """Parts of frames (T, 32, 32) as vectors (T, P, 64), as :func:`~.matching.query_vectors`."""
+    found = []
+    for side in sides:
+        starts = np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1)
+        axis = averaging(starts, side, _PART)
+        tall = np.matmul(axis.reshape(-1, SIDE), frames.astype(np.float32))
+        cut = np.matmul(tall, axis.reshape(-1, SIDE).T)
+        cut = cut.reshape(len(frames), len(axis), _PART, len(axis), _PART)
+        found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _PART**2))
+    parts = np.concatenate(found, axis=1)
+    parts -= parts.mean(axis=2, keepdims=True)
+    return parts / _norms(parts)[..., None]
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """L2 norms over the last axis; at least those of a part that is flat."""
+    least = FLAT * np.sqrt(vectors.shape[-1])
+    return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), least)
+
+
+def voted(
+    t_in: np.ndarray, t_out: np.ndarray, parts: np.ndarray, similar: np.ndarray, speeds: np.ndarray
+) -> Iterator[tuple[float, float, int]]:
+    """Votes, speed and the row of the answer through which it passes, of the best hypotheses.
+
+    Args:
+        t_in: (n,) seconds of the frames that were searched.
+        t_out: (n,) seconds of the answers to them.
+        parts: (n, 3) left, top and side of the answers.
+        similar: (n,) correlations.
+        speeds: That are tried.
+    """
+    left = np.ones(len(similar), dtype=bool)
+    for _ in range(_TRIES):
+        rows = np.flatnonzero(left)
+        if len(rows) < 2:
+            return
+        seeds = rows[np.argsort(-similar[rows], kind="stable")[:_SEEDS]]
+        near = (np.abs(parts[rows] - parts[seeds, None]) <= _PART_SLACK).all(axis=2)
+        line = speeds[:, None, None] * (t_in[rows] - t_in[seeds, None])
+        gap = np.abs(t_out[rows] - t_out[seeds, None] - line)
+        good = near & (gap <= _TIME_SLACK)
+        weight = np.where(good, (similar[rows] - _LEAST / 2) * (1 - gap), 0)
+        # Each frame votes once, though several parts may answer: rows are in order of the frames.
+        starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
+        total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
+        which, seed = np.unravel_index(int(total.argmax()), total.shape)
+        yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
+        left[rows[good[which, seed]]] = left[seeds[seed]] = False
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Frames of videos (askers) and the parts of others (owners) that they resemble; all (n,)."""
+
+    asker: np.ndarray
+    owner: np.ndarray
+    mirrored: np.ndarray
+    t_in: np.ndarray
+    t_out: np.ndarray
+    part: np.ndarray  # (n, 3) left, top and side
+    similar: np.ndarray
+
+
+def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
+    """The parts that the frames of videos resemble most, in the order of asker, owner and time."""
+    sides = _SIDES if PARTS in edits else _SIDES[:_LARGE]
+    flips = (False, True) if MIRRORED in edits else (False,)
+    gallery, owners, queries, askers = [], [], [], []
+    for number, video in enumerate(videos):
+        frames, times = _at_rate(video, _INDEX_RATE)
+        vectors = part_vectors(frames, sides)
+        # Flat parts answer to nothing.
+        frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _LEAST**2)
+        gallery.append(as_bytes(torch.from_numpy(vectors[frame, part])))
+        owners.append(np.stack([np.full(len(frame), number), times[frame], part], axis=1))
+        frames, times = _at_rate(video, _QUERY_RATE)
+        for flip in flips:
+            vectors = query_vectors(np.ascontiguousarray(frames[:, :, ::-1] if flip else frames))
+            kept = np.flatnonzero(np.einsum("ij,ij->i", vectors, vectors) > _LEAST**2)
+            queries.append(as_bytes(torch.from_numpy(vectors[kept])))
+            facts = np.full(len(kept), number), times[kept], np.full(len(kept), flip)
+            askers.append(np.stack(facts, axis=1))
+    asker, owner = np.concatenate(askers), np.concatenate(owners)
+    if not len(asker) or not len(owner):  # nothing but flat frames
+        none = np.empty(0)
+        return _Answers(none, none, none, none, none, none, none)
+    rows = torch.cat(gallery)
+    of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
+    # As many cells as make assigning rows to them as costly as the search.
+    cells = max(1, round(len(rows) ** 0.5 / 2))
+    similar, where = nearest_in_cells(
+        torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells
+    )
+    query, slot = np.nonzero(similar.numpy() >= _LEAST)
+    values, asked = similar.numpy()[query, slot], asker[query]
+    found = owner[where.numpy()[query, slot]]
+    order = np.lexsort((asked[:, 1], asked[:, 2], found[:, 0], asked[:, 0]))
+    asked, found = asked[order], found[order]
+    places = np.asarray(searched_parts(sides))[found[:, 2].astype(int), :3]
+    return _Answers(
+        *(asked[:, 0].astype(int), found[:, 0].astype(int), asked[:, 2] > 0, asked[:, 1]),
+        *(found[:, 1], places, values[order]),
+    )
+
+
+def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """Frames at equal steps, and their times, seconds."""
+    times = (np.arange(max(1, int(video.end * rate))) + 0.5) / rate
+    return video.frames[shown_at(video.times, times)], times
+
+
+def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) -> list[Hypothesis]:
+    """What frames of the videos, without borders, say about copies among them.
+
+    ``most``: Of a video, those of the most votes.
+    """
+    answers = _searched(videos, edits)
+    if not len(answers.asker):
+        return []
+    speeds = _SPEEDS if SPEED in edits else np.ones(1)
+    key = (answers.asker * (int(answers.owner.max()) + 1) + answers.owner) * 2 + answers.mirrored
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    fresh = np.diff(answers.t_in, prepend=-1) != 0
+    fresh[starts] = True
+    enough = np.add.reduceat(fresh, starts) >= _MIN_VOTES
+    ends = np.append(starts[1:], len(key))
+    found: dict[int, list[Hypothesis]] = {}
+    for begin, end in zip(starts[enough].tolist(), ends[enough].tolist(), strict=True):
+        some = slice(begin, end)
+        facts = answers.t_in[some], answers.t_out[some], answers.part[some], answers.similar[some]
+        asker, owner = int(answers.asker[begin]), int(answers.owner[begin])
+        for votes, speed, row in voted(*facts, speeds):
+            left, top, side = answers.part[begin + row].tolist()
+            at = Line(float(facts[0][row]), float(facts[1][row]), speed)
+            how = bool(answers.mirrored[begin]), at, (left, top, side, side), votes
+            found.setdefault(asker, []).append(Hypothesis(asker, owner, *how))
+    return [h for some in found.values() for h in sorted(some, key=lambda h: -h.votes)[:most]]
+
+
+class _Pair:
+    """Two videos, compared along lines in time at one part."""
+
+    def __init__(self, outer: Thumbnails, inner: Thumbnails, mirrored: bool) -> None:
+        self.outer = outer
+        self.inner = replace(inner, frames=inner.frames[:, :, ::-1]) if mirrored else inner
+        self.middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
+
+    def fitted(
+        self, line: Line, part: Part, speeds: np.ndarray, shifts: np.ndarray, rate: float
+    ) -> _Fit | None:
+        """The stretch of similar frames along the best of the lines near a line.
+
+        Args:
+            line: Displacement and speed.
+            part: Of the outer video.
+            speeds: Tried, relative to that of the line.
+            shifts: And displacements, seconds, relative to the line at its pivot.
+            rate: Compared frames of the inner video per second.
+
+        Returns:
+            The line on which the sum of the correlations, less 0.55 each, of the best stretch is
+            largest (Kadane's algorithm), with that stretch; None if it has fewer than four frames.
+        """
+        every = max(1, round(len(self.middles) / self.inner.end / rate))
+        # Around the pivot, where the frames are known to be similar: memory is bounded.
+        low, high = np.searchsorted(
+            self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
+        )
+        own = np.arange(low, high, every)
+        moved = line.at + line.speed * speeds[:, None] * (self.middles[own] - line.pivot)
+        times = moved[:, None] + shifts[:, None]  # (speeds, shifts, frames)
+        common = (times >= 0) & (times < self.outer.end)
+        kept = common.any(axis=(0, 1))
+        if not kept.any():
+            return None
+        own, times, common = own[kept], times[..., kept], common[..., kept]
+        shown = shown_at(self.outer.times, times.clip(0, self.outer.times[-1]))
+        used, where = np.unique(shown, return_inverse=True)
+        where = where.reshape(shown.shape)
+        theirs = _pixels(self.outer.frames[used], part)
+        ours = _pixels(self.inner.frames[own], _WHOLE)
+        table = (ours / _norms(ours)[:, None]) @ (theirs / _norms(theirs)[:, None]).T
+        similar = np.where(common, table[np.arange(len(own)), where] - _SIMILAR, -1.0)
+        total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
+        gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
+        # Of equally good lines the one of less change, and of the speed nearest to 1.
+        gain *= 1 - _SPEED_COST * np.abs(np.log(line.speed * speeds))[:, None]
+        best = np.unravel_index(int((gain - 1e-6 * np.abs(shifts)).argmax()), gain.shape)
+        sums = total[best]
+        end = int((sums - np.minimum.accumulate(sums)).argmax())
+        begin = int(sums[: end + 1].argmin())
+        if end - begin < _FEWEST_FRAMES:
+            return None
+        found = replace(line, at=line.at + shifts[best[1]], speed=line.speed * speeds[best[0]])
+        first, last = own[begin], own[end - 1]
+        end_of_last = float(2 * self.middles[last] - self.inner.times[last])
+        stretch = float(self.inner.times[first]), end_of_last
+        similarity = _similarity(theirs[where[best][begin:end]], ours[begin:end], stretch)
+        return _Fit(found, stretch, similarity)
+
+    def placed(self, fit: _Fit, part: Part) -> tuple[Line, Part]:
+        """The line and the part at which the stretch of a fit is most similar."""
+        line, (begin, end) = fit.line, fit.stretch
+        shown = line.time(begin)
+        inner = _cut(self.inner, begin, end)
+        inner = replace(inner, times=inner.times * line.speed, duration=(end - begin) * line.speed)
+        outer = _cut(self.outer, shown - 1, line.time(end) + 1)
+        base = float(self.outer.times[_first_shown(self.outer, shown - 1)])
+        found = refined(outer, inner, [Alignment(0.0, shown - base, part)])
+        return replace(line, at=line.at + found.offset + base - shown), found.part
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A stretch of the inner video that is similar along a line."""
+
+    line: Line
+    stretch: tuple[float, float]
+    similarity: float
+
+
+def _first_shown(video: Thumbnails, second: float) -> int:
+    """Number of the frame that is displayed at a time, or of the first."""
+    return max(0, int(np.searchsorted(video.times, second + 1e-6, "right")) - 1)
+
+
+def _cut(video: Thumbnails, begin: float, end: float) -> Thumbnails:
+    """The frames that are shown between two times, which begin at 0."""
+    low = _first_shown(video, begin)
+    high = max(low + 1, int(np.searchsorted(video.times, end - 1e-6)))
+    times = video.times[low:high] - video.times[low]
+    stop = float(video.times[high]) if high < len(video.times) else video.end
+    return replace(
+        video, frames=video.frames[low:high], times=times, duration=stop - float(video.times[low])
+    )
+
+
+def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
+    """A part of frames (T, 32, 32) as (T, 256), minus the mean of each."""
+    left, top, wide, high = np.asarray(part)[:, None]
+    rows, columns = averaging(top, high, FINE), averaging(left, wide, FINE)
+    cut = cut_parts(frames.astype(np.float32) - 128, rows, columns)[0][0]
+    vectors = cut.transpose(1, 0, 2).reshape(len(frames), -1)
+    return vectors - vectors.mean(axis=1, keepdims=True)
+
+
+def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, float]) -> float:
+    """Correlation of what changes in the frames (T, 256) of two videos, less for short stretches.
+
+    Frames minus their mean over time: unlike those, backgrounds of other videos may be the same.
+    The norms are at least those of changes of two grey levels, the noise of an encoder.
+    """
+    theirs, ours = theirs - theirs.mean(axis=0), ours - ours.mean(axis=0)
+    least = _CHANGE * np.sqrt(ours.size)
+    norms = [max(float(np.linalg.norm(x)), least) for x in (theirs, ours)]
+    certain = 1 - np.exp((stretch[0] - stretch[1]) / _CERTAIN_SECONDS)
+    return float(certain * (theirs * ours).sum() / (norms[0] * norms[1]))
+
+
+def verified(
+    outer: Thumbnails, inner: Thumbnails, guess: Hypothesis, edits: Collection[str]
+) -> EditedCopy | None:
+    """What two videos share near a hypothesis, or None.
+
+    Args:
+        outer: The video of which a part is shown, without borders.
+        inner: The one that shows it, without borders.
+        guess: Of :func:`hypotheses`.
+        edits: Of :data:`EDITS`: whether the speed varies, and how short the stretch may be.
+    """
+    pair = _Pair(outer, inner, guess.mirrored)
+    near, fine = (_NEAR, _FINE_SPEEDS) if SPEED in edits else (np.ones(1), np.ones(1))
+    near = near[(near * guess.line.speed > 0.78) & (near * guess.line.speed < 1.28)]
+    fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
+    if fit is None or fit.similarity < _PROMISING:
+        return None
+    line, part = pair.placed(fit, guess.part)
+    middle = sum(fit.stretch) / 2
+    line = Line(middle, line.time(middle), line.speed)
+    fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
+    if fit is None:
+        return None
+    line, shown = fit.line, (fit.line.time(fit.stretch[0]), fit.line.time(fit.stretch[1]))
+    length = fit.stretch[1] - fit.stretch[0]
+    shorter = min(inner.end, outer.end / line.speed, MAX_SECONDS)
+    if length < (_SHORT_SHARE if SHORT in edits else _SHARE) * shorter:
+        return None
+    where = Alignment(fit.similarity, line.time(0.0), part)
+    return EditedCopy(
+        guess.inner, guess.outer, where, guess.mirrored, line.speed, fit.stretch, shown
+    )
+
+
+def edited_copies(
+    stored: ThumbnailFile,
+    edits: Collection[str],
+    most: int,
+    workers: int,
+    on_step: Callable[[str, int, bool], None] | None = None,
+    least: float = COPY_SIMILARITY,
+) -> list[EditedCopy]:
+    """The copies among stored videos, of every two the most similar, in the order of the videos.
+
+    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``.
+
+    Args:
+        stored: Thumbnails of the videos.
+        edits: Of :data:`EDITS`.
+        most: Hypotheses of a video that are compared.
+        workers: Processes; 0 for this one.
+        on_step: Called with ``comparing copies``, the number of videos and False after each.
+        least: Smallest similarity.
+    """
+    numbers = sorted(stored.places)
+    places = [stored.places[number] for number in numbers]
+    videos = (without_borders(place.read()) for place in places)
+    guesses: dict[int, list[Hypothesis]] = {}
+    for guess in hypotheses(videos, edits, most):
+        guesses.setdefault(guess.outer, []).append(guess)
+    items = (
+        (outer, (edits, some, {n: places[n] for n in (outer, *(g.inner for g in some))}))
+        for outer, some in guesses.items()
+    )
+    best: dict[tuple[int, int], EditedCopy] = {}
+    for _, found, reason in computed(verify_all, items, workers):
+        if found is None:
+            raise RuntimeError(f"the comparison of copies failed: {reason}")
+        for copy in found:
+            pair = min(copy.inner, copy.outer), max(copy.inner, copy.outer)
+            similar = copy.alignment.similarity
+            if similar >= least and (pair not in best or similar > best[pair].alignment.similarity):
+                best[pair] = copy
+        if on_step is not None:
+            on_step("comparing copies", len(guesses), False)
+    ordered = [copy for _, copy in sorted(best.items())]
+    return [replace(c, inner=numbers[c.inner], outer=numbers[c.outer]) for c in ordered]
+
+
+def verify_all(
+    item: tuple[Collection[str], list[Hypothesis], dict[int, StoredThumbnails]],
+) -> list[EditedCopy]:
+    """The copies among hypotheses on one outer video; places of all videos by their numbers."""
+    edits, guesses, places = item
+    outer = without_borders(places[guesses[0].outer].read())
+    found = []
+    for guess in guesses:
+        inner = without_borders(places[guess.inner].read())
+        copy = verified(outer, inner, guess, edits)
+        found += [copy] if copy is not None else []
+    return found

@@ -1,0 +1,157 @@
+"""Edited copies: each kind is found with its option, other videos are not; votes and borders."""
+
+from __future__ import annotations
+
+import csv
+
+import cv2
+import numpy as np
+import pytest
+from helpers.tiny_encoder import write_lossless
+
+from sce_video.commands.curate import main
+from sce_video.curation import edited_copies as copies
+from sce_video.curation.comparison import ThumbnailFile
+from sce_video.curation.matching import SIDE, Thumbnails
+
+_FPS, _SIZE = 12, 96
+
+
+def filmed(seed: int, seconds: float = 6.0) -> np.ndarray:
+    """Frames (T, 96, 96) of a camera that moves over a random texture, with a disc before it."""
+    rng = np.random.default_rng(seed)
+    texture = cv2.resize(rng.uniform(0, 255, (30, 30)), (300, 300), interpolation=cv2.INTER_CUBIC)
+    angle, turn = rng.uniform(0, 6.3, 2)
+    frames = []
+    for t in np.arange(int(seconds * _FPS)) / _FPS:
+        left, top = 100 + 12 * t * np.array([np.cos(turn), np.sin(turn)])
+        frame = texture[int(top) : int(top) + _SIZE, int(left) : int(left) + _SIZE].clip(0, 255)
+        x, y = 48 + 30 * np.cos(angle + t), 48 + 30 * np.sin(angle + 1.3 * t)
+        frames.append(cv2.circle(frame.astype(np.uint8), (int(x), int(y)), 12, 230, -1))
+    return np.stack(frames)
+
+
+def sized(frames: np.ndarray, side: int) -> np.ndarray:
+    return np.stack([cv2.resize(f, (side, side), interpolation=cv2.INTER_AREA) for f in frames])
+
+
+def video(frames: np.ndarray, most: float = 60.0) -> Thumbnails:
+    times = np.arange(len(frames)) / _FPS
+    return Thumbnails(sized(frames, SIDE), times, len(frames) / _FPS, _SIZE, _SIZE, most)
+
+
+def inset(frames: np.ndarray) -> np.ndarray:
+    outer = filmed(90, len(frames) / _FPS)
+    outer[:, 30:78, 10:58] = sized(frames, 48)
+    return outer
+
+
+def texted(frames: np.ndarray) -> np.ndarray:
+    font = cv2.FONT_HERSHEY_SIMPLEX
+    return np.stack([cv2.putText(f.copy(), "WORDS", (2, 80), font, 0.9, 255, 2) for f in frames])
+
+
+EDITED = {
+    "mirrored": ("mirrored", lambda f: f[10:, :, ::-1]),
+    "cropped": ("parts", lambda f: sized(f[:60, 40:84, 20:64], _SIZE)),
+    "inset": ("parts", inset),
+    "faster": ("speed", lambda f: f[np.arange(0, len(f) - 1, 1.2).astype(int)]),
+    "short": ("short", lambda f: np.concatenate([filmed(91, 4), f[20:50], filmed(92, 4)])),
+    "late": ("late", lambda f: np.concatenate([*(filmed(50 + n) for n in range(11)), f])),
+    "text": ("", texted),
+    "shifted": ("", lambda f: np.pad(f, ((0, 0), (14, 0), (0, 10)))[:, :_SIZE, 10:]),
+}
+
+
+def found(tmp_path, shown: list[np.ndarray], edits: tuple[str, ...]) -> list[copies.EditedCopy]:
+    stored = ThumbnailFile(tmp_path)
+    for number, frames in enumerate(shown):
+        stored.add(3 * number, video(frames, copies.LATE_SECONDS if "late" in edits else 60.0))
+    result = copies.edited_copies(stored, edits, 20, 0)
+    stored.close()
+    return result
+
+
+@pytest.mark.parametrize("kind", EDITED)
+def test_an_edited_copy_is_found_with_its_option(tmp_path, kind):
+    option, edited = EDITED[kind]
+    shown = [*(filmed(seed) for seed in range(5)), edited(filmed(2))]
+    edits = (option,) if option else ()
+    if kind == "late":  # a tenth of the longer video
+        edits = ("late", "short")
+    result = found(tmp_path, shown, edits)
+    assert [(min(c.inner, c.outer), max(c.inner, c.outer)) for c in result] == [(6, 15)]
+    copy = result[0]
+    assert copy.mirrored == (kind == "mirrored") and copy.alignment.similarity > 0.8
+    if copy.inner == 15:
+        own, other, speed = copy.inner_stretch, copy.outer_stretch, copy.speed
+    else:
+        own, other, speed = copy.outer_stretch, copy.inner_stretch, 1 / copy.speed
+    assert speed == pytest.approx(1.2 if kind == "faster" else 1, abs=0.03)
+    begins = {"mirrored": (0, 10 / 12), "short": (4, 20 / 12), "late": (66, 0)}
+    assert (own[0], other[0]) == pytest.approx(begins.get(kind, (0, 0)), abs=0.3)
+    if kind == "inset":
+        assert copy.outer == 15
+        assert copy.alignment.part == pytest.approx((10 / 96, 30 / 96, 0.5, 0.5), abs=0.05)
+
+
+def test_without_the_option_they_are_not_found_and_flat_videos_match_nothing(tmp_path):
+    kinds = ("mirrored", "cropped", "faster", "short", "late")
+    shown = [filmed(2), *(EDITED[kind][1](filmed(2)) for kind in kinds)]
+    assert {c.inner for c in found(tmp_path, shown, ()) if c.outer == 0} <= {3 * 3}
+    flat = np.full((40, _SIZE, _SIZE), 90, np.uint8)
+    assert found(tmp_path, [flat, flat], copies.EDITS) == []
+    still = np.repeat(filmed(0)[:1], 50, axis=0)
+    assert found(tmp_path, [still, still], copies.EDITS) == []
+
+
+def test_votes_pass_through_the_answers_that_agree():
+    t_in = np.arange(20) / 4
+    rng = np.random.default_rng(0)
+    t_out, parts = rng.uniform(0, 30, 20), rng.uniform(0, 1, (20, 3))
+    agree = np.arange(3, 15)
+    t_out[agree], parts[agree] = 7 + 1.25 * t_in[agree], [0.2, 0.1, 0.5]
+    similar = rng.uniform(0.7, 0.9, 20)
+    _, speed, row = next(copies.voted(t_in, t_out, parts, similar, copies._SPEEDS))
+    assert speed == pytest.approx(1.25) and row in agree
+
+
+def test_parts_equal_those_of_a_loop():
+    frames = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE)).astype(np.uint8)
+    vectors = copies.part_vectors(frames, (1.0, 0.5))
+    places = copies.searched_parts((1.0, 0.5))
+    assert vectors.shape == (3, 37, 64) and len(places) == 37
+    number = places.index((0.5, 0.0, 0.5, 0.5))
+    cut = frames[1, :16, 16:].astype(float).reshape(8, 2, 8, 2).mean(axis=(1, 3)).ravel()
+    cut -= cut.mean()
+    assert vectors[1, number] == pytest.approx(cut / np.linalg.norm(cut), abs=1e-5)
+
+
+def test_borders_are_cut_off_and_dark_videos_stay():
+    frames = filmed(0)
+    boxed = np.pad(sized(frames, 48), ((0, 0), (24, 24), (0, 0)))  # a letterbox of half the height
+    cut = copies.without_borders(video(sized(boxed, _SIZE))).frames
+    assert np.abs(cut.astype(float) - video(frames).frames).mean() < 12
+    plain = video(frames)
+    assert copies.without_borders(plain) is plain
+    dark = video(np.zeros((20, _SIZE, _SIZE), np.uint8))
+    assert copies.without_borders(dark) is dark
+
+
+def test_the_command_removes_a_mirrored_copy_and_says_what_is_shared(tmp_path, capsys):
+    shown = {f"{seed}.mp4": filmed(seed) for seed in range(4)} | {"m.mp4": filmed(1)[12:, :, ::-1]}
+    for name, frames in shown.items():
+        write_lossless(tmp_path / "v" / name, np.repeat(frames[..., None], 3, axis=3), _FPS)
+    values = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    paths = np.array([str(tmp_path / "v" / name) for name in shown])
+    np.savez(tmp_path / "f.npz", features=values, paths=paths)
+    words = [str(tmp_path / "f.npz"), "--out", str(tmp_path / "out"), "--workers", "0", "--no-page"]
+    assert main(words) == 0 and "5 kept" in capsys.readouterr().out
+    assert main([*words, "--copies", "mirrored", "late"]) == 0
+    with open(tmp_path / "out" / "removed.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["path"].endswith("m.mp4") and row["kept"].endswith("1.mp4")
+    assert row["mirrored"] == "1" and row["reason"].startswith("copy by frames")
+    assert [float(row[k]) for k in ("begin", "start")] == pytest.approx([0, 1], abs=0.1)
+    assert main([*words, "--copies", "all", "--duplicates", "none"]) == 2
+    assert "copies are found by frames" in capsys.readouterr().err
