@@ -149,25 +149,31 @@ def pack_windows(
 ) -> Iterator[dict[str, Any] | None]:
     """The packed views of each window, None for one that cannot be decoded."""
     settings = network.settings
-    plans = [
-        clips_of_span(
-            reader.timestamps,
-            start,
-            end,
-            clip_duration=settings.clip_duration,
-            num_frames=settings.num_frames,
-            num_clips=options.num_clips,
-        )
-        for start, end in spans.tolist()
-    ]
-    # Each frame of the video is decoded and resized once for all windows.
-    wanted = [np.unique([clip.frames for clip in clips]) for clips in plans]
+
+    def planned() -> Iterator[list[ClipIndices]]:
+        for start, end in spans.tolist():
+            yield clips_of_span(
+                reader.timestamps,
+                start,
+                end,
+                clip_duration=settings.clip_duration,
+                num_frames=settings.num_frames,
+                num_clips=options.num_clips,
+            )
+
+    # Planned twice, since the plans of a day at half a second are gigabytes: first for the frames
+    # that any window needs, of which each is decoded and resized once.
+    needs = np.zeros(len(reader.timestamps), dtype=bool)
+    earliest = np.empty(len(spans), dtype=np.int64)
+    for i, clips in enumerate(planned()):
+        frames = np.concatenate([clip.frames for clip in clips])
+        needs[frames], earliest[i] = True, frames.min()
     # Of a frame that this window does not need, one further on may.
-    earliest = np.minimum.accumulate([w[0] for w in wanted[::-1]])[::-1].tolist()
+    earliest = np.minimum.accumulate(earliest[::-1])[::-1]
     steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
 
     def resized_frames() -> Iterator[tuple[int, np.ndarray]]:
-        for numbers, frames in reader.stream(np.unique(np.concatenate(wanted)), options.timeout):
+        for numbers, frames in reader.stream(np.flatnonzero(needs), options.timeout):
             view = LazyView(frames, np.arange(len(frames)))
             results: dict[str, Any] = {"views": [view], "rng": rng}
             for step in steps:
@@ -178,7 +184,8 @@ def pack_windows(
     pack = pack_step(settings, options.num_crops)
     held: dict[int, np.ndarray] = {}
     ahead = next(resized, None)
-    for clips, needed, first in zip(plans, wanted, earliest, strict=True):
+    for clips, first in zip(planned(), earliest.tolist(), strict=True):
+        needed = np.unique([clip.frames for clip in clips])
         while ahead is not None and ahead[0] <= needed[-1]:
             held[ahead[0]] = ahead[1]
             ahead = next(resized, None)
