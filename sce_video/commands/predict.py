@@ -87,11 +87,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     long("--background CLASS", background, default="background")
     long("--json OUT", "scores of all windows, and segments")
     long("--html PAGE", "player and time line, a lane per class")
+    long("--clips DIR", "write the segments as files, exact to the frame")
+    long("--fast", "with --clips: cut at key frames, without re-encoding", bool)
     args = parser.parse_args(argv)
-    only = ("stride", "threshold", "min_length", "segments", "data_root", "json", "html")
+    only = ("stride", "threshold", "min_length", "segments", "data_root", "json", "html", "clips")
     given = [name for name in only if getattr(args, name) is not None]
     if given and args.windows is None:
         raise ValueError(f"--{given[0].replace('_', '-')} needs --windows: --windows 2s")
+    if args.fast and args.clips is None:
+        raise ValueError("--fast is how --clips cuts: give --clips DIR")
     return args
 
 
@@ -259,10 +263,15 @@ def _segments(args: argparse.Namespace) -> int:
     if interrupted:
         print("\nsce-video predict: interrupted; files have the videos so far", file=sys.stderr)
         return INTERRUPTED
-    written = "".join(f", {out}" for out in (args.csv, args.json, args.html) if out is not None)
+    files = "".join(f", {out}" for out in (args.csv, args.json, args.html) if out is not None)
     lines = [
-        f"predict: {report.segments} segments in {report.videos} of {len(paths)} videos{written}"
+        f"predict: {report.segments} segments in {report.videos} of {len(paths)} videos{files}"
     ]
     lines += shown_failures(failures)
+    if args.clips is not None:
+        from sce_video.inference.clips import write_clips
+
+        written, failures = write_clips(args.clips, report.spans, args.fast)
+        lines += [f"clips: {len(written)} in {args.clips}", *shown_failures(failures)]
     print("\n".join(map(printable, lines)), file=sys.stdout if args.csv else sys.stderr)
     return int(report.videos == 0)

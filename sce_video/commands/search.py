@@ -19,7 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import check_exists, check_index, check_run, command_line, number
+from sce_video.commands.arguments import (
+    check_exists,
+    check_index,
+    check_run,
+    command_line,
+    number,
+    shown_failures,
+)
 from sce_video.datasets.sources import Query, is_table_folder, parse_query
 from sce_video.utils.command import command, printable
 from sce_video.utils.files import write_json
@@ -63,6 +70,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--html", html)
     add("--no-html", "write no gallery", bool)
     add("--json", "also write the results as JSON")
+    add("--clips DIR", "of windows: write the moments found as files, exact to the frame")
+    add("--fast", "with --clips: cut at key frames, without re-encoding", bool)
     add.shared("--device")
     page = add.group("in a browser, instead of a VIDEO")
     page("--serve INDEX", "a page that searches and labels its videos", nargs="?", const="")
@@ -72,6 +81,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if problem := _what_is_wrong(args):
         parser.error(problem)
+    if args.fast and args.clips is None:
+        raise ValueError("--fast is how --clips cuts: give --clips DIR")
+    if args.clips is not None and args.serve is not None:
+        raise ValueError("--clips is for a query on the command line: the page has a button")
     # `--serve INDEX` and `--serve --index INDEX` are the same.
     args.index = args.serve or args.index
     args.refine_moments = args.refine_moments or (MOST_REFINED if args.refine else 0)
@@ -123,6 +136,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.inference.model import checkpoint_of
 
     index = read_index(args.index, args.column)
+    if args.clips is not None and index.windows is None:
+        raise ValueError(
+            f"the index {args.index} is one of whole videos, which are files: --clips cuts moments "
+            "out (sce-video index --windows 5s)"
+        )
     if args.checkpoint is not None:
         args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
@@ -152,6 +170,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_json(args.json, _search_as_json(args, query, index, how, matches))
     if query is not None and not args.no_html:
         _write_gallery(args, query, index, matches, whitened)
+    if args.clips is not None:
+        from sce_video.inference.clips import write_clips
+
+        written, failures = write_clips(args.clips, ((m.file, *m.span) for m in matches), args.fast)
+        lines = [f"clips: {len(written)} in {args.clips}", *shown_failures(failures)]
+        print("\n".join(map(printable, lines)))
     return 0
 
 

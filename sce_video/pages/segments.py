@@ -146,6 +146,11 @@ class SegmentReport:
         """Number of segments so far."""
         return len(self._all)
 
+    @property
+    def spans(self) -> list[tuple[str, float, float]]:
+        """File, start and end of each."""
+        return [(s.path, s.start, s.end) for s in self._all]
+
     def __enter__(self) -> SegmentReport:
         if self._json_file is not None:
             unfinished = self._stack.enter_context(atomic_file(self._json_file))
