@@ -20,7 +20,7 @@ MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 #: Header of a file of segments; further columns, as the score of a prediction, are passed over.
 COLUMNS = ("path", "start", "end", "label")
 #: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
-_TOLERANCE = 0.5
+TOLERANCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,16 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
         if file not in durations:
             if not os.path.isfile(file):
                 raise ValueError(f"{where}: there is no video {file!r}")
-            durations[file] = _stated_duration(file)
+            durations[file] = stated_duration(file)
         duration = durations[file]
-        if duration is not None and end > duration + _TOLERANCE:
+        if duration is not None and end > duration + TOLERANCE:
             raise ValueError(
                 f"{where}: the segment ends at {format_seconds(end)} s, and {file} at "
                 f"{duration:.2f} s"
             )
 
 
-def _stated_duration(file: str) -> float | None:
+def stated_duration(file: str) -> float | None:
     """Seconds of a file by its header; None where it states none, or cannot be opened."""
     import av
 

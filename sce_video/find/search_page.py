@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import uvicorn
 from fastapi import Body, FastAPI, HTTPException, Query, Request
@@ -50,6 +50,7 @@ from sce_video.find.search_state import (
     Search,
     SearchState,
 )
+from sce_video.inference.clips import clip_name
 from sce_video.pages.parts import plotly_library
 from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
@@ -149,7 +150,7 @@ _MAX_ROWS = 100_000  # of one change of labels
 _PACKAGE = "sce_video.pages"
 #: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
 _SCRIPTS = ("plotly.js", "feature_map.js")
-_MODULES = ("search_page.js", "search_cards.js", "search_labels.js")
+_MODULES = ("search_page.js", "search_cards.js", "search_labels.js", "search_segments.js")
 _STYLES = ("theme.css", "parts.css", "search_page.css")
 
 
@@ -169,6 +170,7 @@ def create_app(
     _add_page(app, state, token, port, upload_limit)
     _add_media(app, state)
     _add_search(app, state, upload_limit)
+    _add_segments(app, state)
     return Guard(app, token, port)
 
 
@@ -337,6 +339,43 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
                 raise ValueError("the file is empty (0 bytes)")
             identity = await run_in_threadpool(state.add_upload, file.name)
             return {"upload": identity, "clip": bool(state.upload(identity)[1])}
+
+
+# -- segments ------------------------------------------------------------------------------
+
+
+def _add_segments(app: FastAPI, state: SearchState) -> None:
+    """Labelled stretches of the video that is played, and clips of it."""
+
+    @app.get("/api/segments/{row}")
+    def segments(row: int) -> dict[str, Any]:
+        return state.describe_segments(row)
+
+    @app.post("/api/segments/{row}")
+    def add(
+        row: int,
+        start: Annotated[float, Body()],
+        end: Annotated[float, Body()],
+        label: Annotated[str, Body(max_length=1000)],
+    ) -> dict[str, Any]:
+        return state.add_segment(row, start, end, label)
+
+    @app.post("/api/segments/{row}/remove")
+    def remove(
+        row: int, number: Annotated[int, Body()], label: Annotated[str, Body(max_length=1000)]
+    ) -> dict[str, Any]:
+        return state.remove_segment(row, number, label)
+
+    @app.post("/api/segments/{row}/undo")
+    def undo(row: int) -> dict[str, Any]:
+        return state.undo_segment(row)
+
+    @app.get("/cut/{row}")
+    def cut(row: int, start: float, end: float) -> Response:
+        content = state.cut(row, start, end)
+        name = quote(os.fsencode(clip_name(row, state.index.path(row), start, end)))
+        saved = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        return Response(content, media_type="video/mp4", headers=saved)
 
 
 HOST = "127.0.0.1"

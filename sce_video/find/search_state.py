@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field
 
+from sce_video.datasets.segments import TOLERANCE, Segment, stated_duration
 from sce_video.datasets.sources import Query
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
@@ -22,6 +23,7 @@ from sce_video.find.label_list import LabelList
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import refine_moments, rows_of_query
 from sce_video.find.search_media import CallError, MediaWorkers
+from sce_video.find.segment_list import SegmentList
 from sce_video.find.store import VideoIndex
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.command import printable_utf8
@@ -68,6 +70,7 @@ MAP_POINTS = 20_000
 #: Seconds until a worker is ended; readers have lower limits of their own.
 _PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
 _KEPT_UPLOADS = 32
+_CUT_SECONDS = 600.0  # of a clip that is held in memory
 FINETUNING = "r3d18_folder"
 
 
@@ -85,6 +88,8 @@ class SearchState:
     def __init__(self, index: VideoIndex, network: Network, labels: LabelList) -> None:
         self.index = index
         self.labels = labels
+        #: Beside the list of labels, ``labels_segments.csv``.
+        self.segments = SegmentList(labels.file.with_name(f"{labels.file.stem}_segments.csv"))
         self._network = network
         #: (N, 2) seconds, of an index of windows.
         self._spans = index.spans
@@ -349,6 +354,75 @@ class SearchState:
         with self._lock:
             self.labels.undo()
             return self.describe_labels()
+
+    # -- segments --------------------------------------------------------------------------
+
+    def describe_segments(self, row: int) -> dict[str, Any]:
+        """The labelled segments of a video, and what the page says of their file.
+
+        Returns:
+            ``segments``: start, end and label of each; ``classes``: all labels, those of videos
+            first; ``undo``: number of changes that can be taken back; ``total``; ``file``.
+        """
+        own = self.segments.of(self.index.path(self._checked(row)))
+        classes = dict.fromkeys([*self.labels.classes, *self.segments.classes()])
+        return {
+            "segments": [[s.start, s.end, printable_utf8(s.label)] for s in own],
+            "classes": [printable_utf8(name) for name in classes],
+            "undo": self.segments.undo_depth,
+            "total": len(self.segments.segments),
+            "file": printable_utf8(os.path.abspath(self.segments.file)),
+        }
+
+    def add_segment(self, row: int, start: float, end: float, label: str) -> dict[str, Any]:
+        """Label a stretch of a video; returns the new state.
+
+        Raises:
+            ValueError: it ends beyond the video; and as of
+                :meth:`~sce_video.find.segment_list.SegmentList.add`.
+            CallError, GoneError, NoRowError: the file cannot be opened.
+        """
+        file = self.file(row)
+        duration = self._pictures.call(stated_duration, file, timeout=_PICTURE_SECONDS)
+        if duration is not None and end > duration + TOLERANCE:
+            raise ValueError(f"the segment ends at {end:.2f} s, and the video at {duration:.2f} s")
+        with self._lock:
+            self.segments.add(self.index.path(row), start, end, label)
+            return self.describe_segments(row)
+
+    def remove_segment(self, row: int, number: int, label: str) -> dict[str, Any]:
+        """Remove the segment of this number in the list of a video; returns the new state.
+
+        ValueError where it has another label: the list has changed since.
+        """
+        with self._lock:
+            own: list[Segment] = self.segments.of(self.index.path(self._checked(row)))
+            if not 0 <= number < len(own) or printable_utf8(own[number].label) != label:
+                raise ValueError("there is no such segment any more")
+            self.segments.remove(own[number])
+            return self.describe_segments(row)
+
+    def undo_segment(self, row: int) -> dict[str, Any]:
+        """Take the last change of the segments back, of whatever video; returns the new state."""
+        with self._lock:
+            self.segments.undo()
+            return self.describe_segments(row)
+
+    def cut(self, row: int, start: float, end: float) -> bytes:
+        """An mp4 of a segment of a video, exact to the frame.
+
+        Raises:
+            ValueError: it has no length, or more than ten minutes.
+            CallError, GoneError, NoRowError: the file cannot be cut.
+        """
+        if not 0 <= start < end <= start + _CUT_SECONDS:
+            raise ValueError(
+                f"a clip is at most {_CUT_SECONDS:g} s long, got {start:.2f} to {end:.2f} s: cut a "
+                "longer one by sce-video predict or search --clips"
+            )
+        return self._pictures.call(media.cut, self.file(row), start, end, timeout=_EMBED_SECONDS)
+
+    # -- lists to finetune with ------------------------------------------------------------
 
     def write_split(self) -> dict[str, Any]:
         """Write lists to train and to test; returns their paths and the commands that use them.

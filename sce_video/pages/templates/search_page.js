@@ -2,6 +2,7 @@
 
 import { Grid, baseName, byId, clip, element, moment, play, printable } from "./search_cards.js";
 import { Labels } from "./search_labels.js";
+import { Segments } from "./search_segments.js";
 
 const settings = JSON.parse(byId("settings").textContent);
 const FIRST_RESULTS = 24;
@@ -222,10 +223,12 @@ const grid = new Grid(byId("grid"), byId("more"), videos, {
   play: (row) => {
     const span = grid.items.find((item) => item.row === row)?.span ?? videos.spans?.[row];
     play(videos.names[row], `/video/${row}?s=${settings.session}`, clipOf(row), settings.playable, span);
+    segments.open(row, span);
   },
 });
 page.grid = grid;
 const labels = new Labels(page);
+const segments = new Segments(page);
 
 // -- filters, map, keys --------------------------------------------------------------------
 
