@@ -37,6 +37,8 @@ async function ask(path, body) {
 /** Show a sentence at the bottom of the page; an error stays until it is clicked. */
 function tell(text, bad = false) {
   const box = byId("message");
+  // An open dialog lies above the page.
+  (document.querySelector("dialog[open]") ?? document.body).append(box);
   box.textContent = text;
   box.classList.toggle("bad", bad);
   box.hidden = false;
