@@ -17,7 +17,7 @@ from sce_video.utils.files import atomic_file
 
 #: ``a.mp4@12.5-17``
 MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
-#: Header of a file of segments; further columns, as the score of a prediction, are passed over.
+#: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
 COLUMNS = ("path", "start", "end", "label")
 #: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
 TOLERANCE = 0.5
@@ -145,7 +145,12 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
                 if not path or not label:
                     raise ValueError(f"{where}: there is no {'label' if path else 'path'}")
                 times = segment_of_row(where, start, end)
-                yield reader.line_num, Segment(path, *times, label)
+                score = row[header.index("score")] if "score" in header[: len(row)] else ""
+                try:
+                    value = float(score) if score else None
+                except ValueError:
+                    raise ValueError(f"{where}: {score!r:.40} is no score") from None
+                yield reader.line_num, Segment(path, *times, label, value)
     except csv.Error as error:
         raise ValueError(f"{source} is no CSV file: {error}") from error
 
