@@ -74,10 +74,10 @@ sys.exit(status)
 class Encoder:
     """An h264 file that grows by frames."""
 
-    def __init__(self, path: Path, crf: int, **more: str) -> None:
+    def __init__(self, path: Path, crf: int, keys: int = 250) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._container = av.open(str(path), "w")
-        options = {"crf": str(crf), "preset": "veryfast", **more}
+        options = {"crf": str(crf), "preset": "veryfast", "g": str(keys)}
         self._stream = self._container.add_stream("libx264", rate=FPS, options=options)
         self._stream.width = self._stream.height = SIZE
         self._stream.pix_fmt = "yuv420p"
@@ -241,7 +241,7 @@ def labelled_file(file: Path, hours: float, per_class: int, seed: int) -> list[S
     room = round(hours * 3600 * FPS) - int(lengths.sum())
     places = np.sort(rng.choice(room, len(names), replace=False))
     gaps = np.diff(places, prepend=0, append=room).tolist()
-    out, found, at = Encoder(file, 18, g="30"), [], 0
+    out, found, at = Encoder(file, 18, keys=30), [], 0
     for i, gap in enumerate(gaps):
         parts = []
         while gap > 0:
