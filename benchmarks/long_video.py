@@ -45,7 +45,7 @@ import av
 import numpy as np
 
 from sce_video.data_tools.generated import CLASSES, HOWS, WHATS, render_toy_action
-from sce_video.datasets.segments import Segment, read_segments, segment_path, write_segments
+from sce_video.datasets.segments import Segment, read_segments, segment_path, write_segment_file
 from sce_video.datasets.sources import Query
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.evaluation.functional.segments import evaluate_segments
@@ -272,7 +272,7 @@ def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str
     for part in ("train", "chosen"):
         between = [s for s in scenes[part] if s.label == BACKGROUND and s.end - s.start >= 2]
         drawn = rng.choice(len(between), min(100, len(between)), replace=False).tolist()
-        write_segments(folder / f"{part}.csv", planted[part] + [between[i] for i in drawn])
+        write_segment_file(folder / f"{part}.csv", planted[part] + [between[i] for i in drawn])
     train, chosen, test = (str(folder / f) for f in ("train.csv", "chosen.csv", "test.mp4"))
     run, out = str(folder / "classifier"), str(folder / "found.csv")
     tool = [sys.executable, "-m", "sce_video"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from sce_video.datasets.segments import Segment, read_segments, write_segments
+from sce_video.datasets.segments import Segment, read_segments, write_segment_file
 from sce_video.find.label_list import class_name
 from sce_video.utils.files import remove_unfinished
 
@@ -93,7 +93,7 @@ class SegmentList:
                 "page again to read it; the last segment was not written"
             )
         try:
-            write_segments(self.file, segments)
+            write_segment_file(self.file, segments)
         finally:
             self._stamp = self._stat()
         self.segments = segments

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from sce_video.datasets.clip_sampling import Windows
-from sce_video.datasets.segments import Segment, write_segments
+from sce_video.datasets.segments import Segment, write_segment_file
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.inference.segments import ClassTimeline
 from sce_video.pages.gallery import format_duration, format_moment
@@ -193,6 +193,6 @@ class SegmentReport:
         if error[0] is not None:
             return
         if self._csv_file is not None:
-            write_segments(self._csv_file, self._all)
+            write_segment_file(self._csv_file, self._all)
         if self._page is not None:
             write_segments_page(self._page, self._shown, str(self._windows))

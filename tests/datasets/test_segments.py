@@ -12,7 +12,7 @@ from sce_video.datasets.segments import (
     segment_path,
     split_segment,
     video_of,
-    write_segments,
+    write_segment_file,
 )
 from sce_video.datasets.sources import video_exists
 
@@ -67,7 +67,7 @@ def test_the_file_is_read_as_it_was_written(tmp_path):
         Segment("a b.mp4", 0.0, 1.25, "run, fast"),
         Segment('"c".mp4', 3.0, 1 / 3 + 3, "é", 0.75),
     ]
-    write_segments(tmp_path / "s.csv", found)
+    write_segment_file(tmp_path / "s.csv", found)
     again = read_segments(str(tmp_path / "s.csv"))
     assert [(s.path, s.start, s.label, s.score) for s in again] == [
         (s.path, s.start, s.label, s.score) for s in found

@@ -66,7 +66,7 @@ def match_segments(
     return found
 
 
-def average_precision(hits: np.ndarray, count: int) -> float:
+def segment_precision(hits: np.ndarray, count: int) -> float:
     """Area under precision over recall of ranked predictions (N,) bool; ``count`` are labelled."""
     if not len(hits):
         return 0.0
@@ -98,7 +98,7 @@ def evaluate_segments(
         own = [s for s in truth if s.label == name]
         named = [s for s in predicted if s.label == name]
         hits = [match_segments(own, named, tiou) for tiou in tious]
-        per_class[name] = [average_precision(hit, len(own)) for hit in hits]
+        per_class[name] = [segment_precision(hit, len(own)) for hit in hits]
         scores.append([2 * hit.sum() / (len(own) + len(named)) for hit in hits])
     means = np.mean(list(per_class.values()), axis=0).tolist()
     return SegmentResult(tuple(tious), per_class, means, np.mean(scores, axis=0).tolist())
