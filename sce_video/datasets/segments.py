@@ -155,7 +155,7 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
         raise ValueError(f"{source} is no CSV file: {error}") from error
 
 
-def write_segments(file: str | os.PathLike, segments: Iterable[Segment]) -> None:
+def write_segment_file(file: str | os.PathLike, segments: Iterable[Segment]) -> None:
     """Write a file that :func:`read_segments` reads, with a column ``score`` if there are any."""
     segments = list(segments)
     scored = any(s.score is not None for s in segments)
