@@ -61,13 +61,7 @@ CLASSES = tuple(PATTERNS)
 
 
 def generate(root: Path, num_videos: Mapping[str, int], seed: int = 0) -> None:
-    """Write ``root/PART/CLASS/NUMBER.mp4``; classes alternate, files that exist are kept.
-
-    Args:
-        root: Folder to write to.
-        num_videos: Number of videos by part.
-        seed: Random seed, 0 or more.
-    """
+    """Write ``root/PART/CLASS/NUMBER.mp4``; classes alternate, files that exist are kept."""
     for part, count in num_videos.items():
         for number in range(count):
             name = CLASSES[number % len(CLASSES)]
@@ -78,12 +72,7 @@ def generate(root: Path, num_videos: Mapping[str, int], seed: int = 0) -> None:
 
 
 def render(name: str, rng: np.random.Generator) -> np.ndarray:
-    """The frames of a video of 3 to 5 seconds, uint8 (T, 96, 128, 3), RGB.
-
-    Args:
-        name: One of ``CLASSES``.
-        rng: Of everything that is random.
-    """
+    """The frames of a video of 3 to 5 seconds, uint8 (T, 96, 128, 3), RGB."""
     seconds = np.arange(int(rng.integers(3 * FPS, 5 * FPS + 1))) / FPS
     cell, soft, proportion = rng.uniform(28, 40), rng.uniform(0.03, 0.1), rng.uniform(0.3, 0.7)
     angle = rng.uniform(-0.25, 0.25) + _swing(seconds, 0.2, rng)
@@ -110,12 +99,7 @@ def render(name: str, rng: np.random.Generator) -> np.ndarray:
 
 
 class _Blot:
-    """A filled circle that crosses the frame, over and over.
-
-    Args:
-        seconds: Times of the frames.
-        rng: Of size, shade, place and speed.
-    """
+    """A filled circle that crosses the frame, over and over."""
 
     def __init__(self, seconds: np.ndarray, rng: np.random.Generator) -> None:
         self.radius, self.shade = rng.uniform(8, 18), rng.uniform(20, 235)

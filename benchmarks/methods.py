@@ -24,7 +24,6 @@ import os
 import platform
 import statistics
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,42 +41,20 @@ METHODS = ("sce", "moco", "moco_v3", "ressl", "simclr", "byol", "swav", "lejepa"
 ONLINE_COST, TARGET_COST = 3, 1
 
 
-class Clock:
-    """Seconds since it was made; waits for the device first."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.start = self._now()
-
-    def _now(self) -> tuple[float, float]:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter(), time.process_time()
-
-    def seconds(self) -> dict[str, float]:
-        wall, cpu = (now - start for now, start in zip(self._now(), self.start, strict=True))
-        return dict(wall=wall, cpu=cpu)
-
-
 class Method:
     """The training step of one method."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         job = ts.Job(
-            recipe=f"../{name}/{name}_r3d18_8xb64-8x224-200e_k200.py",
+            f"../{name}/{name}_r3d18_8xb64-8x224-200e_k200.py",
+            *(args.frames, args.size, args.batch),
             flags=frozenset({"channels_last"} | ({"bf16"} if args.device == "cuda" else set())),
-            frames=args.frames,
-            size=args.size,
-            batch=args.batch,
             device=args.device,
-            threads=args.threads,
-            videos=None,
-            workers=0,
             cfg_options=tuple(args.cfg_options),
         )
         torch.manual_seed(0)
         cfg = ts.job_config(job)
-        self.device, self.batch = args.device, args.batch
+        self.watch, self.batch = ts.Stopwatch(args.device), args.batch
         self.model: SelfSupervisedModel = MODELS.build(
             {**cfg.model, "data_preprocessor": cfg.data_preprocessor}
         )
@@ -109,28 +86,27 @@ class Method:
 
     def step(self) -> dict[str, float]:
         """One step, as BaseModel.train_step and OptimizerStepHook make it; returns its seconds."""
-        clock = Clock(self.device)
-        data = self.model.data_preprocessor(next(self.batches), True)
-        with self.optim_wrapper.optim_context(self.model):
-            loss, _ = self.model.parse_losses(self.model(**data, mode="loss"))
-        self.optim_wrapper.update_params(loss)
-        self.model.after_optimizer_step()
-        return clock.seconds()
+        with self.watch.part("step"):
+            data = self.model.data_preprocessor(next(self.batches), True)
+            with self.optim_wrapper.optim_context(self.model):
+                loss, _ = self.model.parse_losses(self.model(**data, mode="loss"))
+            self.optim_wrapper.update_params(loss)
+            self.model.after_optimizer_step()
+        return dict(zip(("wall", "cpu"), self.watch.take()["step"], strict=True))
 
     def weight(self) -> dict[str, float]:
         """Seconds of forward and backward over those of forward alone, of the backbone."""
         data = self.model.data_preprocessor(next(self.batches), True)
         view = data["inputs"][0]
         with self.optim_wrapper.optim_context(self.model):
-            clock = Clock(self.device)
-            self.model.represent(view).float().sum().backward()
-            online = clock.seconds()
-            clock = Clock(self.device)
-            with torch.no_grad():
+            with self.watch.part("online"):
+                self.model.represent(view).float().sum().backward()
+            with self.watch.part("target"), torch.no_grad():
                 self.model.represent(view)
-            target = clock.seconds()
         self.optim_wrapper.zero_grad()
-        return {name: online[name] / target[name] for name in online}
+        taken = self.watch.take()
+        both = zip(("wall", "cpu"), taken["online"], taken["target"], strict=True)
+        return {name: online / target for name, online, target in both}
 
 
 def ratios(methods: dict[str, dict[str, Any]], clock: str) -> dict[str, float]:
@@ -151,17 +127,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         for name in names:
             built[name].steps.append(built[name].step())
         weights.append(built["sce"].weight())
-    methods = {
-        name: dict(
-            passes=method.passes,
-            cost=method.cost,
-            seconds={
-                clock: statistics.median(step[clock] for step in method.steps)
-                for clock in ("wall", "cpu")
-            },
-        )
-        for name, method in built.items()
-    }
+    methods = {}
+    for name, method in built.items():
+        seconds = {c: statistics.median(step[c] for step in method.steps) for c in ("wall", "cpu")}
+        methods[name] = dict(passes=method.passes, cost=method.cost, seconds=seconds)
     return dict(
         methods=methods,
         measured_weight=statistics.median(weight[args.clock] for weight in weights),
@@ -214,18 +183,8 @@ def main(argv: list[str] | None = None) -> int:
     device = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine() + " CPU"
     load = os.getloadavg()
     print(f"{device}, torch {torch.__version__}, {args.threads} threads, load {load}")
-    report = dict(
-        device=device,
-        torch=torch.__version__,
-        threads=args.threads,
-        clock=args.clock,
-        load=load,
-        frames=args.frames,
-        size=args.size,
-        batch=args.batch,
-        rounds=args.rounds,
-        **measure(args),
-    )
+    kept = {n: getattr(args, n) for n in ("threads", "clock", "frames", "size", "batch", "rounds")}
+    report = dict(device=device, torch=torch.__version__, load=load, **kept, **measure(args))
     show(report, args.clock)
     if args.json:
         write_json(args.json, report)

@@ -240,13 +240,8 @@ def limits(choose: Callable[[str, int], np.ndarray]) -> dict[str, Sample]:
     Args:
         choose: Gives the frame indices of the sample of a path and a seed.
     """
-    return dict(
-        zip(
-            LIMITS,
-            (_limit(choose, decode_only), _limit(choose, decode_with_our_reader)),
-            strict=True,
-        )
-    )
+    ways = decode_only, decode_with_our_reader
+    return {name: _limit(choose, way) for name, way in zip(LIMITS, ways, strict=True)}
 
 
 def _limit(choose: Callable[[str, int], np.ndarray], decode: Callable[..., None]) -> Sample:
@@ -439,17 +434,13 @@ def print_table(times: dict[tuple[str, str, str], Times], videos: list[Video]) -
     for video in videos:
         base = times.get((video.name, "original", MMACTION2))
         print(f"\n{video.name}")
-        for kind, path in (("original", video.original), ("repacked", video.repacked)):
-            if path is None:
-                continue
-            print(f"  {kind}, {os.path.getsize(path):,} bytes")
-            for (name, which, candidate), measured in times.items():
-                if (name, which) == (video.name, kind):
-                    ratio = f"{measured.per_second / base.per_second:6.2f} x" if base else ""
-                    print(
-                        f"    {candidate:<22}{measured.per_second:8.1f} videos/s {ratio}"
-                        f"   wall {measured.per_second_wall:8.1f}"
-                    )
+        for (name, kind, candidate), measured in times.items():
+            if name == video.name:
+                ratio = f"{measured.per_second / base.per_second:6.2f} x" if base else ""
+                print(
+                    f"  {kind} {candidate:<22}{measured.per_second:8.1f} videos/s {ratio}"
+                    f"   wall {measured.per_second_wall:8.1f}"
+                )
 
 
 def print_stages(stages: dict[str, dict[str, float]]) -> None:
@@ -479,25 +470,18 @@ def results_by_file(
     times: dict[tuple[str, str, str], Times], videos: list[Video]
 ) -> list[dict[str, Any]]:
     """Results of all files as plain data, for JSON."""
-    rows = []
+    rows: dict[str, dict[str, Any]] = {video.name: {"file": video.name} for video in videos}
     for video in videos:
-        row: dict[str, Any] = {"file": video.name}
         for kind, path in (("original", video.original), ("repacked", video.repacked)):
             if path is not None:
-                row[kind] = {
-                    "bytes": os.path.getsize(path),
-                    "samples": {
-                        candidate: {
-                            "videos_per_second": round(measured.per_second, 3),
-                            "videos_per_second_wall": round(measured.per_second_wall, 3),
-                            "rounds": len(measured.cpu),
-                        }
-                        for (name, which, candidate), measured in times.items()
-                        if (name, which) == (video.name, kind)
-                    },
-                }
-        rows.append(row)
-    return rows
+                rows[video.name][kind] = {"bytes": os.path.getsize(path), "samples": {}}
+    for (name, kind, candidate), measured in times.items():
+        rows[name][kind]["samples"][candidate] = {
+            "videos_per_second": round(measured.per_second, 3),
+            "videos_per_second_wall": round(measured.per_second_wall, 3),
+            "rounds": len(measured.cpu),
+        }
+    return list(rows.values())
 
 
 def compare(

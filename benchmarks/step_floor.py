@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
-from step_process import Job, job_config
+from step_process import RECIPES, Job, job_config
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -38,11 +38,6 @@ from torch.utils.flop_counter import flop_registry
 
 from sce_video.registry import MODELS
 from sce_video.utils.files import write_json
-
-RECIPES = {
-    "r3d18": "sce_r3d18_8xb64-8x224-200e_k400.py",
-    "r3d50": "sce_r3d50_8xb64-8x224-200e_k400.py",
-}
 
 
 class Device(NamedTuple):
@@ -113,11 +108,6 @@ def operations_of(job: Job) -> list[Operation]:
     return recorder.operations
 
 
-def flops_per_video(job: Job) -> float:
-    """FLOPs of forward, loss and backward for one sample (two views), without computing them."""
-    return 1e12 * floor_of(operations_of(job))["tflop"] / job.batch
-
-
 def floor_of(operations: list[Operation], device: Device | None = None) -> dict[str, Any]:
     """Operations and bytes of a step, and the least seconds on a device."""
     products = [operation for operation in operations if operation.flops]
@@ -164,21 +154,6 @@ def published_share() -> float:
     return flops / 1e12 / PUBLISHED["tflops"]
 
 
-def small_job(network: str, frames: int, size: int, batch: int) -> Job:
-    return Job(
-        recipe=RECIPES[network],
-        flags=frozenset(),
-        frames=frames,
-        size=size,
-        batch=batch,
-        device="cpu",
-        threads=1,
-        videos=None,
-        workers=0,
-        cfg_options=(),
-    )
-
-
 def show(network: str, job: Job, operations: list[Operation]) -> dict[str, Any]:
     """Print the bounds of one network on all devices; returns them."""
     plain = floor_of(operations)
@@ -216,7 +191,7 @@ def main(argv: list[str] | None = None) -> int:
     init_default_scope("sce_video")
     report: dict[str, Any] = dict(published={**PUBLISHED, "share_of_peak": published_share()})
     for network in args.network:
-        job = small_job(network, args.frames, args.size, args.batch)
+        job = Job(RECIPES[network], args.frames, args.size, args.batch)
         report[network] = show(network, job, operations_of(job))
     if args.json:
         write_json(args.json, report)

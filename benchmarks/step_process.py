@@ -42,21 +42,17 @@ sys.path.append(str(REPO / "tests"))
 from helpers.host_waits import host_waits  # noqa: E402  (a tool of the tests)
 
 CONFIGS = REPO / "configs" / "sce"
+RECIPES = {
+    "r3d18": "sce_r3d18_8xb64-8x224-200e_k400.py",
+    "r3d50": "sce_r3d50_8xb64-8x224-200e_k400.py",
+}
 # Otherwise every large tensor is a new mapping, whose pages the system zeroes one by one.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 _LOSS_TERMS = sce.sce_terms
 # Parts of a step, in order; "figures" is the time of the collapse metrics h_std and h_rank.
 PARTS = (
-    "data",
-    "augmentation",
-    "online forward",
-    "target forward",
-    "loss",
-    "figures",
-    "backward",
-    "optimiser",
-    "target update",
-    "queue",
+    *("data", "augmentation", "online forward", "target forward", "loss", "figures"),
+    *("backward", "optimiser", "target update", "queue"),
 )
 
 
@@ -65,15 +61,15 @@ class Job:
     """The setting that one process measures."""
 
     recipe: str
-    flags: frozenset[str]
     frames: int | None
     size: int | None
     batch: int | None
-    device: str
-    threads: int
-    videos: str | None
-    workers: int
-    cfg_options: tuple[str, ...]
+    flags: frozenset[str] = frozenset()
+    device: str = "cpu"
+    threads: int = 1
+    videos: str | None = None
+    workers: int = 0
+    cfg_options: tuple[str, ...] = ()
     compiler: str = "inductor"
     """Backend of torch.compile."""
 
@@ -346,17 +342,6 @@ class Step:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else 1024 * peak
 
-    def profile(self) -> str:
-        """A table of the operations of one step that take longest."""
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        by = "self_cpu_time_total"
-        if self.job.device == "cuda":
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-            by = "self_cuda_time_total"
-        with torch.profiler.profile(activities=activities) as profiler:
-            self()
-        return profiler.key_averages().table(sort_by=by, row_limit=16, max_name_column_width=44)
-
 
 def measured_tflops(job: Job) -> float:
     """TFLOP/s of the fastest matrix product or 3x3 convolution, in the setting's number type.
@@ -385,7 +370,7 @@ def measured_tflops(job: Job) -> float:
 
 
 def serve(pipe: Connection, job: Job) -> None:
-    """Main function of a setting's process: answers "run", "memory", "measured" and "profile"."""
+    """Main function of a setting's process: answers "run", "memory" and "measured"."""
     try:
         step = Step(job)
         answers: dict[str, Callable[[Any], Any]] = {
@@ -393,7 +378,6 @@ def serve(pipe: Connection, job: Job) -> None:
             "memory": lambda _: step.memory(),
             "measured": lambda _: measured_tflops(job),
             "total_steps": lambda _: step.total_steps,
-            "profile": lambda _: step.profile(),
         }
         pipe.send(("ready", None))
         while True:
@@ -403,19 +387,6 @@ def serve(pipe: Connection, job: Job) -> None:
             pipe.send((name, answers[name](argument)))
     except Exception as error:  # a setting that does not run is a result
         pipe.send(("error", f"{type(error).__name__}: {str(error).splitlines()[0]}"))
-
-
-@contextmanager
-def environment(changes: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for processes started in this context."""
-    before = dict(os.environ)
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name in changes:
-            os.environ.pop(name)
-        os.environ.update(before)
 
 
 class SettingProcess:
@@ -430,7 +401,7 @@ class SettingProcess:
         self.pipe, other = context.Pipe()
         # Loader workers are children of this process: it cannot be a daemon.
         self.process = context.Process(target=serve, args=(other, job))
-        with environment(KEEP_MEMORY if "keep_memory" in job.flags else {}):
+        with mock.patch.dict(os.environ, KEEP_MEMORY if "keep_memory" in job.flags else {}):
             self.process.start()
         other.close()
         self._receive()

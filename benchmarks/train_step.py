@@ -2,7 +2,7 @@
 
     python benchmarks/train_step.py [--network r3d18 r3d50 | --recipe CONFIG.py] [--frames 8]
         [--size 224] [--batch N] [--settings eager best ...] [--steps N] [--rounds N]
-        [--device cpu|cuda] [--threads 1] [--videos DIR [--workers N]] [--peak-tflops X] [--profile]
+        [--device cpu|cuda] [--threads 1] [--videos DIR [--workers N]] [--peak-tflops X]
         [--json OUT] [--cfg-options KEY=VALUE ...]
 
 --recipe measures a recipe of SCE with two views, of videos or images, as it is: its frames, size
@@ -53,24 +53,13 @@ import torch
 from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
 from step_floor import floor_of, operations_of  # beside this file
-from step_process import PARTS, Job, SettingProcess, with_sizes
+from step_process import PARTS, RECIPES, Job, SettingProcess, with_sizes
 
 from sce_video.utils.files import write_json
 
-RECIPES = {
-    "r3d18": "sce_r3d18_8xb64-8x224-200e_k400.py",
-    "r3d50": "sce_r3d50_8xb64-8x224-200e_k400.py",
-}
 FLAGS = (
-    "bf16",
-    "channels_last",
-    "compile",
-    "graphs",
-    "conv_2d",
-    "tf32",
-    "no_benchmark",
-    "keep_memory",
-    "with_cp",
+    *("bf16", "channels_last", "compile", "graphs", "conv_2d", "tf32", "no_benchmark"),
+    *("keep_memory", "with_cp"),
 )
 # Dense bf16 TFLOP/s (V100, T4: fp16) of the vendors' data sheets; the first matching name is used.
 PEAK_TFLOPS = {
@@ -79,7 +68,6 @@ PEAK_TFLOPS = {
     "H100 PCIe": 756.0,
     "H100 NVL": 835.0,
     "H100": 989.0,
-    "GH200": 989.0,
     "A100": 312.0,
     "A40": 150.0,
     "A10": 125.0,
@@ -92,13 +80,10 @@ PEAK_TFLOPS = {
 }
 
 
-def cpu_has_bf16() -> bool:
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
 def obstacle(flag: str, device: str) -> str | None:
     """The reason why this machine cannot use a flag, or None."""
-    if flag == "bf16" and device == "cpu" and not cpu_has_bf16():
+    bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    if flag == "bf16" and device == "cpu" and not bf16:
         return "this CPU has no bf16 instructions (avx512_bf16 or amx): bf16 would be slower"
     if flag == "bf16" and device == "cuda" and not torch.cuda.is_bf16_supported(False):
         return "this GPU has no bf16"
@@ -185,16 +170,8 @@ def shares_of_parts(steps: list[dict[str, Any]], clock: str) -> dict[str, float]
 def measure(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measure all settings of a recipe, interleaved."""
     job = Job(
-        recipe=recipe,
-        flags=frozenset(),
-        frames=args.frames,
-        size=args.size,
-        batch=args.batch,
-        device=args.device,
-        threads=args.threads,
-        videos=args.videos,
-        workers=args.workers,
-        cfg_options=tuple(args.cfg_options),
+        *(recipe, args.frames, args.size, args.batch, frozenset(), args.device, args.threads),
+        *(args.videos, args.workers, tuple(args.cfg_options)),
     )
     job = with_sizes(job)
     floor = floor_of(operations_of(job))
@@ -223,13 +200,8 @@ def measure(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
         for process in processes:
             process.close()
     return dict(
-        frames=job.frames,
-        size=job.size,
-        batch=job.batch,
-        gflops_per_video=flops / 1e9,
-        floor=floor,
-        settings=settings,
-        left_out=left_out,
+        **dict(frames=job.frames, size=job.size, batch=job.batch, floor=floor),
+        **dict(gflops_per_video=flops / 1e9, settings=settings, left_out=left_out),
         ratios=ratios(settings, args.clock),
     )
 
@@ -240,11 +212,6 @@ def run_interleaved(processes: list[SettingProcess], args: argparse.Namespace) -
     for number in range(args.rounds):
         for process in processes[:: 1 if number % 2 == 0 else -1]:
             process.steps += process.ask("run", args.steps) or []
-    if args.profile:
-        for process in processes:
-            table = process.ask("profile")
-            if table is not None:
-                print(f"\n{process.name}\n{table}")
 
 
 def ratios(settings: dict[str, dict], clock: str) -> dict[str, float]:
@@ -272,14 +239,9 @@ def show(network: str, result: dict[str, Any]) -> None:
         print(f"  {name}: left out: {why}")
     for name, values in result["settings"].items():
         seconds = values["seconds"]
-        ratio = result["ratios"].get(f"{name}_over_eager")
         print(
-            f"  {name} ({', '.join(values['flags']) or 'fp32'}): "
-            f"{seconds['wall']:.3f} s per step, {seconds['cpu']:.3f} s of CPU time, "
-            f"{values['clips_per_s']:.1f} clips/s"
-            + (f", {ratio:.2f} x eager" if ratio is not None else "")
-        )
-        print(
+            f"  {name} ({', '.join(values['flags']) or 'fp32'}): {seconds['wall']:.3f} s per step, "
+            f"{seconds['cpu']:.3f} s of CPU time, {values['clips_per_s']:.1f} clips/s\n"
             f"    {values['tflops']:.3f} TFLOP/s, {100 * values['share_of_peak']:.0f} % of "
             f"{values['peak_tflops']:.3f}; peak memory {values['peak_memory_bytes'] / 2**30:.2f} "
             f"GiB; waits for data {100 * values['data_wait_share']:.1f} % of the time"
@@ -288,9 +250,7 @@ def show(network: str, result: dict[str, Any]) -> None:
             print(f"    all epochs of the recipe at this speed: {values['training_hours']:.1f} h")
         shares = (f"{part} {100 * share:.1f}" for part, share in values["parts"].items())
         print(f"    parts, %: {', '.join(shares)}")
-    if "lars_and_target_share" in result["ratios"]:
-        share = result["ratios"]["lars_and_target_share"]
-        print(f"  LARS and target update: {100 * share:.2f} % of a step at most")
+    print(f"  ratios: {', '.join(f'{k} {v:.3f}' for k, v in result['ratios'].items())}")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -313,9 +273,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--workers", type=int, default=1, help="loader workers for --videos")
     parser.add_argument("--peak-tflops", type=float, help="dense bf16 peak of the device")
-    parser.add_argument(
-        "--profile", action="store_true", help="print the slowest operations of each setting"
-    )
     parser.add_argument("--json", metavar="OUT", help="JSON file for the results")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="KEY=VALUE")
     args = parser.parse_args(argv)

@@ -98,14 +98,8 @@ def build(part: Part, options: Sequence[str]) -> tuple[nn.Module, Any, dict[str,
     small = [f"model.backbone.base_channels={8 if part.smoke else 16}", "model.queue_size=128"]
     small += ["model.projector.hidden_channels=64", "model.predictor.hidden_channels=64"]
     job = Job(
-        recipe=RECIPE,
+        *(RECIPE, sizes["frames"], sizes["size"], BATCH),
         flags=frozenset({"channels_last"} if "channels_last" in options else ()),
-        **sizes,
-        batch=BATCH,
-        device="cpu",
-        threads=1,
-        videos=None,
-        workers=0,
         cfg_options=tuple(small),
     )
     cfg = job_config(job)
@@ -309,17 +303,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     variants = ["fp32", "channels_last", "conv_2d", "bf16", "fp16", "compile"]
     if part.on_gpu:
         variants.insert(1, "tf32")
+
+    def variant(name: str) -> dict[str, Any]:
+        return compare(train(part, part.device, [name]), reference[0], BOUNDS[name])
+
     for name in variants[:-1]:
-        part.run(
-            name, lambda n=name: compare(train(part, part.device, [n]), reference[0], BOUNDS[n])
-        )
+        part.run(name, lambda n=name: variant(n))
     part.run("one process group, SyncBN", lambda: distributed(part, reference[0]))
     part.run("resume", lambda: resume(part))
     # Last: they compile for half a minute.
     for name in [variants[-1], *(["graphs"] if part.on_gpu else [])]:
-        part.run(
-            name, lambda n=name: compare(train(part, part.device, [n]), reference[0], BOUNDS[n])
-        )
+        part.run(name, lambda n=name: variant(n))
     return 0 if all(value.get("passed", True) for value in part.found.values()) else 1
 
 

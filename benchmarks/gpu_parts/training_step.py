@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 from step_floor import Device, Operation, floor_of, operations_of
-from step_process import Job, Step
-from train_step import RECIPES, obstacle, peak_tflops, shares_of_parts
+from step_process import RECIPES, Job, Step
+from train_step import obstacle, peak_tflops, shares_of_parts
 
 from gpu_parts.part import Part
 from gpu_parts.profile import profiled_step
@@ -63,15 +63,7 @@ def job_of(part: Part, case: str, setting: str) -> Job:
         network, frames, size, batch = "r3d18", frames // 2, 32, 4
         options = ("model.backbone.base_channels=8", "model.queue_size=512")
     return Job(
-        recipe=RECIPES[network],
-        flags=flags,
-        frames=frames,
-        size=size,
-        batch=batch,
-        device=part.device,
-        threads=1,
-        videos=None,
-        workers=0,
+        *(RECIPES[network], frames, size, batch, flags, part.device),
         cfg_options=options,
         compiler="aot_eager" if part.smoke else "inductor",
     )

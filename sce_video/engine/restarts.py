@@ -162,6 +162,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
 
     The block may change what it yields, ``status`` (``finished``) and ``message`` of the end. An
     exception makes it ``failed``, KeyboardInterrupt ``interrupted``; a killed process leaves none.
+    Hooks hear of a failure by ``after_failure``.
     """
     model = unwrap_model(runner.model)
     versions = {
@@ -199,6 +200,8 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     except BaseException as error:
         end["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
+        if end["status"] == "failed":
+            runner.call_hook("after_failure")
         raise
     finally:
         row = {"event": "end", "time": time.time(), "iter": runner.iter, **end}

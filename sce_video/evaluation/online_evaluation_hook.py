@@ -228,9 +228,14 @@ class OnlineEvaluationHook(Hook):
     def after_train(self, runner: Runner) -> None:
         """Say which checkpoint is the result of a training that has ended."""
         loop: Any = runner.train_loop
-        if self.best is None or runner.iter < loop.max_iters:
+        if runner.iter >= loop.max_iters:
+            self.after_failure(runner)
+
+    def after_failure(self, runner: Runner) -> None:
+        """Say which checkpoint is the result so far, as of a training whose loss became NaN."""
+        if self.best is None or self.best.start is None:
             return
-        text = self.best.sentence(loop.max_steps)
+        text = self.best.sentence(runner.iter // _accumulation(runner))
         runner.logger.info(text)
         row = {"event": KEPT_EVENT, "time": time.time(), "iter": runner.iter, "message": text}
         append_or_warn(runner, HISTORY, row)

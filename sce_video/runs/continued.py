@@ -35,21 +35,22 @@ class Suited:
 
 
 TRANSFORMERS = (
-    Suited("small", 60e6, 5e-5, 1.0),
-    Suited("base", 200e6, 1.7e-5, 0.5),  # the geometric mean of the others
+    Suited("small", 60e6, 5e-5, 1.0),  # chosen
+    Suited("base", 200e6, 1.7e-5, 0.5),  # chosen, the geometric mean of the others
+    # V-JEPA's ViT-L, continued on apes: ecker-lab/dap-behavior, configs/pretrain (arXiv 2509.12193)
     Suited("large", math.inf, 6e-6, 0.25),
 )
-#: Of the learning rate of the recipe, which trains convolutions from scratch.
+#: Of the learning rate of the recipe, which trains convolutions from scratch; chosen.
 CONVOLUTION_LR_SHARE = 0.1
-#: Of the rate of a block, for the block before it (MAE, arXiv 2111.06377, table 9).
+#: Of the rate of a block, for the block before it (facebookresearch/mae, FINETUNE.md, ViT-L).
 LAYER_DECAY = 0.75
-#: Weight decay of transformers, at the start and at the end (DINO, arXiv 2104.14294, section 3).
+#: Weight decay of transformers, from start to end (facebookresearch/jepa, vitl16.yaml).
 WEIGHT_DECAY = 0.04, 0.4
-#: Of the target, at the start (V-JEPA, arXiv 2404.08471, appendix).
+#: Of the target, at the start (facebookresearch/jepa, vitl16.yaml; dap-behavior).
 MOMENTUM = 0.998
-#: Of the epochs (V-JEPA: 40 of 300).
+#: Of the epochs (dap-behavior: 5 of 50; V-JEPA: 40 of 300).
 CONTINUED_WARMUP_SHARE = 0.1
-#: Largest norm of the gradient of a step (DINO, facebookresearch/dino, main_dino.py).
+#: Largest norm of the gradient of a step (lightly-train, dino.py; DINO's is of each parameter).
 CLIP_GRAD = 3.0
 #: Rate of adapters in that of all weights (Thinking Machines Lab 2025, "LoRA Without Regret").
 LORA_LR_FACTOR = 10

@@ -12,7 +12,6 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import parse_config_text, recorded_training
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
-from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.curves import (
@@ -26,6 +25,7 @@ from sce_video.pages.run import plan_of
 from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS
 from sce_video.reporting.result_files import collect_results
+from sce_video.runs.keep_best import kept_message
 from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, check_run_folder
 
@@ -136,8 +136,8 @@ def read_run(folder: str | Path) -> RunRecord:
         return read_rows
 
     scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
-    kept = [str(row.get("message")) for row in history if row["event"] == KEPT_EVENT]
-    notes += [f"{text}." for text in kept[-1:]]  # which checkpoint is the result
+    if kept := kept_message(path):  # which checkpoint is the result
+        notes.append(f"{kept}.")
     if not scalars:
         notes.append("No training step has been logged yet: make the page again later.")
     return RunRecord(

@@ -108,6 +108,9 @@ def _measure(facts: FolderFacts) -> str:
 
 
 def kept_message(folder: str | Path) -> str | None:
-    """Which checkpoint is the result of a run that keeps its best, in words; None for others."""
-    rows = [row for row in read_history(folder, []) if row["event"] == KEPT_EVENT]
-    return str(rows[-1].get("message")) if rows else None
+    """Which checkpoint is the result of a run that keeps its best, in words; None for others.
+
+    None also while it goes on again, after a failure or with more epochs.
+    """
+    rows = [row for row in read_history(folder, []) if row["event"] in ("start", KEPT_EVENT)]
+    return str(rows[-1].get("message")) if rows and rows[-1]["event"] == KEPT_EVENT else None

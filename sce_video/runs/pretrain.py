@@ -200,8 +200,8 @@ class PlannedTraining:
     """A pretraining or finetuning that has not begun.
 
     ``choices`` are all chosen or given settings with the reason, in the order to show, ``remarks``
-    sentences about what is unusual; ``other_seconds`` those of a command with a budget, before and
-    after the training.
+    sentences about what is unusual; ``evaluation_seconds`` the time in which the best checkpoint is
+    looked for, ``other_seconds`` that of a command with a budget before and after the training.
     """
 
     config: Config
@@ -211,6 +211,7 @@ class PlannedTraining:
     timing: Timing
     other_seconds: float = 0.0
     remarks: tuple[str, ...] = ()
+    evaluation_seconds: float = 0.0
 
     @property
     def epoch_seconds(self) -> float:
@@ -222,7 +223,7 @@ class PlannedTraining:
     def hours(self) -> float:
         """Estimated time of the whole training; with a budget, of the whole command."""
         seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
-        return (seconds + self.other_seconds) / 3600
+        return (seconds + self.evaluation_seconds + self.other_seconds) / 3600
 
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
@@ -232,7 +233,9 @@ class PlannedTraining:
         minutes = max(1, round(60 * self.hours))
         in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
         duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
-        length = f"about {duration} of training ({self.epoch_seconds:.0f} s an epoch)"
+        each, evaluations = f"{self.epoch_seconds:.0f} s an epoch", self.evaluation_seconds
+        each += f", {evaluations:.0f} s for all evaluations" if evaluations else ""
+        length = f"about {duration} of training ({each})"
         remarks = [f"note: {remark}" for remark in self.remarks]
         return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
 
@@ -289,10 +292,10 @@ def planned_pretraining(
     steps = max(1, samples // chosen["batch"].value)
     least = _STEPS_TO_CONTINUE if start else least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    evaluating = 0.0
+    evaluation = 0.0  # seconds of each
     if held_out:
-        evaluating = (1 + EVALUATIONS) * evaluated_count(all_facts) * timing.features(networks=1)
-    spent = other + evaluating
+        evaluation = evaluated_count(all_facts) * timing.features(networks=1)
+    spent = other + (1 + EVALUATIONS) * evaluation
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
     rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
     length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
@@ -310,7 +313,9 @@ def planned_pretraining(
     found += notes(all_facts, chosen["size"].value, loading, differences)
     rows = chosen.values()
     shown = tuple(row for row in rows if row.name in {*names, *ROWS, *_ROWS})
-    planned = PlannedTraining(config, all_facts, machine, shown, timing, other, tuple(found))
+    evaluating = (1 + min(EVALUATIONS, epochs.value * steps)) * evaluation
+    how = (other, tuple(found), evaluating)
+    planned = PlannedTraining(config, all_facts, machine, shown, timing, *how)
     config.plan = planned.lines()
     return planned
 

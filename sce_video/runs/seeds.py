@@ -16,6 +16,7 @@ from sce_video.pages.compare import Chance
 from sce_video.pages.curves import read_history
 from sce_video.pages.run_record import FINISHED
 from sce_video.runs.compare import write_comparison
+from sce_video.runs.continued import Start, start_from
 from sce_video.runs.launch import end_training, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.runs.pretrain import planned_config, planned_pretraining
@@ -145,6 +146,7 @@ def pretrain_seeds(
     precision: str | None = None,
     overwrite: bool = False,
     keep: str | None = None,
+    start: str | Path | Start | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> SeedRuns:
     """:func:`~sce_video.pretrain` with several seeds, to ``out/seed0``, ``out/seed1``, ...
@@ -155,6 +157,8 @@ def pretrain_seeds(
 
     Args:
         seeds: Different numbers.
+        start: Network that all of them start from; :func:`~.continued.start_from` makes one with
+            frozen quarters or adapters.
         settings: Those that the recipe declares, by name, as ``{"frames": 16}``; no ``seed``. All
             other arguments are those of :func:`~sce_video.pretrain`.
 
@@ -169,7 +173,14 @@ def pretrain_seeds(
     for seed in () if overwrite else seeds:
         check_unused(seed_folder(out, seed))  # before the planning, which takes minutes
     planned = planned_pretraining(
-        videos, out, method=method, hours=hours, precision=precision, settings=settings, keep=keep
+        videos,
+        out,
+        method=method,
+        hours=hours,
+        precision=precision,
+        settings=settings,
+        start=start if isinstance(start, Start) else start_from(start, None, None),
+        keep=keep,
     )
     write_seed_configs(planned.config, out, seeds)
     return train_seeds(out, seeds, overwrite=overwrite, videos=videos)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -25,8 +24,7 @@ def tool(repo):
 @pytest.fixture(scope="module")
 def operations(tool):
     options = ("model.backbone.base_channels=8", "model.queue_size=64")
-    job = replace(tool.small_job("r3d18", 4, 32, 3), cfg_options=options)
-    return tool.operations_of(job)
+    return tool.operations_of(tool.Job(tool.RECIPES["r3d18"], 4, 32, 3, cfg_options=options))
 
 
 def by_layer(batch):

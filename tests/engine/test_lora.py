@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 from helpers.recipes import VIT, small_recipe
+from helpers.run_tool import load
 from helpers.tiny_encoder import moving_frames
 from helpers.training import Recorder, make_videos, train
 
 from sce_video.commands import export as export_command
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.snapshot import SNAPSHOT
+from sce_video.evaluation.features import load_features
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import from_pretrained
@@ -139,3 +142,38 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     weights = model.encoder.state_dict()
     for name, value in finetuned.encoder.state_dict().items():
         assert torch.equal(value, weights[name]), name
+
+
+def test_mixed_precision_trains_them_and_tests_see_the_merged_network(videos, source, tmp_path):
+    """``sce-video test`` and ``evaluate`` of the run against those of a plain file of the sums."""
+    folder = tmp_path / "run"
+    cfg = adapting(videos, source, folder, train_cfg__max_epochs=1)
+    cfg.optim_wrapper.dtype = "bfloat16"
+    state = train(cfg, recorder=Rates())[0].model.state_dict()
+    assert all(value.dtype == torch.float32 for name, value in state.items() if "lora_" in name)
+    before = load_checkpoint_file(source)["state_dict"]
+    content = load_checkpoint_file(folder)
+    for name, value in content["state_dict"].items():
+        if name.startswith("backbone."):
+            A, B = (state.get(f"{name.removesuffix('weight')}lora_{x}") for x in "AB")
+            expected = before[name] if A is None else before[name] + 2 * B @ A
+            torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
+    assert all(value.any() for name, value in state.items() if name.endswith("lora_B"))
+
+    config = json.loads(content["meta"][SNAPSHOT])
+    assert config.pop("lora") == LORA
+    plain = {"meta": {SNAPSHOT: json.dumps(config)}, "state_dict": content["state_dict"]}
+    torch.save(plain, tmp_path / "plain.pth")
+    found = {}
+    for name, run in (("run", folder), ("plain", tmp_path / "plain.pth")):
+        out, dump = tmp_path / f"{name}.json", tmp_path / f"{name}.npz"
+        gallery = f"test_cfg.gallery_dataloader.dataset.data_root={videos}"
+        data = ["--data-root", str(videos), "--cfg-options", gallery]
+        words = ["sce_vit_folder_small", str(run), "--out", str(out), "--dump", str(dump)]
+        assert load("test").main([*words, "--work-dir", str(tmp_path / "test"), *data]) == 0
+        protocols = ["knn", "linear"]
+        of_run = launch.evaluate(run, videos, gallery=videos, protocols=protocols, out=out)
+        found[name] = (of_run, load_features(dump)[0])
+    (metrics, rows), (plain_metrics, plain_rows) = found.values()
+    assert metrics == plain_metrics and len(metrics) > 2
+    assert torch.equal(rows.values, plain_rows.values) and rows.paths == plain_rows.paths

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from helpers.videos import write_video
 from mmengine.config import Config
 from mmengine.hooks import Hook
 
-from sce_video.engine import VideoRunner
+from sce_video.engine import BudgetHook, VideoRunner
 from sce_video.engine.config.load import load_config
 
 REPO = Path(__file__).resolve().parents[2]
@@ -94,3 +95,15 @@ def train(
     except KeyboardInterrupt:
         assert stop_after is not None
     return runner, recorder
+
+
+def clock_of_steps(monkeypatch: Any) -> type[Recorder]:
+    """A hook with which a second passes in every step, for a budget of time."""
+    now = [0.0]
+    monkeypatch.setattr(BudgetHook, "clock", staticmethod(lambda: now[0]))
+
+    class Clock(Recorder):
+        def before_train_iter(self, runner, batch_idx, data_batch=None):
+            now[0] += 1.0
+
+    return Clock

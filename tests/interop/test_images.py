@@ -1,65 +1,23 @@
 """Image networks to and from the authors' code, torchvision, timm, mmdet and detectron2.
 
-Names and shapes of the other side are written out here, from its definition of the network.
+Names and shapes of the other side are written out in helpers/published_weights.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from helpers.published_weights import (
+    DETECTRON2,
+    authors_names,
+    names_and_shapes,
+    randomised,
+    torchvision_names,
+)
 from helpers.run_tool import load
 
 from sce_video.interop.weights.images import from_eztorch, from_torchvision, to_layout
 from sce_video.registry import MODELS
-
-BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
-NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-#: Names of the parts of a residual block: (convolution, its BN) by number, shortcut and its BN.
-TORCHVISION = (lambda i: (f"conv{i}", f"bn{i}"), ("downsample.0", "downsample.1"))
-DETECTRON2 = (lambda i: (f"conv{i}", f"conv{i}.norm"), ("shortcut", "shortcut.norm"))
-
-
-def names_and_shapes(
-    depth: int, width: int, stem: str, stages: Callable[[int], str], parts: tuple, kernel: int = 7
-) -> dict[str, tuple[int, ...]]:
-    """Entries of a ResNet's state dict, block by block, as another code base names them."""
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def add(conv: str, norm: str, size: tuple[int, ...]) -> None:
-        shapes[f"{conv}.weight"] = size
-        for entry in NORM:
-            shapes[f"{norm}.{entry}"] = () if entry == "num_batches_tracked" else size[:1]
-
-    of_block, of_shortcut = parts
-    add(*(f"{stem}{name}" for name in of_block(1)), (width, 3, kernel, kernel))
-    before = width
-    for stage, count in enumerate(BLOCKS[depth]):
-        inner, out = width * 2**stage, width * 2**stage * (4 if depth == 50 else 1)
-        for block in range(count):
-            where = f"{stages(stage + 1)}.{block}."
-            sizes = [(inner, before, 3, 3), (inner, inner, 3, 3)]
-            if depth == 50:
-                sizes = [(inner, before, 1, 1), (inner, inner, 3, 3), (out, inner, 1, 1)]
-            for number, size in enumerate(sizes, 1):
-                add(*(where + name for name in of_block(number)), size)
-            if before != out:
-                add(*(where + name for name in of_shortcut), (out, before, 1, 1))
-            before = out
-    return shapes
-
-
-def torchvision_names(depth: int, width: int = 8, kernel: int = 7) -> dict[str, tuple[int, ...]]:
-    return names_and_shapes(depth, width, "", lambda s: f"layer{s}", TORCHVISION, kernel)
-
-
-def randomised(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        name: torch.tensor(7) if not shape else torch.rand(shape, generator=generator)
-        for name, shape in shapes.items()
-    }
 
 
 def shapes_of(state: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
@@ -83,35 +41,6 @@ def sce(depth: int = 50, stem: str = "imagenet") -> torch.nn.Module:
     for value in model.state_dict().values():
         value.fill_(5) if value.ndim == 0 else value.uniform_(0.1, 1)
     return model
-
-
-def authors_names(depth: int = 50, kernel: int = 7) -> dict[str, tuple[int, ...]]:
-    """State dict of eztorch's ``SCEModel``: two trunks, three heads of ``layers``, the queue."""
-    trunk = torchvision_names(depth, kernel=kernel)
-    wide = 8 * 8 * (4 if depth == 50 else 1)
-
-    def head(prefix: str, sizes: tuple[int, ...], last_norm: bool) -> dict[str, tuple[int, ...]]:
-        shapes, index = {}, 0
-        for number in range(len(sizes) - 1):
-            out, last = sizes[number + 1], number == len(sizes) - 2
-            shapes[f"{prefix}.layers.{index}.weight"] = (out, sizes[number])
-            if not last or last_norm:  # the last BN has no affine parameters
-                entries = NORM[2:] if last else NORM
-                for entry in entries:
-                    size = () if entry == "num_batches_tracked" else (out,)
-                    shapes[f"{prefix}.layers.{index + 1}.{entry}"] = size
-            index += 3  # linear, BN, ReLU
-        return shapes
-
-    return {
-        **{f"trunk.{name}": shape for name, shape in trunk.items()},
-        **head("projector", (wide, 16, 16, 6), True),
-        **head("predictor", (6, 16, 6), False),
-        **{f"momentum_trunk.{name}": shape for name, shape in trunk.items()},
-        **head("momentum_projector", (wide, 16, 16, 6), True),
-        "queue": (6, 12),
-        "queue_ptr": (1,),
-    }
 
 
 def test_the_authors_model_loads_into_ours_whole():

@@ -4,39 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.published_weights import NETWORKS, network, torchvision_file
 from helpers.run_tool import load
 
 from sce_video.interop.weights.images import from_torchvision
 from sce_video.registry import MODELS
-
-#: Our network, the name of torchvision's, and the parts of its head.
-NETWORKS = {
-    "r2plus1d_18": (dict(type="R2Plus1d", depth=18, base_channels=8), "fc"),
-    "s3d": (dict(type="S3D", base_channels=8), "classifier.1"),
-    "resnet50": (dict(type="ResNet2d", depth=50, base_channels=8), "fc"),
-}
-
-
-def network(name: str) -> torch.nn.Module:
-    """A network with random weights and BN statistics."""
-    torch.manual_seed(0)
-    model = MODELS.build(NETWORKS[name][0]).eval()
-    for key, value in model.state_dict().items():
-        if key.endswith("running_var"):
-            value.uniform_(0.5, 1.5)
-        elif key.endswith("running_mean"):
-            value.normal_(0, 0.2)
-        elif key.endswith("num_batches_tracked"):
-            value.fill_(7)
-    return model
-
-
-def torchvision_file(name: str) -> dict[str, torch.Tensor]:
-    """Its state dict with a head: the names of the body are tested in tests/models/backbones."""
-    head = NETWORKS[name][1]
-    model = network(name)
-    extra = {f"{head}.weight": torch.ones(400, model.out_channels), f"{head}.bias": torch.ones(400)}
-    return {**model.state_dict(), **extra}
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,46 +1,19 @@
 """Video networks to and from SlowFast, mmaction2 and pytorchvideo.
 
-SlowFast's names and shapes are written out here from its definition of the network
-(slowfast/models/resnet_helper.py, stem_helper.py); mmaction2's network is built by mmaction2.
+SlowFast's names and shapes are those of helpers/published_weights.py; mmaction2's network is built
+by mmaction2.
 """
 
 from __future__ import annotations
 
 import pytest
 import torch
+from helpers.published_weights import slowfast_shapes
 from helpers.run_tool import load
 from helpers.tiny_encoder import save_tiny, tiny_backbone
 
 from sce_video.interop.weights.videos import VIDEO_LAYOUTS, from_video_layout, to_video_layout
 from sce_video.registry import MODELS
-
-NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-BLOCKS = (3, 4, 6, 3)
-
-
-def slowfast_shapes(width: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a SlowFast network ``ARCH: slow`` of depth 50, without its head."""
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def add(conv: str, norm: str, size: tuple[int, ...]) -> None:
-        shapes[f"{conv}.weight"] = size
-        shapes.update({f"{norm}.{n}": () if "tracked" in n else size[:1] for n in NORM})
-
-    add("s1.pathway0_stem.conv", "s1.pathway0_stem.bn", (width, 3, 1, 7, 7))
-    before = width
-    for stage, count in enumerate(BLOCKS, start=2):
-        inner = width * 2 ** (stage - 2)
-        out, t = inner * 4, 3 if stage >= 4 else 1
-        for block in range(count):
-            here = f"s{stage}.pathway0_res{block}."
-            kernels = {"a": (inner, before, t, 1, 1), "b": (inner, inner, 1, 3, 3)}
-            kernels["c"] = (out, inner, 1, 1, 1)
-            for letter, size in kernels.items():
-                add(f"{here}branch2.{letter}", f"{here}branch2.{letter}_bn", size)
-            if before != out:
-                add(f"{here}branch1", f"{here}branch1_bn", (out, before, 1, 1, 1))
-            before = out
-    return shapes
 
 
 def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

@@ -9,6 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers.hf_models import save_model
+from helpers.published_weights import (
+    authors_names,
+    randomised,
+    slowfast_shapes,
+    torchvision_file,
+    torchvision_names,
+)
 from helpers.training import make_videos
 from mmengine.hooks import Hook
 from transformers import VideoMAEModel
@@ -20,10 +27,19 @@ from sce_video.engine.recipes import methods
 from sce_video.interop.weights.videos import to_video_layout
 from sce_video.registry import HOOKS, MODELS
 from sce_video.runs.choices import Machine
-from sce_video.runs.continued import TRANSFORMERS, Start, continue_from, own_choices
+from sce_video.runs.continued import (
+    TRANSFORMERS,
+    Start,
+    continue_from,
+    own_choices,
+    start_from,
+)
+from sce_video.runs.folder import different_settings
 from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.keep_best import kept_message
 from sce_video.runs.launch import train, training_config
 from sce_video.runs.pretrain import planned_config, planned_pretraining, write_config
+from sce_video.runs.seeds import pretrain_seeds
 from sce_video.runs.source import find_source
 
 TINY = dict(hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0, epochs=1)
@@ -56,6 +72,7 @@ def sources(tmp_path_factory):
             weights = to_video_layout(slow, layout).state_dict
             torch.save({"state_dict": weights}, root / f"{layout}.pth")
         torch.save(network(type="ResNet2d", depth=18, base_channels=4), root / "resnet.pth")
+        torch.save(torchvision_file("s3d"), root / "s3d.pth")
         torch.save({"state_dict": {"cls_head.fc.weight": torch.zeros(2, 3)}}, root / "head.pth")
         torch.save({"state_dict": {"anything": torch.zeros(2)}}, root / "other.pth")
         yield root
@@ -81,6 +98,39 @@ def test_a_converted_file_has_the_weights_of_the_original(sources, layout):
     assert find_source(sources / f"{layout}.pth").checkpoint == found.checkpoint  # once
 
 
+PUBLISHED = {
+    "SLOW_4x4_R50.pyth": ("s", "ResNet3dSlowPath", True, 8, 0.45),  # with SlowFast's optimiser
+    "eztorch.ckpt": ("trunk.", "ResNet2d", False, 1, (0.485, 0.456, 0.406)),  # of Lightning
+    "timm.pth.tar": ("", "ResNet2d", True, 1, (0.485, 0.456, 0.406)),
+    "s3d.pth": ("features.", "S3D", True, 32, (0.43216, 0.394666, 0.37645)),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_checkpoints_as_other_code_bases_publish_them(name, tmp_path, monkeypatch):
+    """Every tensor of the encoder, by the order of both definitions of the network."""
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path))
+    shapes = {**torchvision_names(18), "fc.weight": (5, 64), "fc.bias": (5,)}
+    if name.startswith("SLOW"):
+        shapes = {**slowfast_shapes(4), "head.projection.weight": (5, 128)}
+    elif name.startswith("eztorch"):
+        shapes = authors_names(18)
+    weights = torchvision_file("s3d") if name.startswith("s3d") else randomised(shapes)
+    key = "model_state" if name.startswith("SLOW") else "state_dict"
+    whole = weights if name.startswith("s3d") else {key: weights, "epoch": 9, "cfg": "TRAIN:"}
+    torch.save(whole, tmp_path / name)
+    prefix, kind, *facts = PUBLISHED[name]
+    found = find_source(tmp_path / name)
+    settings = found.settings
+    assert settings.backbone["type"] == kind and found.family == "convolution"
+    assert [found.is_classifier, settings.num_frames, settings.mean] == facts
+    heads = ("fc.", "head.", "classifier.")
+    theirs = [w for n, w in weights.items() if n.startswith(prefix) and not n.startswith(heads)]
+    taken = load_checkpoint_file(found.checkpoint)["state_dict"]
+    taken = [value for key, value in taken.items() if key.startswith("backbone.")]
+    assert all(torch.equal(a, b) for a, b in zip(taken, theirs, strict=True))
+
+
 def test_what_a_source_says(sources):
     facts = {
         name: (found.family, found.is_classifier, found.per_frame, found.settings.num_frames)
@@ -102,8 +152,6 @@ def test_what_a_source_says(sources):
     ("name", "match"),
     [
         ("none", "there is no .*none: give a run"),
-        ("head.pth", "has nothing but a head"),
-        ("other.pth", "no config of a network of this package"),
         ("wide.pth", "of another backbone than the model .*of another shape"),
         (".", r"no checkpoint epoch_N\.pth"),
     ],
@@ -233,12 +281,19 @@ def test_local_views_need_a_network_that_takes_them(sources):
         (["{videos}", "--from", "hf:nothing"], "neither a folder nor a name on the hub"),
         (["{videos}", "--from", "hf:a/b", "--width", "8"], "--width is that of the network hf:a/b"),
         (["--from", "hf:a/b", "--resume"], "--resume takes everything from RUN/config.py"),
+        (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
+        (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "takes clips of 4 frames"),
+        (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
+        (["{videos}", "--from", "{root}/other.pth"], "have the layout of no other code base"),
     ],
 )
-def test_a_wrong_command_line(videos, tmp_path, capsys, words, match):
-    given = [word.format(videos=videos) for word in words]
+def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):
+    """One sentence, and nothing is written."""
+    given = [word.format(videos=videos, root=sources) for word in words]
     assert main(["pretrain", "--out", str(tmp_path / "run"), *given]) == 2
-    assert match in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert match in shown.err and shown.err.count("\n") == 1 and not shown.out
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -323,6 +378,31 @@ def test_a_resumed_training_equals_the_whole(videos, sources, tmp_path, monkeypa
         assert torch.equal(value, ends[1]["state_dict"][key]), key
     states = [end["optimizer"]["state"] for end in ends]
     assert all(torch.equal(s["exp_avg"], states[1][k]["exp_avg"]) for k, s in states[0].items())
+
+
+def test_seeds_start_from_one_network(videos, sources, tmp_path, monkeypatch):
+    """Planned once: of the trained weights the heads differ, what is frozen is the source's."""
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+    start = start_from(sources / "videomae", freeze=2, lora=None)
+    runs = pretrain_seeds(videos, tmp_path, [3, 4], method="simclr", start=start, settings=TINY)
+    configs = [planned_config(folder / "config.py").to_dict() for folder in runs.folders]
+    assert list(different_settings(configs)) == ["randomness.seed"]
+    assert all(kept_message(folder) for folder in runs.folders)
+    one, two = (load_checkpoint_file(f / "epoch_1.pth")["state_dict"] for f in runs.folders)
+    source = load_checkpoint_file(start.source.checkpoint)["state_dict"]
+    frozen = [key for key in source if "embeddings" in key or "layer.0" in key]
+    assert frozen and all(torch.equal(s[k], source[k]) for k in frozen for s in (one, two))
+    assert any(not torch.equal(one[k], source[k]) for k in source if "layer.1" in k)
+    assert not torch.equal(*(state["projector.layers.0.weight"] for state in (one, two)))
+    with pytest.raises(FileNotFoundError, match="there is no nothing: give a run"):
+        pretrain_seeds(videos, tmp_path / "no", [3], start="nothing")
+    words = [w for name, v in TINY.items() for w in (f"--{name.replace('_', '-')}", str(v))]
+    words += ["--from", start.source.name, "--freeze", "2", "--method", "simclr"]
+    out = tmp_path / "command"
+    assert main(["pretrain", str(videos), "--out", str(out), "--seeds", "3", "--plan", *words]) == 0
+    by_command = planned_config(out / "seed3/config.py").to_dict()
+    assert not {*different_settings([configs[0], by_command])} - {"work_dir", "plan"}
 
 
 def test_a_run_is_a_source(videos, sources, tmp_path, monkeypatch):

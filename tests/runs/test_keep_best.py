@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import shutil
 import sys
 from functools import partial
@@ -11,19 +12,24 @@ from functools import partial
 import pytest
 import torch
 from helpers.run_tool import run_gloo
-from helpers.training import Recorder, make_videos, small_config, train
+from helpers.training import Recorder, clock_of_steps, make_videos, small_config, train
 
 import sce_video
 from sce_video.commands.main import main
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.hooks import checkpoint as hook_module
+from sce_video.engine.hooks.checkpoint import add_mirror, restore_run
+from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.evaluation.online_evaluation_hook import BestSoFar
 from sce_video.pages.curves import read_history
 from sce_video.registry import DATASETS
 from sce_video.runs.configs import checkpoints_to_test, training_config
+from sce_video.runs.folder import read_run
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.keep_best import held_out_count, keep_best, kept_message
 from sce_video.runs.pretrain import planned_config
 from sce_video.utils.run_files import KEPT, newest_checkpoint
+from sce_video.utils.storage import ObjectStoreError
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
 EPOCHS, STEPS = 10, 20
@@ -70,7 +76,7 @@ def runs(videos, tmp_path_factory):
 
 def evaluations(folder):
     rows = [json.loads(x) for x in (folder / "online_evaluation.jsonl").read_text().splitlines()]
-    return [(row["iter"], row["epoch"], row["rankme"]) for row in rows]
+    return [(row["iter"], row["epoch"], row.get("rankme", -math.inf)) for row in rows]
 
 
 def same_weights(a, b):
@@ -148,6 +154,92 @@ def test_resumed_in_the_middle_it_equals_the_uninterrupted_one(
     assert kept_message(tmp_path) == kept_message(folder)
     one, two = (load_checkpoint_file(path / KEPT) for path in (tmp_path, folder))
     assert one["kept"] == two["kept"] and same_weights(one["state_dict"], two["state_dict"])
+
+
+class Breaks(Recorder):
+    """Makes the network infinite before a step."""
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if runner.iter == 6:
+            next(runner.model.projector.parameters()).data.fill_(torch.inf)
+
+
+def test_a_training_that_ends_with_nan_says_what_its_result_is(runs, videos, tmp_path):
+    cfg = config(videos, tmp_path, default_hooks__log_reduction__max_nonfinite=2)
+    with pytest.raises(NonFiniteLossError, match="for 3 iterations up to iteration 9"):
+        train(cfg, recorder=Breaks())
+    best = max(evaluations(tmp_path), key=lambda row: row[2])[0]
+    assert 0 < best <= 6
+    assert kept_message(tmp_path).startswith(f"the result is {KEPT} of step {best} of 8: rankme ")
+    assert load_checkpoint_file(newest_checkpoint(tmp_path))["meta"]["iter"] == best
+    events = [row["event"] for row in read_history(tmp_path)]
+    assert events == ["start", "kept", "end"]
+    assert f"{kept_message(tmp_path)}." in read_run(tmp_path).notes
+    # It goes on from before the fault, and has no result until it ends.
+    for number in (7, 8):
+        (tmp_path / f"iter_{number}.pth").unlink()
+    cfg.resume = True
+    train(cfg, stop_after=9)
+    assert kept_message(tmp_path) is None
+    train(cfg)
+    assert kept_message(tmp_path) == kept_message(runs["good"][0])
+
+
+@pytest.mark.parametrize(
+    ("lr", "evaluated"), [(0.002, [0, 3, 5, 7, 9, 11]), (HARMFUL, [0, 3])], ids=["good", "harmful"]
+)
+def test_a_budget_of_time_shortens_it(videos, tmp_path, monkeypatch, lr, evaluated):
+    """11 steps of the 20 fit into it, found after two; the schedules go twice as fast from there.
+
+    Resumed after four steps it is the same.
+    """
+    clock = clock_of_steps(monkeypatch)
+
+    def within(folder):
+        budget = dict(type="BudgetHook", hours=20 / 3600, spent=3.0, reserved=6.0)
+        cfg = config(videos, folder, lr, default_hooks__budget=budget)
+        cfg.custom_hooks[-1].evaluations = 5
+        return cfg
+
+    whole, _ = train(within(tmp_path / "whole"), recorder=clock())
+    assert [step for step, *_ in evaluations(tmp_path / "whole")] == evaluated
+    assert whole.iter == evaluated[-1] and kept_message(tmp_path / "whole")
+    cfg = within(tmp_path / "run")
+    train(cfg, min(4, evaluated[-1]), clock(min(4, evaluated[-1])))
+    cfg.resume = True
+    again, _ = train(cfg, recorder=clock())
+    assert again.iter == whole.iter
+    assert evaluations(tmp_path / "run") == evaluations(tmp_path / "whole")
+    assert kept_message(tmp_path / "run") == kept_message(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["good", "harmful"])
+def test_its_mirror_has_the_best_checkpoint(runs, videos, tmp_path, bucket, monkeypatch, name):
+    """Also where the upload of the best one had failed, and no better one came afterwards."""
+    folder, url = runs[name][0], bucket.url("run")
+    cfg = config(videos, tmp_path / "first", {"good": 0.002, "harmful": HARMFUL}[name])
+    add_mirror(cfg, url)
+    put = hook_module.put_file
+
+    def fails_for_the_best(path, to):
+        if path.name == KEPT:
+            raise ObjectStoreError("the network is busy")
+        put(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hook_module, "put_file", fails_for_the_best)
+        train(cfg, stop_after=2)
+    assert f"run/{KEPT}" not in bucket.keys()
+    cfg.resume = True
+    train(cfg, stop_after=3)
+    assert bucket.get(f"run/{KEPT}") == (tmp_path / "first" / KEPT).read_bytes()
+    # It goes on where the folder is not.
+    restore_run(url, tmp_path / "second")
+    cfg.work_dir = str(tmp_path / "second")
+    train(cfg)
+    assert evaluations(tmp_path / "second") == evaluations(folder)
+    assert kept_message(tmp_path / "second") == kept_message(folder)
+    assert newest_checkpoint(url) == f"{url}/{KEPT}"
 
 
 def test_what_is_held_out(videos):

@@ -115,6 +115,16 @@ def test_a_budget_makes_the_length(videos, tmp_path):
     epochs = left / plan.epoch_seconds
     assert plan.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
     assert plan.hours <= 10
+    # 21 evaluations of the 4 videos that are held out and the 8 others, their gallery.
+    best = planned_pretraining(videos, tmp_path, hours=10, settings=TINY, keep="best")
+    evaluating = 21 * 12 * best.timing.features(networks=1)
+    assert best.evaluation_seconds == pytest.approx(evaluating)
+    epochs = (36_000 - best.other_seconds - evaluating) / best.epoch_seconds
+    assert best.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
+    few = planned_pretraining(videos, tmp_path, settings={**TINY, "epochs": 3}, keep="best")
+    evaluating = 7 * 12 * few.timing.features(networks=1)  # six steps
+    assert 3600 * few.hours == pytest.approx(3 * few.epoch_seconds + evaluating)
+    assert f"s an epoch, {evaluating:.0f} s for all evaluations)" in "\n".join(few.lines())
     free = planned_pretraining(videos, tmp_path, method="byol", settings=TINY)
     assert "budget" not in free.config.default_hooks and free.config.run_page.compared == 12
     assert free.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos

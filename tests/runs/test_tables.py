@@ -12,16 +12,23 @@ from helpers.tables import PIPELINE, write_folder, write_table
 
 from sce_video.commands import pretrain
 from sce_video.datasets import LanceVideoDataset
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.registry import DATASETS
 from sce_video.runs import launch
 from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
-from sce_video.runs.pretrain import _decode
+from sce_video.runs.pretrain import (
+    _decode,
+    planned_config,
+    planned_pretraining,
+    write_config,
+)
+from sce_video.utils.run_files import KEPT
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
 SETTINGS = {"epochs": 1, "batch": 2, "epoch-samples": 4, "workers": 0, "width": 4, "hidden": 16,
-            "embedding": 8, "queue": 4, "clip-duration": 0.6}  # fmt: skip
+            "embedding": 8, "queue": 4, "clip-duration": 0.6, "keep": "best"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +53,21 @@ def runs(sources, tmp_path_factory):
     return root
 
 
-def test_a_pretraining_is_the_same(runs):
-    first, second = (
-        load_checkpoint_file(find_checkpoints(runs / kind)[0])["state_dict"]
-        for kind in ("folder", "table")
-    )
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[key], second[key]) for key in first)
+def test_a_pretraining_is_the_same(runs, sources):
+    """Also which videos are held out, and the checkpoint that is best on these."""
+    for name in ("epoch_1.pth", KEPT):
+        one, two = (load_checkpoint_file(runs / kind / name) for kind in sources)
+        first, second = one["state_dict"], two["state_dict"]
+        assert first.keys() == second.keys() and one["kept"] == two["kept"]
+        assert all(torch.equal(first[key], second[key]) for key in first)
+    listed = []
+    for kind, videos in sources.items():
+        planned = planned_config(runs / kind / "config.py")
+        parts = [planned.custom_hooks[-1].gallery.dataset, planned.train_dataloader.dataset]
+        parts = [DATASETS.build({**part, "pipeline": []}) for part in parts]
+        paths = [[part.path(i) for i in range(len(part))] for part in parts]
+        listed.append([[x.removeprefix(videos).strip("/") for x in part] for part in paths])
+    assert listed[0] == listed[1] and [len(part) for part in listed[0]] == [2, 4]
     plans = [(runs / kind / "config.py").read_text() for kind in ("folder", "table")]
     assert "type='LanceVideoDataset'" in plans[1] and "LanceVideoDataset" not in plans[0]
 
@@ -73,7 +88,7 @@ def test_facts_and_findings_are_those_of_the_folder(sources):
     assert [finding.level for finding in check_video_files(found["table"])] == ["ok"]
 
 
-def test_a_table_in_an_object_store(sources, bucket, monkeypatch):
+def test_a_table_in_an_object_store(sources, bucket, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     for path in Path(sources["table"]).rglob("*"):
         if path.is_file():
@@ -84,3 +99,9 @@ def test_a_table_in_an_object_store(sources, bucket, monkeypatch):
     assert facts.folder == table and (facts.num_videos, facts.key_distance) == (6, 1)
     sample, seconds = _decode(LanceVideoDataset(table, None, PIPELINE))
     assert sample["index"] == 5 and seconds > 0
+    settings = {name.replace("-", "_"): value for name, value in SETTINGS.items()}
+    planned = planned_pretraining(table, tmp_path, keep=settings.pop("keep"), settings=settings)
+    path = write_config(planned)
+    assert planned_config(path, videos=table).custom_hooks[-1].gallery.dataset.data_root == table
+    with pytest.raises(ValueError, match="names 's3://.*has to be given again, videos in a store"):
+        planned_config(path)

@@ -226,6 +226,8 @@ class MirrorHook(Hook):
             if runner.resumed_from is None:
                 self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
             else:
+                # The best one is written again under its name: that in the store may be older.
+                self._waiting.extend(filter(Path.is_file, [Path(runner.work_dir, KEPT)]))
                 local = reversed(find_checkpoints(runner.work_dir))
                 self._waiting.extend(path for path in local if path.name not in stored)
             self._thread = ThreadPoolExecutor(1, "mirror")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.neighbours import check_features, rank
 
-#: Added to each share of a spectrum before its entropy, of both papers.
+#: Added to each share of a spectrum before its entropy (RankMe, eq. 1; in nats, not renormalised).
 _EPSILON = 1e-7
 
 

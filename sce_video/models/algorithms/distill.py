@@ -30,8 +30,8 @@ class Distill(SelfSupervisedModel):
     - ``cosine``: 1 - z.t of the pooled features;
     - ``tokens``: the same at each position of the teacher's grid, to which the student's features
       are interpolated;
-    - ``relations``: SCE (eq. 9) with z as query, t as key and a queue of the teacher's features:
-      SEED's (arXiv 2101.04731) similarities, of which the positive keeps the share ``lambda_``.
+    - ``relations``: SCE (eq. 9) with z as query, t as key and a queue of the teacher's features.
+      SEED (arXiv 2101.04731) is this with the teacher's own softmax share in place of ``lambda_``.
 
     The teacher gives stored features of fixed clips, found by the samples' ``index`` and ``clip``,
     or is a network that sees the student's augmented view (arXiv 2106.05237) in its own size and

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from helpers.training import Recorder, small_config, train
+from helpers.training import clock_of_steps, small_config, train
 
 from sce_video.engine import BudgetHook
 from sce_video.engine.checkpoint import load_checkpoint_file
@@ -57,21 +57,10 @@ def test_the_command_ends_within_its_budget(name):
     assert max(jumps) <= largest / 50 + 1e-9  # no faster than the stretched warm-up
 
 
-@pytest.fixture
-def slow_clock(monkeypatch):
-    """A second passes in every step; the training was planned for a fifth of that."""
-    now = [0.0]
-    monkeypatch.setattr(BudgetHook, "clock", staticmethod(lambda: now[0]))
-
-    class Clock(Recorder):
-        def before_train_iter(self, runner, batch_idx, data_batch=None):
-            now[0] += 1.0
-
-    return Clock
-
-
-def test_a_resumed_training_equals_the_unbroken_one(videos, tmp_path, slow_clock):
+def test_a_resumed_training_equals_the_unbroken_one(videos, tmp_path, monkeypatch):
     """Planned: 15 epochs of 3 steps. 14 seconds after 3 of setup suffice for 11 steps."""
+
+    slow_clock = clock_of_steps(monkeypatch)
 
     def config(folder):
         budget = dict(type="BudgetHook", hours=20 / 3600, spent=3.0, reserved=6.0)

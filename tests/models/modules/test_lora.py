@@ -65,6 +65,27 @@ def test_output_and_gradients_are_those_of_the_formula(kind):
     torch.testing.assert_close(merged, h.detach(), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["VisionTransformer3d", "videomae", "dinov2"])
+def test_in_bfloat16_they_compute_what_the_merged_weights_compute(kind):
+    """Both within the rounding of the 8 bits, of which a wrong update would be out by far."""
+    plain = network(kind).float().eval()
+    adapted = copy.deepcopy(plain)
+    add_adapters(adapted, RANK, ALPHA)
+    for name, parameter in adapted.named_parameters():
+        if name.endswith(("lora_A", "lora_B")):
+            nn.init.normal_(parameter, std=0.3)
+    view = torch.rand(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        before = represent(plain.backbone, view)
+        exact = represent(adapted.backbone, view)
+        plain.load_state_dict(merged_weights(adapted.state_dict()), strict=True)
+        torch.testing.assert_close(represent(plain.backbone, view), exact, rtol=1e-4, atol=1e-5)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = [represent(network.backbone, view).float() for network in (adapted, plain)]
+    errors = [float((value - exact).norm() / exact.norm()) for value in (*found, before)]
+    assert max(errors[:2]) < 0.05 and errors[2] > 0.3, errors
+
+
 def test_adapters_alone_are_trained_and_averaged():
     model = build_method("SCE", backbone=SMALL)
     backbone = model.backbone
