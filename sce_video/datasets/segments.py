@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.utils.files import atomic_file
@@ -155,7 +156,7 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
         raise ValueError(f"{source} is no CSV file: {error}") from error
 
 
-def write_segment_file(file: str | os.PathLike, segments: Iterable[Segment]) -> None:
+def write_segment_file(file: str | Path, segments: Iterable[Segment]) -> None:
     """Write a file that :func:`read_segments` reads, with a column ``score`` if there are any."""
     segments = list(segments)
     scored = any(s.score is not None for s in segments)

@@ -30,7 +30,7 @@ _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
 _STEM_BYTES = 120
 
 
-def cut_clip(source: str, start: float, end: float, out: str | os.PathLike[str]) -> int:
+def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
     """Write an mp4 of the frames that begin in ``[start, end)`` seconds; returns their number.
 
     They are re-encoded (h264), with the distances of their time stamps, and the audio of the same
@@ -142,9 +142,7 @@ class _Sound:
             self._source.close()
 
 
-def copy_clip(
-    source: str, start: float, end: float, out: str | os.PathLike[str]
-) -> tuple[float, float]:
+def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[float, float]:
     """Copy packets from the key frame at or before ``start`` up to one at or after ``end``.
 
     Nothing is re-encoded; a stream of video and one of audio are kept. Returns the seconds from and

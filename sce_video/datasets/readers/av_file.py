@@ -37,8 +37,8 @@ _NO_PROBING = {"codec_whitelist": "none"}
 # Without an index the packets of a file are read once, and kept in memory up to this size: decoding
 # then starts at any key frame without a seek. Larger files are read again from the key frame on.
 _MAX_HELD_BYTES = 64 * 2**20
-# Tables of files above that size, nine bytes a frame, by path, size and time of the last change, and
-# of long indexes: to read one of an hour takes 50 ms, which each of its segments would pay again.
+# Tables of files above that size, nine bytes a frame, by path, size and time of the last change; of
+# long indexes, too: to read one of an hour takes 50 ms, which each of its segments would pay again.
 _tables: dict[tuple[str, int, int, str], FrameTable] = {}
 _MAX_TABLES = 128
 _LONG = 10_000  # frames

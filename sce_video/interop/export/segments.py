@@ -45,7 +45,7 @@ def write_fiftyone_segments(
                     }
                     for s in segments
                 ]
-            sample = {
+            sample: dict[str, Any] = {
                 "filepath": os.path.abspath(file),
                 "tags": [],
                 "metadata": None,
