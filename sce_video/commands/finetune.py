@@ -29,7 +29,7 @@ from sce_video.utils.command import command, printable
 from sce_video.utils.run_files import CONFIG
 
 #: Of :mod:`sce_video.runs`, whose import takes seconds.
-FINETUNING, NONE = "r3d18_folder", "none"
+FINETUNING, NONE, HEADS = "r3d18_folder", "none", ("linear", "attentive")
 _HELP = {
     "frozen": "stages of the network that are not trained: -1 none, 4 all",
     "width": "channels of the stem, with none as source",
@@ -64,6 +64,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("--group-pattern REGEX", "without --test: hold whole groups out, person(\\d+)", pattern)
     add("--few N", "train with N videos of each class, drawn by the seed", number(int, 1))
     add("--hours", "budget of the command, instead of --epochs", number(float, above=0))
+    add("--head", "classifier (default: chosen)", choices=HEADS)
     add("--precision", "default: what is fast here", choices=PRECISIONS)
     add("--plan", "write RUN/config.py, do not train", bool)
     start = add.exclusive()
@@ -76,7 +77,8 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raise an error for options, sets or a source that cannot be meant."""
     config = args.out / CONFIG
     if args.resume:
-        given = [args.source, args.train, args.test, args.hours, args.few, args.precision]
+        names = ("source", "train", "test", "hours", "few", "head", "precision")
+        given = [getattr(args, name) for name in names]
         if any(value is not None for value in given) or settings:
             raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
         if not config.is_file():
@@ -102,7 +104,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         videos.few(args.few, 0)
 
 
-@command(interrupted="interrupted; --resume continues from the last checkpoint")
+@command(interrupted="interrupted; --resume continues from the last checkpoint, if there is one")
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan, train and test; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
@@ -126,8 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_unused(args.out)  # before lists are written there
         names = ("test", "data_root", "group_pattern", "few", "hours")
         given = {name: getattr(args, name) for name in names}
-        if args.precision is not None:
-            settings["precision"] = args.precision
+        words = {"precision": args.precision, "head": args.head}
+        settings |= {name: word for name, word in words.items() if word is not None}
         planned = planned_finetuning(
             args.source, args.train, args.out, settings=settings, begun=begun, **given
         )

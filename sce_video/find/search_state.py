@@ -71,7 +71,6 @@ MAP_POINTS = 20_000
 _PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
 _KEPT_UPLOADS = 32
 _CUT_SECONDS = 600.0  # of a clip that is held in memory
-FINETUNING = "r3d18_folder"
 
 
 class NoRowError(UserError, RuntimeError):
@@ -425,27 +424,21 @@ class SearchState:
     # -- lists to finetune with ------------------------------------------------------------
 
     def write_split(self) -> dict[str, Any]:
-        """Write lists to train and to test; returns their paths and the commands that use them.
+        """Write lists to train and to test; returns their paths and the command that uses them.
 
         Raises:
             ValueError: no class has two videos.
         """
         with self._lock:
-            lists = self.labels.split()
-        train, test = (os.path.abspath(path) for path in lists)
+            train, test = (os.path.abspath(path) for path in self.labels.split())
         checkpoint = absolute(self._network.checkpoint or self.index.checkpoint["path"])
-        classes = os.path.abspath(self.labels.class_file)
-        work_dir = f"{os.path.splitext(os.path.abspath(self.labels.file))[0]}_finetuned"
-
-        data = ("--data-root", self.index.root, "--classes", classes)
-        finetune = [
-            *("sce-video", "train", FINETUNING, "--pretrained", checkpoint),
-            *("--work-dir", work_dir, *data, "--train-list", train, "--val-list", test),
-        ]
-        evaluate = ["sce-video", "test", FINETUNING, work_dir, *data, "--test-list", test]
+        run = f"{os.path.splitext(os.path.abspath(self.labels.file))[0]}_finetuned"
+        # The names of the classes are those of the file beside the lists.
+        sets = ("--train", train, "--test", test, "--data-root", self.index.root)
+        words = ("sce-video", "finetune", checkpoint, *sets, "--out", run)
         return {
             "files": [printable_utf8(train), printable_utf8(test)],
-            "commands": [printable_utf8(shlex.join(words)) for words in (finetune, evaluate)],
+            "command": printable_utf8(shlex.join(words)),
         }
 
 

@@ -26,7 +26,9 @@ from sce_video.utils.storage import absolute
 
 _HEAD = "cls_head."
 #: Heads that are built for a config text inside a checkpoint, which may be a stranger's.
-_KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead")
+_KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead", "AttentiveProbeHead")
+#: What the weights of attentive probes do not tell; a wrong value is refused when they are built.
+_OF_PROBES = ("lrs", "weight_decays", "num_heads", "depth", "mlp_ratio", "selected")
 
 
 class NoClassifierError(ValueError):
@@ -144,14 +146,19 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"cls_head is a {head.get('type')!r} with spatial_type "
             f"{head.get('spatial_type', 'avg')!r}; built from a checkpoint are only "
-            f"{_KNOWN_HEADS[0]} with 'avg'"
+            f"{_KNOWN_HEADS[0]} with 'avg' and {_KNOWN_HEADS[2]}"
         )
-    weights = stored.get("state_dict", stored)
-    for key in (f"{_HEAD}fc_cls.weight", f"module.{_HEAD}fc_cls.weight"):
+    weights, probes = stored.get("state_dict", stored), head["type"] == _KNOWN_HEADS[2]
+    name = f"{_HEAD}probes.0.fc_cls.weight" if probes else f"{_HEAD}fc_cls.weight"
+    for key in (name, f"module.{name}"):
         if torch.is_tensor(weights.get(key)) and weights[key].ndim == 2:
             num_classes, in_channels = weights[key].shape
-            return dict(type="I3DHead", num_classes=num_classes, in_channels=in_channels)
-    raise ValueError(f"the file has no weights of a classifier ({_HEAD}fc_cls.weight)")
+            found = dict(num_classes=num_classes, in_channels=in_channels)
+            if probes:
+                own = {option: head[option] for option in _OF_PROBES if option in head}
+                return {"type": _KNOWN_HEADS[2], **own, **found}
+            return {"type": _KNOWN_HEADS[0], **found}
+    raise ValueError(f"the file has no weights of a classifier ({name})")
 
 
 def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any], name: str) -> Any:

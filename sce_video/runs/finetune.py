@@ -127,7 +127,8 @@ def planned_finetuning(
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
     base = load_config(FINETUNING)
-    options_of_settings(base, {k: v for k, v in given.items() if k != "precision"})  # unknown ones
+    of_recipe = {k: v for k, v in given.items() if k not in ("precision", "head")}
+    options_of_settings(base, of_recipe)  # unknown ones end here
     videos, tested, rows = labelled_parts(
         train,
         test,
@@ -162,8 +163,7 @@ def planned_finetuning(
     loading = timing.loading(chosen["workers"].value)
     size = chosen["size"].value
     remarks = finetuning_notes(counts[counts > 0].tolist(), len(tested), shared, size, loading)
-    head = Choice("head", "linear", "on the mean of the features, as in the papers' finetunings")
-    about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows, head)
+    about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows)
     shown = (*about, *chosen.values(), *((decay,) if decay else ()))
     planned = PlannedTraining(config, facts, machine, shown, timing, other, tuple(remarks))
     config.plan = planned.lines()
@@ -214,6 +214,8 @@ def _config(
     config.pretrained = RANDOM
     if source is not None:
         _start_from(config, source, chosen)
+    if chosen["head"].value == "attentive":
+        _add_attentive_head(config)
     complete_classifier(config)
     return config
 
@@ -231,6 +233,19 @@ def _start_from(config: Config, source: Source, chosen: Mapping[str, Choice]) ->
     for part in ("val", "test"):
         dataset = config[f"{part}_dataloader"].dataset
         dataset.pipeline = [_step(step, source, own_size) for step in dataset.pipeline]
+
+
+def _add_attentive_head(config: Config) -> None:
+    """Change a planned config, in place: one attentive probe, with the rate of the optimiser."""
+    wrapper, of_linear = config.optim_wrapper, config.model.cls_head
+    config.model.cls_head = {
+        "type": "AttentiveProbeHead",
+        "num_classes": of_linear.num_classes,
+        "in_channels": None,
+        "lrs": [wrapper.optimizer.lr],
+        "weight_decays": [wrapper.optimizer.weight_decay],
+    }
+    wrapper.constructor, wrapper.paramwise_cfg = "ProbeGridConstructor", None
 
 
 def _step(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
@@ -297,8 +312,8 @@ def finetune(
         few: Train with so many videos of each class, drawn by the seed.
         hours: Budget of the call; without it (and ``epochs``) as long as a first result takes.
         overwrite: Remove an earlier training from ``out``.
-        settings: ``precision``, and those that the recipe declares: ``epochs=50, frames=16,
-            frozen=4, lr=1e-4, seed=1, ...``; others are refused.
+        settings: ``precision``, ``head`` ("linear" or "attentive"), and those that the recipe
+            declares: ``epochs=50, frames=16, frozen=4, lr=1e-4, seed=1, ...``; others are refused.
 
     Returns:
         The metrics of the test by name, as in ``out/results.json``; none of a training that a

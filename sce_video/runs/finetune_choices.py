@@ -1,8 +1,9 @@
 """The settings of a finetuning, chosen from what is known of source, videos and machine.
 
 Pure functions, as :mod:`sce_video.runs.choices`. Rates and layer decay of transformers are those of
-facebookresearch/mae (FINETUNE.md) and MCG-NJU/VideoMAE (FINETUNE.md); the others are those of the
-recipe, measured on weizmann4 (docs/results.md). A rule that has not been measured says so.
+facebookresearch/mae (FINETUNE.md) and MCG-NJU/VideoMAE (FINETUNE.md), the attentive head and its
+rate those of facebookresearch/jepa (configs/evals); the others are those of the recipe, or measured
+(docs/results.md). A rule that has not been measured says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ LEAST_STEPS, FROM_SCRATCH = 600, 1500
 _FEW_FOR_CONVOLUTIONS, _FEW_FOR_TRANSFORMERS = 2, 20
 #: Parameters of a transformer that a CPU does not train in an hour (not measured).
 _LARGE = 50_000_000
-_RATE, _RATE_OF_TRANSFORMERS, _RATE_OF_HEADS = 1e-3, 5e-4, 1e-2
+_RATE, _RATE_OF_TRANSFORMERS, _DECAY = 1e-3, 5e-4, 0.05
+#: Over the channels, the rate of a linear head on frozen features. A step of AdamW changes each
+#: weight by the rate, so a logit by the rate times the channels: where that is 10, 600 steps reach
+#: the probe with 64 to 1,024 channels (docs/results.md); a fixed 1e-2 did with many of them alone.
+_RATE_TIMES_CHANNELS = 10
+HEADS = ("linear", "attentive")
+#: Networks whose positions are trained one by one, and no summary of a clip: their papers read them
+#: out by attention. Heads of it, and rate and weight decay (facebookresearch/jepa, configs/evals).
+_OF_POSITIONS = frozenset(("videomae", "vjepa2", "videoprism_vision_model"))
+_ATTENTION_HEADS, _RATE_OF_ATTENTION, _DECAY_OF_ATTENTION = 16, 1e-3, 0.01
 _DIRECTIONS = re.compile(r"(?<![a-z])(left|right)(?![a-z])", re.IGNORECASE)
 #: Test clips of a video at most: the paper's 10, half of them without a GPU.
 _MAX_CLIPS, _MAX_CLIPS_ON_CPU = 10, 5
@@ -54,8 +64,8 @@ def choose_finetuning(
         classes: Names of the classes.
 
     Raises:
-        ValueError: the clip of the source does not fit the videos, or a given setting is not one
-            of a finetuning.
+        ValueError: the clip of the source does not fit the videos, a given setting is not one of
+            a finetuning, or an attentive head is given with what it does not have.
     """
     values = {name: value for name, value in given.items() if value is not None}
     clip = {} if source is None else _clip(source, facts, machine, values)
@@ -71,7 +81,11 @@ def choose_finetuning(
 
     batch = own["batch"].value
     frozen = add("frozen", *_frozen(machine, source, per_class))
-    add("lr", *_rate(source, frozen, batch))
+    head = add("head", *_head(source, frozen, per_class))
+    _check_head(head, frozen, values)
+    channels = 8 * own["width"].value if source is None else source.channels
+    add("lr", *_rate(source, frozen, batch, head, channels))
+    add("weight_decay", *_weight_decay(frozen, head))
     add("dropout", *_dropout(source, frozen))
     kept = ("width",) * (source is None) + ("clip_duration", "frames", "size")
     chosen |= {name: own[name] for name in kept}
@@ -106,12 +120,12 @@ def _clip(
 
 def _frozen(machine: Machine, source: Source | None, per_class: int) -> tuple[int, str]:
     """``frozen_stages``, -1 for none and 4 for all, and the reason."""
-    videos = f"{per_class} videos of a class"
+    videos = f"{per_class} video{'s' * (per_class > 1)} of a class"
     if source is None:
         return -1, "all weights are trained: random ones know nothing yet"
     if not is_transformer(source):
         if per_class < _FEW_FOR_CONVOLUTIONS:
-            return 4, f"{videos} are too few to change {source.parameters:,} weights"
+            return 4, f"one video of a class is too little to change {source.parameters:,} weights"
         return -1, f"all weights are trained: {videos}"
     if per_class < _FEW_FOR_TRANSFORMERS:
         return 4, f"{videos}: a transformer wants {_FEW_FOR_TRANSFORMERS} or more"
@@ -120,14 +134,49 @@ def _frozen(machine: Machine, source: Source | None, per_class: int) -> tuple[in
     return -1, f"all weights are trained: {videos}"
 
 
-def _rate(source: Source | None, frozen: int, batch: int) -> tuple[float, str]:
-    """Learning rate of AdamW after the warm-up, and the reason."""
+def _head(source: Source | None, frozen: int, per_class: int) -> tuple[str, str]:
+    """One of :data:`HEADS`, and the reason."""
+    if source is None or frozen != 4 or source.family not in _OF_POSITIONS:
+        return "linear", "on the mean of the features"
+    if per_class < _FEW_FOR_TRANSFORMERS:
+        return "linear", f"an attentive one has too many weights for {per_class} of a class"
+    if source.settings.backbone.get("pool") != "mean" or source.channels % _ATTENTION_HEADS:
+        return "linear", "the network gives one feature of a clip, or too narrow ones"
+    return "attentive", "a query to the positions, as V-JEPA and VideoPrism are read out"
+
+
+def _check_head(head: str, frozen: int, given: Mapping[str, Any]) -> None:
+    """Raise ValueError for a head that there is not, or not with these settings."""
+    if head not in HEADS:
+        raise ValueError(f"head must be one of {', '.join(HEADS)}, got {head!r}")
+    if head == "attentive" and frozen != 4:
+        raise ValueError(f"an attentive head wants a frozen network: give frozen 4, not {frozen}")
+    if head == "attentive" and "dropout" in given:
+        raise ValueError("an attentive head has no dropout: leave it out, or give head linear")
+
+
+def _rate(
+    source: Source | None, frozen: int, batch: int, head: str, channels: int
+) -> tuple[float, str]:
+    """Learning rate of AdamW after the warm-up, and the reason; ``channels`` of the features."""
+    if head == "attentive":
+        return _RATE_OF_ATTENTION, "as in V-JEPA's evaluation"
     if frozen == 4:
-        return _RATE_OF_HEADS, "the classifier alone is trained"
+        rate = float(f"{_RATE_TIMES_CHANNELS / max(1, channels):.2g}")
+        return rate, f"{_RATE_TIMES_CHANNELS} / {channels} channels: only the classifier is trained"
     if not is_transformer(source):
         return _RATE, "AdamW, as in the recipe"
     rate = float(f"{_RATE_OF_TRANSFORMERS * batch / 256:.2g}")
     return rate, f"{_RATE_OF_TRANSFORMERS:g} x batch / 256, as MAE and VideoMAE are finetuned"
+
+
+def _weight_decay(frozen: int, head: str) -> tuple[float, str]:
+    """Of AdamW, and the reason."""
+    if head == "attentive":
+        return _DECAY_OF_ATTENTION, "as in V-JEPA's evaluation"
+    if frozen == 4:
+        return 0.0, "at this rate it would hold the classifier back"
+    return _DECAY, "of AdamW, as in the recipe"
 
 
 def layer_decay(source: Source | None, frozen: int) -> Choice | None:

@@ -31,6 +31,7 @@ from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
+    FEW_STEPS,
     WARMUP_SHARE,
     Choice,
     Machine,
@@ -41,6 +42,7 @@ from sce_video.runs.choices import (
     samples_of_epoch,
     this_machine,
     warmup_and_momentum,
+    without_lag,
 )
 from sce_video.runs.continued import (
     CONTINUED_WARMUP_SHARE,
@@ -178,7 +180,10 @@ FINETUNING = "r3d18_folder"
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
-_CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+_CHOSEN_CLASSES = (
+    *("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper"),
+    *("AttentiveProbeHead", "ProbeGridConstructor"),
+)
 #: And a finetuning, to resize frames as the encoder of others does that it starts from.
 _RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
 #: Settings that say where the run and its videos are, and why it was planned so.
@@ -298,8 +303,11 @@ def planned_pretraining(
     spent = other + (1 + EVALUATIONS) * evaluation
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
     rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
-    length = (epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise))
-    chosen |= {c.name: c for c in length if c.name in names and c.name not in chosen}
+    length = [epochs, *warmup_and_momentum(epochs.value, epochs.value * steps, rise)]
+    if recipe == methods()["sce"] and start is None and epochs.value * steps <= FEW_STEPS:
+        length += without_lag(epochs.value * steps, chosen["batch"].value, chosen["queue"])
+    decided = chosen.keys() - {"queue"} | given.keys()
+    chosen |= {c.name: c for c in length if c.name in names and c.name not in decided}
     config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
     if held_out:

@@ -68,6 +68,7 @@ class Source:
         per_frame: It encodes images, a clip frame by frame.
         train_size: Side of the crops that it was trained with, pixels; a test may have larger ones.
         parameters: Numbers in the weights of the backbone.
+        channels: Of its features; 0 where the backbone does not tell.
     """
 
     checkpoint: str
@@ -78,6 +79,7 @@ class Source:
     per_frame: bool
     train_size: int
     parameters: int
+    channels: int
 
 
 def find_source(source: str | os.PathLike) -> Source:
@@ -124,7 +126,7 @@ def find_source(source: str | os.PathLike) -> Source:
     except ValueError as error:
         raise ValueError(f"the config in {path}: {error}") from error
     weights = checkpoint_weights(content)
-    _check_weights(settings.backbone, content, name)
+    channels = _check_weights(settings.backbone, content, name)
     kind = settings.backbone["type"].rpartition(".")[2]
     family, per_frame = "vit" if kind in _TRANSFORMERS else "convolution", kind == "ResNet2d"
     classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
@@ -143,6 +145,7 @@ def find_source(source: str | os.PathLike) -> Source:
         per_frame=per_frame,
         train_size=training_crop(config) or settings.crop_size,
         parameters=sum(v.numel() for k, v in weights.items() if k.startswith(_BACKBONE)),
+        channels=channels,
     )
 
 
@@ -156,8 +159,11 @@ def _model_of(name: str) -> str:
     return name if ours else MODEL_PREFIX + name
 
 
-def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str) -> None:
-    """Raise ValueError unless the file has all weights of the backbone, in their shapes."""
+def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str) -> int:
+    """Channels of a backbone's features; 0 where it does not tell.
+
+    Raises ValueError unless the file has all weights of the backbone, in their shapes.
+    """
     weights = checkpoint_weights(content)
     # Other networks compute with their sizes when they are built, which has no values there.
     device = torch.device("meta" if backbone["type"].endswith("HFEncoder") else "cpu")
@@ -167,6 +173,7 @@ def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: its network cannot be built: {error}") from error
     check_backbone_weights(model, content, name)
+    return getattr(model["backbone"], "out_channels", 0)
 
 
 # -- files of other code bases -------------------------------------------------------------------

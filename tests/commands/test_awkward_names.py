@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sce_video.commands import test as test_command
+from sce_video.commands import finetune as finetune_command
 from sce_video.commands import train as train_command
 from sce_video.commands.curate import describe
 from sce_video.commands.main import main
@@ -135,26 +135,18 @@ def test_other_commands(words, function, place, folder, reached, monkeypatch):
 def test_printed_commands_can_be_pasted(folder):
     """The lines of the search page and of curate are read back by the commands that they name."""
     path = Path(folder).absolute()
-    labels = SimpleNamespace(
-        split=lambda: (path / "train.txt", path / "test.txt"),
-        file=path / "labels.txt",
-        class_file=path / "labels_classes.txt",
-    )
+    lists = (path / "train.txt", path / "test.txt")
+    labels = SimpleNamespace(split=lambda: lists, file=path / "labels.txt")
     state = SimpleNamespace(
         **{"_lock": nullcontext(), "labels": labels, "index": SimpleNamespace(root=str(path))},
         _network=SimpleNamespace(checkpoint=str(path / "epoch_1.pth")),
     )
-    lines = SearchState.write_split(state)["commands"]
-    given = []
-    for line, command in zip(lines, (train_command, test_command), strict=True):
-        words = shlex.split(line)
-        assert words[0] == "sce-video" and not any("=" in w and w[0] != "/" for w in words)
-        given.append(command.parse_args(words[2:]))
-    train, test = given
-    assert {train.data_root, test.data_root} == {str(path)}
-    assert train.train_list == str(path / "train.txt") and train.val_list == test.test_list
-    assert train.classes == test.classes == str(path / "labels_classes.txt")
-    assert train.pretrained == str(path / "epoch_1.pth") and test.checkpoint == train.work_dir
+    words = shlex.split(SearchState.write_split(state)["command"])
+    assert words[:2] == ["sce-video", "finetune"]
+    args, settings = finetune_command.parse_args(words[2:])
+    assert [args.train, args.test] == [str(file) for file in lists] and not settings
+    assert (args.source, args.data_root) == (str(path / "epoch_1.pth"), str(path))
+    assert args.out == path / "labels_finetuned"
     lists = {"keep": str(path / "keep.txt")}
     report = {"counts": defaultdict(int), "kept_of_a_group": "", "notes": [], "lists": lists}
     found = SimpleNamespace(

@@ -32,6 +32,7 @@ from sce_video.inference.cell_maps import BEST, MEAN
 from sce_video.interop.export import FORMATS, NETWORK_FORMATS
 from sce_video.models.backbones.hf_encoder import FAMILIES
 from sce_video.runs.finetune import NONE
+from sce_video.runs.finetune_choices import HEADS
 from sce_video.runs.keep_best import KEEP
 from sce_video.runs.pretrain import FINETUNING, PRECISIONS
 
@@ -194,5 +195,6 @@ def test_choices_are_those_of_the_heavy_modules():
     assert (MEAN, BEST) == (look.MEAN, look.BEST) and THRESHOLDS == curate.THRESHOLDS
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
-    assert (finetune.FINETUNING, finetune.NONE) == (FINETUNING, NONE)
+    known = (FINETUNING, NONE, HEADS)
+    assert known == (finetune.FINETUNING, finetune.NONE, finetune.HEADS)
     assert {*finetune._HELP} == {*available_settings(read_config(find_recipe(FINETUNING)))}

@@ -134,7 +134,7 @@ def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):
     page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
     page.click("#finetune")
     page.locator("#commands pre").first.wait_for()
-    assert page.locator("#commands pre").first.text_content().startswith("sce-video train ")
+    assert page.locator("#commands pre").first.text_content().startswith("sce-video finetune ")
 
 
 def test_segments_are_labelled_on_the_time_line(page, state):

@@ -170,6 +170,16 @@ def test_networks_of_all_kinds_are_planned_and_measured(videos, tmp_path):
     assert cfg.test_dataloader.dataset.pipeline[-2].size == 40  # the test crop of the source
 
 
+def test_an_attentive_head_is_trained_tested_and_predicts(videos, tmp_path):
+    words = ("--frozen", "4", "--head", "attentive")
+    assert main(finetuning(videos, tmp_path / "run", *words)) == 0
+    scores, _ = load_scores(tmp_path / "run" / SCORES)
+    classifier = sce_video.load_classifier(tmp_path / "run")
+    assert type(classifier.recognizer.cls_head).__name__ == "AttentiveProbeHead"
+    probabilities = sce_video.predict(classifier, scores.paths)
+    np.testing.assert_allclose(probabilities, scores.values.numpy(), atol=1e-5)
+
+
 @pytest.mark.parametrize("family", ["dinov2", "videomae"])
 def test_encoders_of_transformers_see_frames_as_their_processors_make_them(
     family, videos, tmp_path, monkeypatch

@@ -105,6 +105,18 @@ def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monk
         sce_video.pretrian
 
 
+def test_with_few_steps_nothing_of_sce_lags(videos, tmp_path):
+    def chosen(epochs, **given):
+        settings = {**TINY, "batch": 2, "epochs": epochs, **given}
+        planned = planned_pretraining(videos, tmp_path / "run", settings=settings)
+        start = planned.config.custom_hooks[0].model.momentum.start
+        return start, planned.config.model.queue_size
+
+    assert chosen(1) == (0.0, 4)
+    assert chosen(1, momentum=0.5, queue=6) == (0.5, 6)
+    assert chosen(2000) == (0.97, 10)  # 8000 steps, as before: fewer keys than the 12 videos
+
+
 def test_a_budget_makes_the_length(videos, tmp_path):
     plan = planned_pretraining(videos, tmp_path, hours=10, settings=TINY)
     budget = plan.config.default_hooks.budget

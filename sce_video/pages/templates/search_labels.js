@@ -13,7 +13,7 @@ export class Labels {
     });
     byId("unlabel").addEventListener("click", () => this.give(null));
     byId("undo").addEventListener("click", () => this.undo());
-    byId("finetune").addEventListener("click", () => this.showCommands());
+    byId("finetune").addEventListener("click", () => this.showCommand());
     byId("commands-close").addEventListener("click", () => byId("commands").close());
   }
 
@@ -81,24 +81,20 @@ export class Labels {
     this.page.labelled();
   }
 
-  async showCommands() {
+  async showCommand() {
     const answer = await this.page.ask("/api/split", {});
     if (!answer) return;
     byId("commands-note").textContent =
       `A quarter of the videos of each class is kept for the test, the others are for training: ${answer.files.join(" and ")}.`;
-    const titles = ["Finetune the network of the index", "Test it on the videos that were kept"];
+    const copy = element("button", { class: "copy" }, "Copy");
+    copy.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(answer.command);
+      copy.textContent = "Copied";
+    });
+    const title = element("h3", {}, "Finetune the network of the index, and test it");
     byId("commands-text").replaceChildren(
-      ...answer.commands.flatMap((command, i) => {
-        const copy = element("button", { class: "copy" }, "Copy");
-        copy.addEventListener("click", async () => {
-          await navigator.clipboard.writeText(command);
-          copy.textContent = "Copied";
-        });
-        return [
-          element("div", { class: "row spread" }, element("h3", {}, titles[i]), copy),
-          element("pre", { tabIndex: 0 }, command),
-        ];
-      }),
+      element("div", { class: "row spread" }, title, copy),
+      element("pre", { tabIndex: 0 }, answer.command),
     );
     byId("commands").showModal();
   }
