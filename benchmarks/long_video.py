@@ -276,7 +276,7 @@ def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str
     train, chosen, test = (str(folder / f) for f in ("train.csv", "chosen.csv", "test.mp4"))
     run, out = str(folder / "classifier"), str(folder / "found.csv")
     tool = [sys.executable, "-m", "sce_video"]
-    sets = ["--train", train, "--test", chosen, "--out", run, "--workers", "1", "--epochs", "20"]
+    sets = ["--train", train, "--test", chosen, "--out", run, "--workers", "1", "--epochs", "40"]
     sets += ["--clips", "1", "--crops", "1"]  # of the test
     trained = measured([*tool, "finetune", checkpoint, *sets])
     windows = ["--windows", "2s", "--stride", "0.5s", "--segments", chosen, "--csv", out]
