@@ -10,6 +10,15 @@ second of it; plain, centred, whitened, and refined as by ``sce-video search --r
 ``--checkpoint`` is a network pretrained on toy actions
 (sce-video prepare toy_actions, sce-video pretrain); their random numbers are others than here.
 
+    python benchmarks/long_video.py --checkpoint RUN --segments [--hours 2] [--json OUT]
+
+measures segments instead: actions of five classes and of 2 to 10 s are planted, 20 of each class,
+among toy actions of the other seven classes; ``sce-video finetune`` learns from the labelled
+segments of one such file of an hour (and 100 scenes from between them, as "background"),
+``sce-video predict --windows 2s --stride 0.5s --segments`` chooses its threshold on a second, and
+finds the segments of a third file. Beside their mAP is the accuracy of the same classifier on the
+same actions cut by hand.
+
 The rate is that of ``sce-video index`` with windows of 5 s every 5 s, against the index of the same
 seconds as files of 5 s, each in a process of its own, in turn; as seconds of video per second of
 the processor, which another program on the machine changes little, and per second. Memory is the
@@ -27,6 +36,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,14 +44,18 @@ from typing import Any
 import av
 import numpy as np
 
-from sce_video.data_tools.generated import HOWS, WHATS, render_toy_action
+from sce_video.data_tools.generated import CLASSES, HOWS, WHATS, render_toy_action
+from sce_video.datasets.segments import Segment, read_segments, segment_path, write_segment_file
 from sce_video.datasets.sources import Query
 from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.evaluation.functional.segments import evaluate_segments
 from sce_video.find.index import read_index
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import MOST_REFINED, query_feature, refine_moments, windows_near
 from sce_video.find.store import VideoIndex
+from sce_video.inference.classifier import load_classifier, predict
 from sce_video.inference.model import load_model
+from sce_video.inference.segments import BACKGROUND
 from sce_video.utils.files import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5
@@ -60,10 +74,10 @@ sys.exit(status)
 class Encoder:
     """An h264 file that grows by frames."""
 
-    def __init__(self, path: Path, crf: int) -> None:
+    def __init__(self, path: Path, crf: int, keys: int = 250) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._container = av.open(str(path), "w")
-        options = {"crf": str(crf), "preset": "veryfast"}
+        options = {"crf": str(crf), "preset": "veryfast", "g": str(keys)}
         self._stream = self._container.add_stream("libx264", rate=FPS, options=options)
         self._stream.width = self._stream.height = SIZE
         self._stream.pix_fmt = "yuv420p"
@@ -213,6 +227,81 @@ def rates(folder: Path, checkpoint: str, seconds: float, views: int, rounds: int
     return result
 
 
+#: Of the twelve classes of toy actions those that are planted as segments.
+PLANTED = ("stripes_bounce", "checks_circle", "rings_shake", "stripes_pulse", "checks_bounce")
+OTHERS = tuple(name for name in CLASSES if name not in PLANTED)
+
+
+def labelled_file(file: Path, hours: float, per_class: int, seed: int) -> list[Segment]:
+    """Write a file in which actions are planted; returns all scenes, the others as background."""
+    rng = np.random.default_rng(seed)
+    names = [name for name in PLANTED for _ in range(per_class)]
+    order = rng.permutation(len(names)).tolist()
+    lengths = rng.integers(2 * FPS, 10 * FPS, len(names))
+    room = round(hours * 3600 * FPS) - int(lengths.sum())
+    places = np.sort(rng.choice(room, len(names), replace=False))
+    gaps = np.diff(places, prepend=0, append=room).tolist()
+    out, found, at = Encoder(file, 18, keys=30), [], 0
+    for i, gap in enumerate(gaps):
+        parts = []
+        while gap > 0:
+            length = min(gap, int(rng.integers(4 * FPS, 20 * FPS)))
+            parts.append((OTHERS[int(rng.integers(len(OTHERS)))], BACKGROUND, length))
+            gap -= length
+        if i < len(order):
+            name = names[order[i]]
+            parts.append((name, name, int(lengths[i])))
+        for drawn, label, length in parts:
+            what, how = drawn.split("_")
+            own = np.random.default_rng((seed, at))
+            out.write(render_toy_action(what, how, own, size=SIZE, num_frames=length, fps=FPS))
+            found.append(Segment(file.name, at / FPS, (at + length) / FPS, label))
+            at += length
+    out.close()
+    return found
+
+
+def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str, Any]:
+    """Segment mAP of predicted segments, and the accuracy on the same ones cut by hand."""
+    scenes = {
+        part: labelled_file(folder / f"{part}.mp4", length, 20, seed + i)
+        for i, (part, length) in enumerate({"train": 1.0, "chosen": 1.0, "test": hours}.items())
+    }
+    planted = {part: [s for s in own if s.label != BACKGROUND] for part, own in scenes.items()}
+    rng = np.random.default_rng(seed)
+    for part in ("train", "chosen"):
+        between = [s for s in scenes[part] if s.label == BACKGROUND and s.end - s.start >= 2]
+        drawn = rng.choice(len(between), min(100, len(between)), replace=False).tolist()
+        write_segment_file(folder / f"{part}.csv", planted[part] + [between[i] for i in drawn])
+    train, chosen, test = (str(folder / f) for f in ("train.csv", "chosen.csv", "test.mp4"))
+    run, out = str(folder / "classifier"), str(folder / "found.csv")
+    tool = [sys.executable, "-m", "sce_video"]
+    sets = ["--train", train, "--test", chosen, "--out", run, "--workers", "1", "--epochs", "40"]
+    sets += ["--clips", "1", "--crops", "1"]  # of the test
+    trained = measured([*tool, "finetune", checkpoint, *sets])
+    windows = ["--windows", "2s", "--stride", "0.5s", "--segments", chosen, "--csv", out]
+    cost = measured([*tool, "predict", run, test, "--device", "cpu", *windows])
+    found = [replace(s, path="test.mp4") for s in read_segments(out)]
+    result = evaluate_segments(planted["test"], found)
+    classifier = load_classifier(run, device="cpu")
+    cut = [segment_path(str(folder / s.path), s.start, s.end) for s in planted["test"]]
+    numbers = [classifier.classes.index(s.label) for s in planted["test"]]
+    predicted = predict(classifier, cut).argmax(axis=1)
+    return {
+        "hours": hours,
+        "seed": seed,
+        "planted": len(planted["test"]),
+        "found": len(found),
+        "tious": result.tious,
+        "segment_map": result.mAP,
+        "f1": result.f1,
+        "per_class": result.per_class,
+        "accuracy_of_cut_clips": float(np.mean(predicted == np.array(numbers))),
+        "finetune": trained,
+        "predict": cost,
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--checkpoint", required=True)
@@ -220,14 +309,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clips", type=int, default=100, help="planted")
     parser.add_argument("--views", type=int, default=4, help="clips of a window")
     parser.add_argument("--rounds", type=int, default=2, help="of the rate, 0 for none")
+    parser.add_argument("--segments", action="store_true", help="measure segments instead")
     parser.add_argument("--seed", type=int, default=10**6, help="of the videos")
     parser.add_argument("--json")
     args = parser.parse_args(argv)
     checkpoint = str(newest_checkpoint(args.checkpoint))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if args.segments:
+            result = segments(folder, checkpoint, args.hours, args.seed)
+            print(json.dumps(result, indent=1))
+            if args.json:
+                write_json(Path(args.json), result)
+            return 0
         starts = make_files(folder, args.hours, args.clips, args.seed)
-        result: dict[str, Any] = {
+        result = {
             "hours": args.hours,
             "views": args.views,
             "seed": args.seed,

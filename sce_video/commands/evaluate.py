@@ -5,16 +5,19 @@
     sce-video evaluate RUN --gallery A --test B --protocols time [--factors '{appearance}_{motion}']
     sce-video evaluate RUN --test VIDEOS --protocols rankme lidar clip_retrieval   # without labels
 
-A class per first-level sub-folder, or the labels of a table (v.lance). RUN is the folder of a
+A class per first-level sub-folder, the labels of a table (v.lance), a list, or a CSV file of
+videos (path,label) or segments (path,start,end,label). RUN is the folder of a
 training (its newest checkpoint) or a checkpoint in it; the config inside the checkpoint is read as
 data, and RUN/config.py is not run. Prints a table and writes the results with their provenance.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from sce_video.commands.arguments import RUN, check_run, check_videos, command_line, pattern
+from sce_video.datasets.labelled import read_labelled
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
 
@@ -31,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
     parser, add = command_line("Evaluate a pretraining on labelled videos.")
     add("run RUN", RUN, path_or_url)
-    add("--test", "folder, a class per sub-folder; or a table with labels (v.lance)", required=True)
+    labelled = "folder, a class per sub-folder; table with labels (v.lance); list or CSV file"
+    add("--test", labelled, required=True)
     source = add.exclusive()
     source("--gallery", "labelled videos to classify the test by")
     others = "instead: the test videos, but those whose paths have the same group"
@@ -50,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (args.gallery or args.group_pattern or LABEL_FREE.issuperset(args.protocols or ("",))):
         parser.error("one of the arguments --gallery --group-pattern is required")
     check_run(args.run)
-    for folder in filter(None, (args.test, args.gallery)):
-        check_videos(folder)
+    for source in filter(None, (args.test, args.gallery)):
+        # A file of videos or segments is read here: line by line, and within a second.
+        read_labelled(source) if os.path.isfile(source) else check_videos(source)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.runs import launch
 

@@ -8,6 +8,9 @@
     sce-video export INDEX --to projector --out projector       # tensorboard --logdir projector
     sce-video export features.npz --to fiftyone --out fiftyone  # fiftyone
 
+    sce-video export segments.csv --to fiftyone --out fiftyone  # labelled or predicted segments
+    sce-video export segments.csv --to activitynet --out segments.json
+
 RUN is the folder of a run or of a pretrained network, or a checkpoint; the source of the others the
 folder of `sce-video index` or the file of `sce-video embed`.
 Exit status: 0 written, 1 written and some files could not be read for a thumbnail, 2 wrong usage.
@@ -34,6 +37,7 @@ from sce_video.utils.command import command, printable
 
 #: Of :mod:`sce_video.interop.export`, whose import takes seconds.
 NETWORK_FORMATS, FORMATS = ("pretrained", "onnx", "program"), ("parquet", "projector", "fiftyone")
+SEGMENT_FORMATS = ("fiftyone", "activitynet")
 _NEXT = {
     "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
     "onnx": "python examples/onnx_features.py {out} VIDEO",
@@ -49,11 +53,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser, add = command_line(
         "Export a network to another runtime, or videos with features to a viewer."
     )
-    add("source", "run or checkpoint; of the viewers, an index or a feature file (.npz)")
-    parser.add_argument("--to", required=True, choices=[*NETWORK_FORMATS, *FORMATS])
+    source = "run or checkpoint; of the viewers, an index, a feature file (.npz) or segments (.csv)"
+    add("source", source)
+    parser.add_argument("--to", required=True, choices=[*NETWORK_FORMATS, *FORMATS, "activitynet"])
     add("--out", "file or folder; must not exist", required=True)
     add("--config", "of a network whose checkpoint contains none, as converted files")
-    add.shared("--labels")
+    add.shared("--labels", "--data-root")
     add("--classes FILE", "names of its labels, one per line (default: LIST_classes.txt beside it)")
     add("--thumbnail PX", "longest side (default: 128)", number(int, 0, most=1024), default=128)
     add("--no-thumbnails", "do not open the videos", bool)
@@ -72,6 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise FileExistsError(f"{args.out} exists: remove it, or give another --out")
     if args.to in NETWORK_FORMATS:
         return _export_network(args)
+    if args.source.lower().endswith(".csv"):
+        return _export_segments(args)
+    if args.to == "activitynet" or args.data_root is not None:
+        what = "--to activitynet" if args.to == "activitynet" else "--data-root"
+        raise ValueError(f"{what} is for a CSV file of segments, got {args.source!r}")
     if args.config is not None:
         raise ValueError(f"--config is for networks, not for --to {args.to}")
     if args.no_embedding and args.to == "projector":
@@ -115,6 +125,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines.append("next: " + _NEXT[args.to].format(out=out, columns=columns))
     print("\n".join(map(printable, lines)))
     return 1 if report.failures else 0
+
+
+def _export_segments(args: argparse.Namespace) -> int:
+    """Export a file of segments and say what was written; returns the exit status."""
+    if args.to not in SEGMENT_FORMATS:
+        raise ValueError(
+            f"segments are exported to {' or '.join(SEGMENT_FORMATS)}, not to {args.to}"
+        )
+    check_exists(args.source, "file of segments")
+    from sce_video.interop.export.segments import export_segments
+
+    segments, videos = export_segments(args.source, args.to, args.out, args.data_root)
+    lines = [f"{args.out}: {segments} segments of {videos} videos"]
+    if args.to == "fiftyone":
+        lines.append("next: " + _NEXT[args.to].format(out=repr(args.out)))
+    print("\n".join(map(printable, lines)))
+    return 0
 
 
 def _export_network(args: argparse.Namespace) -> int:

@@ -1,12 +1,18 @@
 """Classify new videos with a finetuned checkpoint.
 
     sce-video predict CHECKPOINT VIDEOS... [--csv OUT] [--top 3] [--views 10x3]
+    sce-video predict CHECKPOINT VIDEOS... --windows 2s --stride 0.5s [--csv OUT] [--html PAGE]
 
 VIDEOS are files, folders, whose sub-folders are searched too, tables and rows of them (v.lance,
 v.lance/a.mp4), or URLs (s3://bucket/a.mp4), which are downloaded. Network, class names and views
 (clips x crops) are read from the checkpoint; the probabilities are those of sce-video test. Prints
 the most probable classes of every video; --csv writes them to a file. Files that cannot be decoded
 are listed with the reason.
+
+With --windows long videos are divided, and the output are segments: path, start, end, label, score.
+A class has one where the mean score of the windows that show a moment reaches --threshold, for
+--min-length or longer; --segments LABELS.csv (path,start,end,label) chooses both on labelled
+segments. A class named "background" makes no segments.
 Exit status: 0 predicted, 1 no file could be decoded, 2 wrong usage, 130 interrupted.
 """
 
@@ -15,6 +21,7 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import math
 import os
 import re
 import sys
@@ -33,6 +40,8 @@ from sce_video.commands.arguments import (
     progress_bar,
     shown_failures,
 )
+from sce_video.datasets.clip_sampling import Windows, parse_seconds
+from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import INTERRUPTED, command, printable
@@ -66,7 +75,28 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     workers = "decoding processes (default: one per core, at most 8)"
     add("--workers", workers, number(int, 0), default=min(8, usable_cores()))
     add.shared("--timeout", "--max-views", "--config", "--device")
-    return parser.parse_args(argv)
+    long = add.group("segments of long videos")
+    long("--windows TIME", "score windows of this length, 2s or 0:30, and join them to segments")
+    long("--stride TIME", "from one window to the next (default: a quarter of a window)")
+    long("--threshold P", "score of a segment (default: 0.5)", number(float, above=0, most=1))
+    long("--min-length TIME", "shortest segment (default: 0)", parse_seconds)
+    chosen = "CSV of path,start,end,label: choose both, and print the segment mAP on these videos"
+    long("--segments LABELS", chosen)
+    long("--data-root", "folder the paths of LABELS are relative to (default: its own)")
+    background = "class that makes no segments (default: background)"
+    long("--background CLASS", background, default="background")
+    long("--json OUT", "scores of all windows, and segments")
+    long("--html PAGE", "player and time line, a lane per class")
+    long("--clips DIR", "write the segments as files, exact to the frame")
+    long("--fast", "with --clips: cut at key frames, without re-encoding", bool)
+    args = parser.parse_args(argv)
+    only = ("stride", "threshold", "min_length", "segments", "data_root", "json", "html", "clips")
+    given = [name for name in only if getattr(args, name) is not None]
+    if given and args.windows is None:
+        raise ValueError(f"--{given[0].replace('_', '-')} needs --windows: --windows 2s")
+    if args.fast and args.clips is None:
+        raise ValueError("--fast is how --clips cuts: give --clips DIR")
+    return args
 
 
 def find_videos(given: list[str]) -> list[str]:
@@ -123,6 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
     check_exists(args.classes, "file of class names")
     check_run(args.checkpoint)
+    if args.windows is not None:
+        return _segments(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.inference.classifier import top_classes
     from sce_video.inference.embed import iterate_embeddings
@@ -169,3 +201,77 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Without --csv the standard output is the predictions alone.
     print("\n".join(map(printable, lines)), file=sys.stdout if args.csv else sys.stderr)
     return int(len(failures) == len(paths))
+
+
+def _windows(args: argparse.Namespace) -> Windows:
+    seconds = parse_seconds(args.windows)
+    return Windows(seconds, seconds / 4 if args.stride is None else parse_seconds(args.stride))
+
+
+def _labelled(args: argparse.Namespace) -> list[Segment]:
+    """The labelled segments, with the paths of their files; ValueError, with file and line."""
+    if args.segments is None:
+        return []
+    check_exists(args.segments, "file of segments")
+    root = os.path.dirname(args.segments) if args.data_root is None else args.data_root
+    rows, found = [], []
+    for line, segment in numbered_segments(args.segments):
+        file = os.path.join(root, segment.path)
+        rows.append((f"{args.segments}, line {line}", file, segment.end))
+        found.append(replace(segment, path=os.path.realpath(file)))
+    check_segment_files(rows)
+    if not found:
+        raise ValueError(f"{args.segments} has a header and no segment")
+    return found
+
+
+def _segments(args: argparse.Namespace) -> int:
+    """Predict the segments of every video, print and write; returns the exit status."""
+    windows, labelled = _windows(args), _labelled(args)
+    from sce_video.inference.segments import predict_segments
+    from sce_video.pages.segments import SegmentReport
+
+    paths = find_videos(args.videos)
+    classifier, options = _loaded(args)
+    if args.views is None:  # the views of a test are too many for windows that overlap
+        clip = classifier.settings.clip_duration
+        clips = 1 if clip is None else min(10, max(1, math.ceil(windows.seconds / clip - 1e-6)))
+        options = replace(options, num_clips=clips, num_crops=1)
+    report = SegmentReport(args.csv, args.json, args.html, classifier.classes, windows)
+    failures: list[tuple[str, str]] = []
+    interrupted = False
+    with report:
+        try:
+            found = predict_segments(
+                *(classifier, paths, windows, options),
+                labelled=labelled,
+                threshold=args.threshold,
+                least=args.min_length,
+                background=args.background,
+                say=lambda text: print(printable(text), file=sys.stderr, flush=True),
+            )
+            for path, timeline, segments, reason in found:
+                failures += [(path, reason)] if reason else []
+                if timeline is not None:
+                    report.add(path, timeline, segments)
+                if args.csv is None:
+                    for s in segments:
+                        moment = f"{s.start:.2f}-{s.end:.2f}"
+                        print(printable(f"{path}@{moment}: {s.label} {s.score:.3f}"), flush=True)
+        except KeyboardInterrupt:  # inside: what was found is kept
+            interrupted = True
+    if interrupted:
+        print("\nsce-video predict: interrupted; files have the videos so far", file=sys.stderr)
+        return INTERRUPTED
+    files = "".join(f", {out}" for out in (args.csv, args.json, args.html) if out is not None)
+    lines = [
+        f"predict: {report.segments} segments in {report.videos} of {len(paths)} videos{files}"
+    ]
+    lines += shown_failures(failures)
+    if args.clips is not None:
+        from sce_video.inference.clips import write_clips
+
+        written, failures = write_clips(args.clips, report.spans, args.fast)
+        lines += [f"clips: {len(written)} in {args.clips}", *shown_failures(failures)]
+    print("\n".join(map(printable, lines)), file=sys.stdout if args.csv else sys.stderr)
+    return int(report.videos == 0)

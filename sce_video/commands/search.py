@@ -21,8 +21,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import check_exists, check_index, check_run, command_line, number
-from sce_video.datasets.sources import is_table_folder, parse_query
+from sce_video.commands.arguments import (
+    check_exists,
+    check_index,
+    check_run,
+    command_line,
+    number,
+    shown_failures,
+)
+from sce_video.datasets.sources import Query, is_table_folder, parse_query
 from sce_video.find.columns import check_condition
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.utils.command import command, printable
@@ -85,6 +92,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--html", html)
     add("--no-html", "write no gallery", bool)
     add("--json", "also write the results as JSON")
+    add("--clips DIR", "of windows: write the moments found as files, exact to the frame")
+    add("--fast", "with --clips: cut at key frames, without re-encoding", bool)
     add.shared("--device")
     page = add.group("in a browser, instead of a VIDEO")
     page("--serve INDEX", "a page that searches and labels its videos", nargs="?", const="")
@@ -95,6 +104,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if problem := _what_is_wrong(args):
         parser.error(problem)
+    if args.fast and args.clips is None:
+        raise ValueError("--fast is how --clips cuts: give --clips DIR")
+    if args.clips is not None and args.serve is not None:
+        raise ValueError("--clips is for a query on the command line: the page has a button")
     # `--serve INDEX` and `--serve --index INDEX` are the same.
     args.index = args.serve or args.index
     args.refine_moments = args.refine_moments or (MOST_REFINED if args.refine else 0)
@@ -138,14 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_run(args.checkpoint)
     if args.serve is not None:
         return _serve(args)
-    check_exists(args.labels, "list")
-    examples = [[parse_query(video) for video in videos] for videos in (args.video, args.unlike)]
-    for video in (*examples[0], *examples[1]):
-        check_exists(video.video, "video")
-    if args.more_like is not None:
-        LabelList(label_file(args.index, args.labels)).number(args.more_like)
-    if args.where is not None:
-        check_condition(args.index, args.columns, args.where)
+    examples = _checked_query(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import read_index
     from sce_video.find.query import SearchQuery, Weights, searches_approximately
@@ -156,6 +162,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     weights = Weights(text=text, like=like, unlike=unlike)
     query = SearchQuery(examples[0], examples[1], args.text, args.more_like, weights)
     index = read_index(args.index, args.column)
+    if args.clips is not None and index.windows is None:
+        raise ValueError(
+            f"the index {args.index} is one of whole videos, which are files: --clips cuts moments "
+            "out (sce-video index --windows 5s)"
+        )
     if args.checkpoint is not None:
         args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
@@ -189,7 +200,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_json(args.json, _search_as_json(args, query, index, how, matches))
     if query.like and not args.no_html:
         _write_gallery(args, query, index, matches, whitened)
+    if args.clips is not None:
+        from sce_video.inference.clips import write_clips
+
+        written, failures = write_clips(args.clips, ((m.file, *m.span) for m in matches), args.fast)
+        lines = [f"clips: {len(written)} in {args.clips}", *shown_failures(failures)]
+        print("\n".join(map(printable, lines)))
     return 0
+
+
+def _checked_query(args: argparse.Namespace) -> list[list[Query]]:
+    """Examples and counter-examples; ValueError or FileNotFoundError for a part that is wrong."""
+    check_exists(args.labels, "list")
+    examples = [[parse_query(video) for video in videos] for videos in (args.video, args.unlike)]
+    for video in (*examples[0], *examples[1]):
+        check_exists(video.video, "video")
+    if args.more_like is not None:
+        LabelList(label_file(args.index, args.labels)).number(args.more_like)
+    if args.where is not None:
+        check_condition(args.index, args.columns, args.where)
+    return examples
 
 
 def _serve(args: argparse.Namespace) -> int:

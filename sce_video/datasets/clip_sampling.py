@@ -38,12 +38,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from sce_video.datasets.readers.base import VideoReader
 
 # Time stamps and starts are sums and products of floats: times closer than this are equal.
 _EPSILON = 1e-6
@@ -324,42 +321,3 @@ def clips_of_span(
     starts = [start + float(s) for s in spaced_starts(end - start, clip_duration, num_clips)]
     shape: dict[str, Any] = {"clip_duration": length, "num_frames": num_frames}
     return [make_clip(timestamps, start=begin, **shape) for begin in starts]
-
-
-_SIDE, _BINS = 32, 8
-#: A cut changes this much of the colours (half the L1 distance of two histograms, 0 to 1), and this
-#: many times as much as the frames around it.
-_LEAST_CHANGE, _TIMES = 0.3, 3.0
-_AROUND = 6  # frames on either side
-_SHORTEST = 0.5  # seconds of a shot
-
-
-def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
-    """Starts of the shots of a video besides the first, seconds; every frame is decoded.
-
-    A cut is a change of the colour histogram that is large and far larger than those around it;
-    dissolves and fades are not found. ``patience``: seconds that decoding the next frame may take.
-    VideoDecodeError if it cannot be decoded.
-    """
-    import cv2  # here: windows of a command line need none
-
-    times: list[float] = []
-    found: list[float] = []  # half the L1 distance of the histograms of each frame and the next
-    before = None
-    for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
-        times += reader.timestamps[numbers].tolist()
-        for i in range(len(frames)):
-            small = cv2.resize(frames[i], (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
-            bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
-            colours = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]
-            shares = np.bincount(colours, minlength=_BINS**3).astype(np.float32) / len(colours)
-            if before is not None:
-                found.append(float(np.abs(shares - before).sum() / 2))
-            before = shares
-    cuts, changes = [0.0], np.array(found)
-    for i in np.flatnonzero(changes >= _LEAST_CHANGE).tolist():
-        around = np.concatenate([changes[max(0, i - _AROUND) : i], changes[i + 1 :][:_AROUND]])
-        usual = float(np.median(around)) if len(around) else 0.0
-        if changes[i] >= _TIMES * usual and times[i + 1] - cuts[-1] >= _SHORTEST:
-            cuts.append(times[i + 1])
-    return np.array(cuts[1:])

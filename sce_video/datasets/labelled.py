@@ -1,4 +1,5 @@
-"""Labelled videos as users have them: class folders, a table, a list, a CSV of path and label.
+"""Labelled videos as users have them: class folders, a table, a list, a CSV of path and label,
+or of segments.
 
 Nothing here needs torch: a wrong set is refused before the libraries are imported.
 """
@@ -14,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.segments import (
+    check_segment_files,
+    segment_of_row,
+    segment_path,
+    split_segment,
+)
 from sce_video.datasets.sources import dataset_settings, is_table, list_videos
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
+    line_number,
     list_root,
     read_annotation_list,
     scan_folder,
@@ -141,8 +149,10 @@ def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
         raise ValueError(f"there is no folder, list or CSV file {source!r}")
     else:
         kind = Path(source).suffix.lower()
-        read = _read_csv(source) if kind in _TABLES else _read_list(source)
+        lines: list[int] = []
+        read = _read_csv(source, lines) if kind in _TABLES else _read_list(source)
         root = list_root(source, data_root, read)
+        _check_segments(source, root, read, lines)
         found = LabelledVideos(source, root, read, listed=True)
     unlabelled = np.flatnonzero(found.videos.labels < 0)
     if len(unlabelled) < len(found) and len(unlabelled):
@@ -158,6 +168,16 @@ def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
             "CSV file with the columns path and label"
         )
     return found
+
+
+def _check_segments(source: str, root: str, videos: VideoList, lines: Sequence[int]) -> None:
+    """Raise ValueError, with file and line, for a segment of no video, or beyond the end of one."""
+    found = ((i, split_segment(os.path.join(root, videos.path(i)))) for i in range(len(videos)))
+    check_segment_files(
+        (f"{source}, line {lines[i] if lines else line_number(source, i)}", segment[0], segment[2])
+        for i, segment in found
+        if segment is not None
+    )
 
 
 def _read_list(source: str) -> VideoList:
@@ -186,8 +206,11 @@ def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
             raise ValueError(f"{source} is no CSV file: {error}") from error
 
 
-def _read_csv(source: str) -> VideoList:
-    """The videos of a table of text; labels are names, numbered in sorted order."""
+def _read_csv(source: str, numbers_of_lines: list[int]) -> VideoList:
+    """The videos of a table of text; labels are names, numbered in sorted order.
+
+    The line of each is appended to ``numbers_of_lines``.
+    """
     lines = read_csv_lines(source)
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
@@ -198,13 +221,22 @@ def _read_csv(source: str) -> VideoList:
             raise ValueError(f"{source}, line {number}: there is no path or no label in {row}")
     if not rows:
         raise ValueError(f"{source} has a header and no video")
+    numbers_of_lines += [number for number, _ in rows]
+    paths = [row[path] for _, row in rows]
+    header = [name.lower() for name in lines[0][1]]
+    if "start" in header and "end" in header:  # a row is a segment, and a sample
+        times = [header.index("start"), header.index("end")]
+        for i, (number, row) in enumerate(rows):
+            start, end = (row[column] if column < len(row) else "" for column in times)
+            span = segment_of_row(f"{source}, line {number}", start, end)
+            paths[i] = segment_path(paths[i], *span)
     names = {row[label] for _, row in rows}
     # 2 before 10, where all of them are numbers.
     numbers = all(name.isdecimal() and name.isascii() for name in names)
     classes = sorted(names, key=lambda name: (int(name), name) if numbers else name)
     number_of = {name: number for number, name in enumerate(classes)}
     labels = [number_of[row[label]] for _, row in rows]
-    return VideoList.from_paths([row[path] for _, row in rows], labels, classes)
+    return VideoList.from_paths(paths, labels, classes)
 
 
 def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sce_video.datasets.clip_sampling import parse_seconds
+from sce_video.datasets.segments import MOMENT, video_of
 from sce_video.datasets.video_list import (
     IMAGE_EXTENSIONS,
     VideoList,
@@ -85,7 +86,7 @@ def video_exists(path: str | os.PathLike[str]) -> bool:
         from sce_video.datasets.tables.table_rows import named_rows
 
         return named_rows(row[0]).number(row[1]) is not None
-    return exists(name) if is_url(name) else os.path.exists(name)
+    return exists(name) if is_url(name) else os.path.exists(video_of(name))
 
 
 def list_videos(root: str) -> VideoList:
@@ -110,9 +111,6 @@ def dataset_settings(root: str | Path) -> dict[str, str]:
     return {"data_root": str(root)}
 
 
-_MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
-
-
 @dataclass(frozen=True)
 class Query:
     """A video (a file, a URL or a row of a table), or a moment of it, in seconds."""
@@ -128,8 +126,9 @@ def parse_query(text: str) -> Query:
     A file whose name is the whole text is that file. ValueError for a moment that does not end
     after its start, or whose times cannot be read.
     """
-    found = _MOMENT.fullmatch(text)
-    if found is None or video_exists(text):
+    found = MOMENT.fullmatch(text)
+    named = is_elsewhere(text) and video_exists(text)
+    if found is None or named or os.path.exists(text):
         return Query(text)
     start, end = parse_seconds(found[2]), parse_seconds(found[3])
     if end <= start:

@@ -12,6 +12,7 @@ from typing import TextIO
 
 import numpy as np
 
+from sce_video.datasets.segments import video_of
 from sce_video.utils.files import local_copy, write_text
 from sce_video.utils.storage import exists, is_url, walk_files
 
@@ -248,7 +249,7 @@ def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
     first = [videos.path(i) for i in range(min(len(videos), _PROBED))]
     roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
     for root in roots:
-        if any(os.path.exists(os.path.join(root, path)) for path in first):
+        if any(os.path.exists(video_of(os.path.join(root, path))) for path in first):
             return root
     raise ValueError(
         f"none of the first {len(first)} videos of {source!r} exist, for example "

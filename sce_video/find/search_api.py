@@ -204,3 +204,15 @@ class SplitAnswer(ApiMessage):
 
     files: list[str]
     command: str
+
+
+class SegmentsAnswer(ApiMessage):
+    """``segments``: start and end in seconds, and label, of each of a video; ``classes``: all
+    labels, those of videos first; ``undo``: number of changes that can be taken back; ``total``: of
+    all videos, in ``file``."""
+
+    segments: list[tuple[float, float, str]]
+    classes: list[str]
+    undo: int
+    total: int
+    file: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -12,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from sce_video.find.search import (
     windows_near,
 )
 from sce_video.find.store import VideoIndex
+from sce_video.inference.clips import cut_clip
 from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.model import VideoModel
 from sce_video.inference.windows import WindowFeatures
@@ -85,6 +88,14 @@ def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
     """
     frames, played, _ = read_frames(file, span=span)
     return encode_clip(played if len(played) > 1 else frames)
+
+
+def cut(file: str, start: float, end: float) -> bytes:
+    """An mp4 of a segment of a video, exact to the frame, with its audio."""
+    with tempfile.TemporaryDirectory(prefix="sce_video_clip_") as folder:
+        out = os.path.join(folder, "clip.mp4")
+        cut_clip(file, start, end, out)
+        return Path(out).read_bytes()
 
 
 def embed_file(

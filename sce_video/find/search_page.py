@@ -21,7 +21,7 @@ from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import numpy as np
 import uvicorn
@@ -49,6 +49,7 @@ from sce_video.find.search_media import (
     middle_frame,
 )
 from sce_video.find.search_state import GoneError, Network, NoRowError, SearchState
+from sce_video.inference.clips import clip_name
 from sce_video.pages.parts import plotly_library
 from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
@@ -161,7 +162,13 @@ _MAX_ROWS = 100_000  # of one change of labels
 _PACKAGE = "sce_video.pages"
 #: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
 _SCRIPTS = ("plotly.js", "feature_map.js")
-_MODULES = ("search_page.js", "search_query.js", "search_cards.js", "search_labels.js")
+_MODULES = (
+    "search_page.js",
+    "search_query.js",
+    "search_cards.js",
+    "search_labels.js",
+    "search_segments.js",
+)
 _STYLES = ("theme.css", "parts.css", "search_page.css")
 
 
@@ -206,6 +213,7 @@ def create_app(
     _add_search(router, state)
     _add_upload(router, state, upload_limit)
     _add_labels(router, state)
+    _add_segments(router, state)
     app.include_router(router)
     return Guard(app, token, port, writable)
 
@@ -421,6 +429,48 @@ def _add_labels(router: APIRouter, state: SearchState) -> None:
 
     router.post("/undo", response_model=api.LabelsAnswer)(state.undo_label)
     router.post("/split", response_model=api.SplitAnswer)(state.write_split)
+
+
+# -- segments ------------------------------------------------------------------------------
+
+
+def _add_segments(router: APIRouter, state: SearchState) -> None:
+    """Labelled stretches of the video that is played, and clips of it."""
+
+    @router.get("/segments/{row}", response_model=api.SegmentsAnswer)
+    def segments(row: int) -> dict[str, Any]:
+        """The labelled segments of a video."""
+        return state.describe_segments(row)
+
+    @router.post("/segments/{row}", response_model=api.SegmentsAnswer)
+    def add_segment(
+        row: int,
+        start: Annotated[float, Body()],
+        end: Annotated[float, Body()],
+        label: Annotated[str, Body(max_length=1000)],
+    ) -> dict[str, Any]:
+        """Label a stretch of a video, seconds."""
+        return state.add_segment(row, start, end, label)
+
+    @router.post("/segments/{row}/remove", response_model=api.SegmentsAnswer)
+    def remove_segment(
+        row: int, number: Annotated[int, Body()], label: Annotated[str, Body(max_length=1000)]
+    ) -> dict[str, Any]:
+        """Remove a segment by its number in the list of the video, if it has this label."""
+        return state.remove_segment(row, number, label)
+
+    @router.post("/segments/{row}/undo", response_model=api.SegmentsAnswer)
+    def undo_segment(row: int) -> dict[str, Any]:
+        """Take the last change of the segments back, of whatever video."""
+        return state.undo_segment(row)
+
+    @router.get("/cut/{row}", response_class=Response, responses=_content("video/mp4"))
+    def cut(row: int, start: float, end: float) -> Response:
+        """A clip of a video as mp4, exact to the frame, with its audio."""
+        content = state.cut(row, start, end)
+        name = quote(os.fsencode(clip_name(row, state.index.path(row), start, end)))
+        saved = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        return Response(content, media_type="video/mp4", headers=saved)
 
 
 HOST = "127.0.0.1"

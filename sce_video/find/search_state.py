@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from sce_video.datasets.segments import TOLERANCE, Segment, stated_duration
 from sce_video.datasets.sources import Query
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
@@ -32,6 +33,7 @@ from sce_video.find.search import (
 )
 from sce_video.find.search_api import FilterRequest, GivenExample, SearchRequest
 from sce_video.find.search_media import CallError, MediaWorkers
+from sce_video.find.segment_list import SegmentList
 from sce_video.find.store import VideoIndex
 from sce_video.inference.encoders.text import has_text
 from sce_video.inference.windows import WindowFeatures
@@ -53,6 +55,7 @@ MAP_POINTS = 20_000
 #: Seconds until a worker is ended; readers have lower limits of their own.
 _PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
 _KEPT_UPLOADS, _KEPT_FEATURES = 32, 256
+_CUT_SECONDS = 600.0  # of a clip that is held in memory
 
 
 class NoRowError(UserError, RuntimeError):
@@ -84,6 +87,8 @@ class SearchState:
         self.index = index
         self.labels = labels
         self.columns = columns_of_index(index) if columns is None else columns
+        #: Beside the list of labels, ``labels_segments.csv``.
+        self.segments = SegmentList(labels.file.with_name(f"{labels.file.stem}_segments.csv"))
         self._network = network
         #: (N, 2) seconds, of an index of windows.
         self._spans = index.spans
@@ -394,6 +399,70 @@ class SearchState:
         with self._lock:
             self.labels.undo()
             return self.describe_labels()
+
+    # -- segments --------------------------------------------------------------------------
+
+    def describe_segments(self, row: int) -> dict[str, Any]:
+        """The labelled segments of a video: a ``SegmentsAnswer`` of :mod:`.search_api`."""
+        own = self.segments.of(self.index.path(self._checked(row)))
+        classes = dict.fromkeys([*self.labels.classes, *self.segments.classes()])
+        return {
+            "segments": [[s.start, s.end, printable_utf8(s.label)] for s in own],
+            "classes": [printable_utf8(name) for name in classes],
+            "undo": self.segments.undo_depth,
+            "total": len(self.segments.segments),
+            "file": printable_utf8(os.path.abspath(self.segments.file)),
+        }
+
+    def add_segment(self, row: int, start: float, end: float, label: str) -> dict[str, Any]:
+        """Label a stretch of a video; returns the new state.
+
+        Raises:
+            ValueError: it ends beyond the video; and as of
+                :meth:`~sce_video.find.segment_list.SegmentList.add`.
+            CallError, GoneError, NoRowError: the file cannot be opened.
+        """
+        file = self.file(row)
+        duration = self._pictures.call(stated_duration, file, timeout=_PICTURE_SECONDS)
+        if duration is not None and end > duration + TOLERANCE:
+            raise ValueError(f"the segment ends at {end:.2f} s, and the video at {duration:.2f} s")
+        with self._lock:
+            self.segments.add(self.index.path(row), start, end, label)
+            return self.describe_segments(row)
+
+    def remove_segment(self, row: int, number: int, label: str) -> dict[str, Any]:
+        """Remove the segment of this number in the list of a video; returns the new state.
+
+        ValueError where it has another label: the list has changed since.
+        """
+        with self._lock:
+            own: list[Segment] = self.segments.of(self.index.path(self._checked(row)))
+            if not 0 <= number < len(own) or printable_utf8(own[number].label) != label:
+                raise ValueError("there is no such segment any more")
+            self.segments.remove(own[number])
+            return self.describe_segments(row)
+
+    def undo_segment(self, row: int) -> dict[str, Any]:
+        """Take the last change of the segments back, of whatever video; returns the new state."""
+        with self._lock:
+            self.segments.undo()
+            return self.describe_segments(row)
+
+    def cut(self, row: int, start: float, end: float) -> bytes:
+        """An mp4 of a segment of a video, exact to the frame.
+
+        Raises:
+            ValueError: it has no length, or more than ten minutes.
+            CallError, GoneError, NoRowError: the file cannot be cut.
+        """
+        if not 0 <= start < end <= start + _CUT_SECONDS:
+            raise ValueError(
+                f"a clip is at most {_CUT_SECONDS:g} s long, got {start:.2f} to {end:.2f} s: cut a "
+                "longer one by sce-video predict or search --clips"
+            )
+        return self._pictures.call(media.cut, self.file(row), start, end, timeout=_EMBED_SECONDS)
+
+    # -- lists to finetune with ------------------------------------------------------------
 
     def write_split(self) -> dict[str, Any]:
         """Write lists to train and to test; returns their paths and the command that uses them.

@@ -20,7 +20,6 @@ from sce_video.datasets.clip_sampling import (
     ClipIndices,
     Windows,
     clips_of_span,
-    find_cuts,
     window_spans,
 )
 from sce_video.datasets.readers.base import ArrayFrames
@@ -93,6 +92,45 @@ def embed_windows(
         return windows_of_reader(network, reader, spans, options)
 
 
+_SIDE, _BINS = 32, 8
+#: A cut changes this much of the colours (half the L1 distance of two histograms, 0 to 1), and this
+#: many times as much as the frames around it.
+_LEAST_CHANGE, _TIMES = 0.3, 3.0
+_AROUND = 6  # frames on either side
+_SHORTEST = 0.5  # seconds of a shot
+
+
+def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
+    """Starts of the shots of a video besides the first, seconds; every frame is decoded.
+
+    A cut is a change of the colour histogram that is large and far larger than those around it;
+    dissolves and fades are not found. ``patience``: seconds that decoding the next frame may take.
+    VideoDecodeError if it cannot be decoded.
+    """
+    import cv2
+
+    times: list[float] = []
+    found: list[float] = []  # half the L1 distance of the histograms of each frame and the next
+    before = None
+    for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
+        times += reader.timestamps[numbers].tolist()
+        for i in range(len(frames)):
+            small = cv2.resize(frames[i], (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
+            bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
+            colours = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]
+            shares = np.bincount(colours, minlength=_BINS**3).astype(np.float32) / len(colours)
+            if before is not None:
+                found.append(float(np.abs(shares - before).sum() / 2))
+            before = shares
+    cuts, changes = [0.0], np.array(found)
+    for i in np.flatnonzero(changes >= _LEAST_CHANGE).tolist():
+        around = np.concatenate([changes[max(0, i - _AROUND) : i], changes[i + 1 :][:_AROUND]])
+        usual = float(np.median(around)) if len(around) else 0.0
+        if changes[i] >= _TIMES * usual and times[i + 1] - cuts[-1] >= _SHORTEST:
+            cuts.append(times[i + 1])
+    return np.array(cuts[1:])
+
+
 def embed_span(
     network: VideoNetwork, path: str, start: float, end: float, options: EmbedOptions
 ) -> np.ndarray:
@@ -149,25 +187,31 @@ def pack_windows(
 ) -> Iterator[dict[str, Any] | None]:
     """The packed views of each window, None for one that cannot be decoded."""
     settings = network.settings
-    plans = [
-        clips_of_span(
-            reader.timestamps,
-            start,
-            end,
-            clip_duration=settings.clip_duration,
-            num_frames=settings.num_frames,
-            num_clips=options.num_clips,
-        )
-        for start, end in spans.tolist()
-    ]
-    # Each frame of the video is decoded and resized once for all windows.
-    wanted = [np.unique([clip.frames for clip in clips]) for clips in plans]
+
+    def planned() -> Iterator[list[ClipIndices]]:
+        for start, end in spans.tolist():
+            yield clips_of_span(
+                reader.timestamps,
+                start,
+                end,
+                clip_duration=settings.clip_duration,
+                num_frames=settings.num_frames,
+                num_clips=options.num_clips,
+            )
+
+    # Planned twice, since the plans of a day at half a second are gigabytes: first for the frames
+    # that any window needs, of which each is decoded and resized once.
+    needs = np.zeros(len(reader.timestamps), dtype=bool)
+    earliest = np.empty(len(spans), dtype=np.int64)
+    for i, clips in enumerate(planned()):
+        frames = np.concatenate([clip.frames for clip in clips])
+        needs[frames], earliest[i] = True, frames.min()
     # Of a frame that this window does not need, one further on may.
-    earliest = np.minimum.accumulate([w[0] for w in wanted[::-1]])[::-1].tolist()
+    earliest = np.minimum.accumulate(earliest[::-1])[::-1]
     steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
 
     def resized_frames() -> Iterator[tuple[int, np.ndarray]]:
-        for numbers, frames in reader.stream(np.unique(np.concatenate(wanted)), options.timeout):
+        for numbers, frames in reader.stream(np.flatnonzero(needs), options.timeout):
             view = LazyView(frames, np.arange(len(frames)))
             results: dict[str, Any] = {"views": [view], "rng": rng}
             for step in steps:
@@ -178,7 +222,8 @@ def pack_windows(
     pack = pack_step(settings, options.num_crops)
     held: dict[int, np.ndarray] = {}
     ahead = next(resized, None)
-    for clips, needed, first in zip(plans, wanted, earliest, strict=True):
+    for clips, first in zip(planned(), earliest.tolist(), strict=True):
+        needed = np.unique([clip.frames for clip in clips])
         while ahead is not None and ahead[0] <= needed[-1]:
             held[ahead[0]] = ahead[1]
             ahead = next(resized, None)

@@ -14,6 +14,7 @@ import torch
 from mmengine.config import Config
 
 from sce_video.datasets.labelled import LabelledVideos, read_pair
+from sce_video.datasets.segments import video_of
 from sce_video.datasets.sources import is_table
 from sce_video.engine.config.check import options_of_settings
 from sce_video.engine.config.load import load_config
@@ -180,7 +181,8 @@ def _of_source(source: Source | None) -> Choice:
 
 
 def _files(videos: LabelledVideos) -> set[str]:
-    return {str(Path(videos.root, path).absolute()) for path in videos.paths()}
+    """The files; of segments those of their videos, which look alike."""
+    return {video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()}
 
 
 def _data(videos: LabelledVideos, tested: LabelledVideos, out: str | Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from sce_video.datasets import VideoList, list_videos, open_video
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import FrameCountError, VideoDecodeError
+from sce_video.datasets.segments import split_segment
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.tables.rows import FrameIndex
 from sce_video.datasets.tables.table import is_remote
@@ -129,11 +131,14 @@ _Facts = tuple[tuple[float, ...], str] | str
 
 
 def _examine(path: str) -> _Facts:
+    segment = split_segment(path)
+    video, start, end = segment or (path, 0.0, math.inf)
     try:
-        with closing(AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)) as reader:
+        with closing(AvReader(video, deadline=time.monotonic() + _SECONDS_PER_FILE)) as reader:
             _, codec, _, distance = reader.facts
             rate = len(reader.timestamps) / max(reader.duration, 1e-6)
-            return (reader.duration, *reader.size, rate, distance), codec
+            duration = max(0.0, min(end, reader.duration) - start)
+            return (duration, *reader.size, rate, distance), codec
     except VideoDecodeError as error:
         return str(error)
 

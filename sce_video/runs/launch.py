@@ -17,6 +17,7 @@ from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.logging import MMLogger
 
 from sce_video.datasets import dataset_settings
+from sce_video.datasets.labelled import read_labelled, read_pair
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
@@ -257,7 +258,8 @@ def evaluate(
 
     Args:
         run: Folder of a run or its checkpoint, a URL of one, or ``hf:MODEL``.
-        test_videos: Folder with a sub-folder for each class, or a table with labels.
+        test_videos: Folder with a sub-folder for each class, a table with labels, or a list or CSV
+            file of videos or segments (:func:`~sce_video.datasets.labelled.read_labelled`).
         gallery: The same, of the videos to classify these by.
         group_pattern: Without a gallery: regular expression with one group; a video is classified
             by those whose paths have another group.
@@ -274,24 +276,28 @@ def evaluate(
         FileNotFoundError: no such checkpoint.
         ValueError: no such folder, no labels, or a config that is no plain data.
     """
-    # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
-    of_test = dataset_settings(test_videos).items()
-    changes: dict[str, Any] = {f"test_dataloader.dataset.{name}": v for name, v in of_test}
-    loader = "test_cfg.gallery_dataloader"
-    if gallery is None:
-        changes |= {loader: None, "test_cfg.group_pattern": group_pattern}
-    else:
-        of_gallery = dataset_settings(gallery).items()
-        changes |= {f"{loader}.dataset.{name}": value for name, value in of_gallery}
     checkpoint = run_of_model(run) if is_model(run) else os.fspath(run)
     # The run of a model is in a cache, which is no folder for results.
     cached = Path("work_dirs", Path(checkpoint).name)
     folder = cached if is_model(run) else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
+    work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
+    # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
+    of_test = _labelled_settings(test_videos, work_dir, "test").items()
+    changes: dict[str, Any] = {f"test_dataloader.dataset.{name}": v for name, v in of_test}
+    loader = "test_cfg.gallery_dataloader"
+    if gallery is None:
+        changes |= {loader: None, "test_cfg.group_pattern": group_pattern}
+    else:
+        of_gallery = _labelled_settings(gallery, work_dir, "gallery").items()
+        changes |= {f"{loader}.dataset.{name}": value for name, value in of_gallery}
+        files = [os.fspath(path) for path in (gallery, test_videos) if os.path.isfile(path)]
+        if files:
+            read_pair(os.fspath(gallery), os.fspath(test_videos))  # of the same classes
     cfg = testing_config(
         stored_test(checkpoint),
         RANDOM if random else checkpoint,
-        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
+        work_dir=work_dir,
         out=out or join(folder, "results_random.json" if random else RESULTS),
         cfg_options=changes,
     )
@@ -303,6 +309,13 @@ def evaluate(
             for name in protocols
         ]
     return test(cfg)
+
+
+def _labelled_settings(source: str | Path, folder: Path, name: str) -> dict[str, Any]:
+    """Settings of a data set; a list of what a file names is written to the folder."""
+    if os.path.isfile(source):
+        return read_labelled(os.fspath(source)).dataset(folder, name)
+    return dict(dataset_settings(source))
 
 
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:

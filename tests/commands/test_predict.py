@@ -2,13 +2,15 @@
 
 import csv
 import importlib
+import json
 import shutil
 
 import numpy as np
 import pytest
-from helpers.tiny_encoder import save_tiny
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
 from sce_video.commands import predict as tool
+from sce_video.datasets.segments import read_segments
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.inference.classifier import load_classifier, predict
 
@@ -111,3 +113,78 @@ def test_mistakes_and_nothing_decoded(folder_classifier, folder, tmp_path, capsy
         assert message in error and error.startswith("predict.py: error: ")
     assert tool.main(arguments(folder_classifier, folder / "broken.mp4")) == 1
     assert "0 of 1 files classified" in capsys.readouterr().err
+
+
+@pytest.fixture
+def long_video(tmp_path):
+    """Five seconds, and labelled segments of two of them."""
+    path = write_lossless(tmp_path / "long.mp4", moving_frames(125, seed=6))
+    labels = "path,start,end,label\nlong.mp4,0,2,class0\nlong.mp4,2,5,class1\n"
+    (tmp_path / "labels.csv").write_text(labels)
+    return path
+
+
+def test_segments_of_a_long_video(folder_classifier, long_video, tmp_path, capsys):
+    outs = {name: tmp_path / f"out.{name}" for name in ("csv", "json", "html")}
+    given = [word for name, out in outs.items() for word in (f"--{name}", out)]
+    options = ("--windows", "1s", "--stride", "0.5s", "--threshold", "0.05", "--background", "")
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"no video")
+    clips = ("--clips", tmp_path / "clips")
+    words = arguments(folder_classifier, long_video, broken, *options, *given, *clips)
+    assert tool.main(words) == 0
+    printed = capsys.readouterr()
+    assert "2 segments in 1 of 2 videos" in printed.out and str(broken) in printed.out
+    # Every score is above 0.05: each class is one segment of the whole video.
+    found = read_segments(str(outs["csv"]))
+    assert [(s.path, s.start, s.end, s.label) for s in found] == [
+        (str(long_video), 0.0, 5.0, name) for name in ("class0", "class1")
+    ]
+    content = json.loads(outs["json"].read_text())
+    (video,) = content["videos"]
+    assert content["classes"] == ["class0", "class1"] and len(video["scores"]) == 9
+    np.testing.assert_allclose(np.sum(video["scores"], axis=1), 1, atol=2e-4)
+    assert video["starts"][:3] == [0, 0.5, 1] and video["ends"][-1] == 5
+    means = np.mean(video["scores"], axis=0)
+    assert [s.score for s in found] == pytest.approx(means, abs=0.1)
+    page = outs["html"].read_text()
+    assert 'src="./long.mp4"' in page and page.count('class="mark"') == 2
+    assert len(list((tmp_path / "clips").iterdir())) == 2
+
+
+def test_a_threshold_chosen_on_labels(folder_classifier, long_video, tmp_path, capsys):
+    words = ("--windows", "1s", "--segments", tmp_path / "labels.csv")
+    assert tool.main(arguments(folder_classifier, long_video, *words)) == 0
+    printed = capsys.readouterr()
+    assert "chosen on 2 labelled segments: --threshold" in printed.err
+    assert "segment mAP on them" in printed.err and "(the rule was chosen on them)" in printed.err
+    for line in printed.out.splitlines():
+        assert line.startswith(f"{long_video}@")
+    assert tool.main(arguments(folder_classifier, long_video, *words, "--threshold", "0.9")) == 0
+    assert "chosen" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--stride", "1s"), "--stride needs --windows"),
+        (("--html", "p.html"), "--html needs --windows"),
+        (("--windows", "soon"), "not a time: 'soon'"),
+        (("--windows", "1s", "--threshold", "2"), "must be above 0 and at most 1, got 2"),
+        (("--windows", "1s", "--fast"), "--fast is how --clips cuts"),
+        (("--windows", "1s", "--segments", "none.csv"), "no file of segments at none.csv"),
+    ],
+)
+def test_wrong_options_of_segments(folder_classifier, folder, capsys, options, message):
+    assert tool.main(arguments(folder_classifier, folder / "v0.mp4", *options)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_wrong_file_of_segments(folder_classifier, long_video, tmp_path, capsys):
+    (tmp_path / "labels.csv").write_text("path,start,end,label\nlong.mp4,3,9,class0\n")
+    words = ("--windows", "1s", "--segments", tmp_path / "labels.csv")
+    assert tool.main(arguments(folder_classifier, long_video, *words)) == 2
+    assert "labels.csv, line 2: the segment ends at 9 s, and" in capsys.readouterr().err
+    (tmp_path / "labels.csv").write_text("path,start,end,label\nlong.mp4,3,4,fly\n")
+    assert tool.main(arguments(folder_classifier, long_video, *words)) == 2
+    assert "the label 'fly' of the segments is no class" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.commands.main import main
+from sce_video.datasets import open_video
 from sce_video.find.index import read_index
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
@@ -121,6 +122,24 @@ def test_a_second_run_reports_what_it_did(copied, capsys):
     assert "give --checkpoint" in fails(capsys, [*update, "--rebuild"])
     update[3] = str(copied / "other")
     assert "give --checkpoint" in fails(capsys, update)
+
+
+def test_clips_of_the_moments_found(made, tmp_path, capsys):
+    windows = ("--windows", "0.4s", "--out", str(tmp_path / "index"))
+    assert main(index_arguments(made, *windows)) == 0
+    query = ["search", str(made / "query.mp4"), "--index", str(tmp_path / "index"), "-k", "3"]
+    query += ["--no-html", "--json", str(tmp_path / "r.json"), "--clips", str(tmp_path / "clips")]
+    assert main(query) == 0
+    assert f"clips: 3 in {tmp_path / 'clips'}" in capsys.readouterr().out
+    found = json.loads((tmp_path / "r.json").read_text())["results"]
+    for match, clip in zip(found, sorted((tmp_path / "clips").iterdir()), strict=True):
+        assert clip.name.startswith(f"{match['rank']:04d}_{match['path'].split('/')[-1][0]}_")
+        with open_video(str(clip)) as cut, open_video(f"{made}/videos/{match['path']}") as whole:
+            times = whole.timestamps + 1e-6
+            assert len(cut.timestamps) == ((times >= match["start"]) & (times < match["end"])).sum()
+    whole_videos = query_arguments(made, made / "query.mp4", "--clips", str(tmp_path / "no"))
+    assert "is one of whole videos" in fails(capsys, whole_videos)
+    assert "--fast is how --clips cuts" in fails(capsys, query_arguments(made, "x.mp4", "--fast"))
 
 
 def fails(capsys, arguments):

@@ -91,6 +91,15 @@ def test_the_description_holds_for_every_answer(client, program, columns, state)
     check("POST", "/label", json={"rows": [0, 1, 2, 3], "label": "x"})
     check("POST", "/label", json={"rows": [0], "label": "y"})
     assert check("POST", "/search", json={"more_like": "x"})["rows"] == [4]
+    body = {"start": 0.1, "end": 0.4, "label": "jump"}
+    assert check("POST", "/segments/{row}", "/segments/4", json=body)["total"] == 1
+    check("POST", "/segments/{row}", "/segments/4", status=422, json={**body, "end": 0.05})
+    check("POST", "/segments/{row}", "/segments/4", status=403, json=body, sender=program)
+    removed = {"number": 0, "label": "jump"}
+    check("POST", "/segments/{row}/remove", "/segments/4/remove", json=removed)
+    check("POST", "/segments/{row}/undo", "/segments/4/undo")
+    assert check("GET", "/segments/{row}", "/segments/4")["segments"] == [[0.1, 0.4, "jump"]]
+    assert check("GET", "/cut/{row}", "/cut/4", params={"start": 0.2, "end": 0.5})
     check("POST", "/split")
     check("POST", "/undo")
     check("POST", "/undo", status=403, sender=program)

@@ -8,6 +8,7 @@ import pytest
 from helpers.search_page import EVIL, NAMES
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
+from sce_video.datasets import open_video
 from sce_video.find.search_state import Network
 from sce_video.inference.embed import EmbedOptions, embed
 
@@ -226,3 +227,41 @@ def test_an_error_of_the_program_is_json(client, state, monkeypatch):
     assert error_of(client.post("/api/v1/missing", json={"rows": []}), 500) == (
         "an error of the program, see the terminal: KeyError: 'x'"
     )
+
+
+def test_segments_of_a_row(client, state, tmp_path):
+    assert client.get("/api/v1/segments/4").json()["segments"] == []
+    body = {"start": 0.1, "end": 0.5, "label": "jump"}
+    state.set_label([0], "run")
+    found = client.post("/api/v1/segments/4", json=body).json()
+    assert found["segments"] == [[0.1, 0.5, "jump"]]
+    assert (found["classes"], found["undo"], found["total"]) == (["run", "jump"], 1, 1)
+    assert (tmp_path / "labels_segments.csv").read_text().endswith("\ntop.mp4,0.1,0.5,jump\n")
+    assert client.get("/api/v1/segments/3").json()["segments"] == []
+    late = error_of(client.post("/api/v1/segments/4", json={**body, "end": 9.0}), 422)
+    assert late.startswith("the segment ends at 9.00 s, and the video at 0.")
+    early = error_of(client.post("/api/v1/segments/4", json={**body, "end": 0.05}), 422)
+    assert "not after its start" in early
+    error_of(client.post("/api/v1/segments/99", json=body), 404)
+    error_of(client.post("/api/v1/segments/4", json={**body, "label": None}), 422)
+    removal = {"number": 0, "label": "other"}
+    assert "no such" in error_of(client.post("/api/v1/segments/4/remove", json=removal), 422)
+    removed = client.post("/api/v1/segments/4/remove", json={**removal, "label": "jump"}).json()
+    assert removed["segments"] == []
+    back = client.post("/api/v1/segments/4/undo", json={}).json()
+    assert back["segments"] == [[0.1, 0.5, "jump"]]
+    foreign = {"origin": "http://127.0.0.1:1"}
+    assert client.post("/api/v1/segments/4", json=body, headers=foreign).status_code == 403
+
+
+def test_a_clip_of_a_row(client, state, tmp_path):
+    clip = client.get("/api/v1/cut/4", params={"start": 0.2, "end": 0.6})
+    assert clip.headers["content-type"] == "video/mp4"
+    assert "0004_top_0.2-0.6.mp4" in clip.headers["content-disposition"]
+    (tmp_path / "clip.mp4").write_bytes(clip.content)
+    with open_video(state.file(4)) as source, open_video(str(tmp_path / "clip.mp4")) as cut:
+        times = source.timestamps
+        assert len(cut.timestamps) == ((times >= 0.2 - 1e-6) & (times < 0.6 - 1e-6)).sum()
+    long = error_of(client.get("/api/v1/cut/4", params={"start": 0, "end": 5000}), 422)
+    assert "at most 600 s" in long
+    error_of(client.get("/api/v1/cut/4", params={"start": "nan", "end": 1}), 422)

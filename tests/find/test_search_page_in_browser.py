@@ -7,6 +7,7 @@ from helpers.search_page import EVIL, NAMES
 from helpers.tiny_encoder import moving_frames
 
 from sce_video.datasets import VideoDataset
+from sce_video.datasets.segments import read_segments
 from sce_video.find.columns import VideoColumns
 from sce_video.find.label_list import LabelList
 
@@ -220,3 +221,47 @@ def test_more_like_a_label(page, state):
     assert page.url.endswith("#more=good") and page.is_visible("#weight-unlike")
     page.reload()
     wait_for_results(page, 2)
+
+
+def test_segments_are_labelled_on_the_time_line(page, state):
+    def at(key, second):
+        page.evaluate(f"document.querySelector('#player video').currentTime = {second}")
+        page.wait_for_function("() => !document.querySelector('#player video').seeking")
+        page.keyboard.press(key)
+
+    def saved(count):
+        page.wait_for_function(
+            f"() => document.querySelectorAll('#segment-list li').length === {count}"
+        )
+        segments = read_segments(str(state.segments.file))
+        return [(s.path, s.start, s.end, s.label) for s in segments]
+
+    page.locator(".card").nth(4).hover()
+    page.locator(".card .play").nth(4).click()
+    page.wait_for_function("() => document.querySelector('#player video')?.duration > 0.7")
+    page.evaluate("document.querySelector('#player video').pause()")
+    page.locator("#time-line").focus()
+    page.keyboard.press("l")
+    page.keyboard.type("jump high")
+    page.keyboard.press("Enter")
+    page.get_by_text("Mark a start (i) and an end (o) first").wait_for()
+    page.locator("#time-line").focus()
+    at("i", 0.1)
+    at("o", 0.5)
+    page.keyboard.press("l")
+    page.keyboard.press("Enter")
+    assert saved(1) == [("top.mp4", 0.1, 0.5, "jump high")]
+    at("i", 0.3)
+    at("o", 0.6)
+    assert page.locator("#marked").text_content() == "0:00.3 to 0:00.6"
+    link = page.locator("#save-clip").get_attribute("href")
+    page.keyboard.press("1")  # of the label above; the two overlap
+    assert saved(2)[1] == ("top.mp4", 0.3, 0.6, "jump high")
+    tops = page.locator(".time-mark").evaluate_all("marks => marks.map(m => m.style.top)")
+    assert len(set(tops)) == 2
+    clip = page.evaluate(f"fetch('{link}').then(a => a.arrayBuffer()).then(b => b.byteLength)")
+    assert clip > 500
+    page.keyboard.press("u")
+    saved(1)
+    page.get_by_label("Remove jump high").click()
+    assert saved(0) == []

@@ -11,7 +11,8 @@ import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 
 from sce_video.commands import pretrain
-from sce_video.datasets import LanceVideoDataset
+from sce_video.datasets import LanceVideoDataset, open_video
+from sce_video.datasets.labelled import read_labelled
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.registry import DATASETS
 from sce_video.runs import launch
@@ -78,6 +79,26 @@ def test_metrics_are_the_same(runs, sources, tmp_path):
     metrics = [launch.evaluate(runs / "folder", videos, **given) for videos in sources.values()]
     assert metrics[0] == metrics[1]
     assert json.loads(out.read_text())["protocol"]["test"]["type"] == "LanceVideoDataset"
+
+
+def test_segments_of_a_csv_file(runs, sources, tmp_path):
+    """Of segments that hold all frames the metrics are those of the folder."""
+    videos = read_labelled(sources["folder"])
+    rows = ["path,start,end,label"]
+    for i, path in enumerate(videos.paths()):
+        with open_video(str(Path(sources["folder"], path))) as reader:
+            name = videos.name(int(videos.videos.labels[i]))
+            rows.append(f"{sources['folder']}/{path},0,{reader.duration:.6f},{name}")
+    file = tmp_path / "segments.csv"
+    file.write_text("\n".join(rows))
+    given = {"protocols": ["knn"], "out": tmp_path / "r.json"}
+    found = [
+        launch.evaluate(runs / "folder", str(given_videos), gallery=str(given_videos), **given)
+        for given_videos in (sources["folder"], file)
+    ]
+    assert found[0] and found[0] == found[1]
+    listed = (runs / "folder" / "evaluation" / "test.txt").read_text().splitlines()
+    assert len(listed) == len(rows) - 1 and all("@0-" in line for line in listed)
 
 
 def test_facts_and_findings_are_those_of_the_folder(sources):

@@ -37,9 +37,11 @@ _NO_PROBING = {"codec_whitelist": "none"}
 # Without an index the packets of a file are read once, and kept in memory up to this size: decoding
 # then starts at any key frame without a seek. Larger files are read again from the key frame on.
 _MAX_HELD_BYTES = 64 * 2**20
-# Tables of files above that size, nine bytes a frame, by path, size and time of the last change.
-_tables: dict[tuple[str, int, int], FrameTable] = {}
+# Tables of files above that size, nine bytes a frame, by path, size and time of the last change; of
+# long indexes, too: to read one of an hour takes 50 ms, which each of its segments would pay again.
+_tables: dict[tuple[str, int, int, str], FrameTable] = {}
 _MAX_TABLES = 128
+_LONG = 10_000  # frames
 
 
 def file_url(path: str | os.PathLike[str]) -> str:
@@ -238,6 +240,12 @@ class WrongIndexError(Exception):
     """A packet is not the one that the index lists, or a frame has not the time stamp of one."""
 
 
+def _keep_table(identity: tuple[str, int, int, str], table: FrameTable) -> None:
+    _tables[identity] = table
+    if len(_tables) > _MAX_TABLES:
+        del _tables[next(iter(_tables))]
+
+
 class NoRestartPointError(Exception):
     """Decoding cannot start at a packet that the file's index flags as a key frame."""
 
@@ -290,19 +298,25 @@ class AvStream:
 
     def _table_of_index(self) -> FrameTable | None:
         """The table in the file's index, if valid; checked against the first packet."""
-        table = table_from_index(self.path, self.file.stream)
+        identity = self._identity(f"index of {self.file.stream.index}")
+        table = _tables.get(identity) or table_from_index(self.path, self.file.stream)
         if table is None:
             return None
+        if len(table.pts) > _LONG:
+            _keep_table(identity, table)
         first = next(self._packets(), None)
         if first is None or first.pts is None or not first.is_keyframe:
             self.reopen()
             return None
         return replace(table, pts=table.pts + (first.pts - table.pts[0]))
 
+    def _identity(self, what: str) -> tuple[str, int, int, str]:
+        status = os.stat(self.path)
+        return os.path.abspath(self.path), status.st_size, status.st_mtime_ns, what
+
     def _table_of_packets(self) -> FrameTable | None:
         """The table of all packets, kept in memory if small; None if time stamps are missing."""
-        status = os.stat(self.path)
-        identity = (os.path.abspath(self.path), status.st_size, status.st_mtime_ns)
+        identity = self._identity("packets")
         if identity in _tables:
             return _tables[identity]
         held: list[av.Packet] = []
@@ -323,9 +337,7 @@ class AvStream:
             return None
         table = table_from_packets(rows, false_keys)
         if not held:
-            _tables[identity] = table
-            if len(_tables) > _MAX_TABLES:
-                del _tables[next(iter(_tables))]
+            _keep_table(identity, table)
         return table
 
     def _can_start_at(self, packet: av.Packet) -> bool:

@@ -18,6 +18,8 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from sce_video.datasets.clip_sampling import frames_between
+from sce_video.datasets.segments import split_segment
 from sce_video.registry import READERS
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
@@ -380,6 +382,44 @@ class VideoReader(ABC):
         return indices
 
 
+class SegmentReader(VideoReader):
+    """The frames of another reader that begin in ``[start, end)``, seconds, as a video of its own.
+
+    Times count from the first of them. The other reader is closed with this one.
+
+    Raises:
+        VideoDecodeError: The video ends before ``start``.
+    """
+
+    def __init__(self, path: str, reader: VideoReader, start: float, end: float) -> None:
+        if start >= reader.duration:
+            reader.close()
+            raise VideoDecodeError(path, f"the video ends at {reader.duration:.2f} s, before it")
+        super().__init__(path, num_threads=reader.num_threads, limits=reader.limits)
+        self._reader = reader
+        self._first, stop = frames_between(reader.timestamps, start, end)
+        own = reader.timestamps[self._first : stop]
+        last = reader.duration if stop == len(reader.timestamps) else reader.timestamps[stop]
+        self.timestamps, self.duration = own - own[0], float(last - own[0])
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return self._reader.read(self._check_indices(indices) + self._first)
+
+    def decode(self, indices: np.ndarray) -> DecodedFrames:
+        return self._reader.decode(self._check_indices(indices) + self._first)
+
+    def stream(
+        self, indices: np.ndarray, patience: float | None = None
+    ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
+        for numbers, frames in self._reader.stream(
+            self._check_indices(indices) + self._first, patience
+        ):
+            yield numbers - self._first, frames
+
+    def close(self) -> None:
+        self._reader.close()
+
+
 def check_regular_file(path: str) -> None:
     """Raise :class:`VideoDecodeError` unless ``path`` is a non-empty regular file."""
     try:
@@ -421,7 +461,7 @@ def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]
     """Open a video.
 
     Args:
-        path: A regular file.
+        path: A regular file; or a segment of one, ``a.mp4@12.5-17``.
         backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All
             return the same frames, bit for bit; ``av`` was the fastest on every file measured.
         options: See :class:`~sce_video.datasets.readers.base.ReaderOptions`.
@@ -431,4 +471,8 @@ def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]
         ValueError: Unknown backend; ImportError: it is not installed.
     """
     check_backend(backend)
+    segment = split_segment(path)
+    if segment is not None:
+        video, start, end = segment
+        return SegmentReader(path, READERS.module_dict[backend](video, **options), start, end)
     return READERS.module_dict[backend](path, **options)

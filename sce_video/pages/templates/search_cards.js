@@ -26,7 +26,7 @@ export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 const folderName = (path) => path.slice(0, path.lastIndexOf("/") + 1);
 
 /** 62.5 as 1:02.5. */
-function clock(seconds) {
+export function clock(seconds) {
   const tenths = Math.round(seconds * 10);
   const [hours, minutes] = [Math.floor(tenths / 36000), Math.floor(tenths / 600) % 60];
   const rest = ((tenths % 600) / 10).toFixed(1).padStart(4, "0");

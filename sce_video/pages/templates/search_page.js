@@ -3,6 +3,7 @@
 import { Grid, baseName, byId, element, moment, play, printable } from "./search_cards.js";
 import { Labels } from "./search_labels.js";
 import { Conditions, QueryPanel, uploaded } from "./search_query.js";
+import { Segments } from "./search_segments.js";
 
 const settings = JSON.parse(byId("settings").textContent);
 const FIRST_RESULTS = 24;
@@ -36,6 +37,8 @@ async function ask(path, body) {
 /** Show a sentence at the bottom of the page; an error stays until it is clicked. */
 function tell(text, bad = false) {
   const box = byId("message");
+  // An open dialog lies above the page.
+  (document.querySelector("dialog[open]") ?? document.body).append(box);
   box.textContent = text;
   box.classList.toggle("bad", bad);
   box.hidden = false;
@@ -219,6 +222,7 @@ const grid = new Grid(byId("grid"), byId("more"), videos, {
   play: (row) => {
     const span = grid.items.find((item) => item.row === row)?.span ?? videos.spans?.[row];
     play(videos.names[row], `/api/v1/video/${row}?s=${settings.session}`, clipOf(row), settings.playable, span);
+    segments.open(row, span);
   },
 });
 const isGone = (row) => grid.cards.get(row)?.classList.contains("gone");
@@ -227,6 +231,7 @@ const panel = new QueryPanel(page);
 const conditions = new Conditions(page);
 page.moreLikeLabel = (name) => panel.moreLikeLabel(name);
 const labels = new Labels(page);
+const segments = new Segments(page);
 
 // -- filters, map, keys --------------------------------------------------------------------
 

@@ -1,0 +1,172 @@
+"""Segments of videos: a path with a start and an end, and the CSV file of labelled ones.
+
+A segment is spelled ``a.mp4@12.5-17`` where the path of a video may stand: its frames are those
+that begin in ``[12.5, 17)`` seconds. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sce_video.datasets.clip_sampling import parse_seconds
+from sce_video.utils.files import atomic_file
+
+#: ``a.mp4@12.5-17``
+MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
+#: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
+COLUMNS = ("path", "start", "end", "label")
+#: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
+TOLERANCE = 0.5
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A labelled stretch ``[start, end)`` of a video, seconds; ``score`` is that of a prediction.
+
+    ``path`` is as in the file, relative to the root of the videos.
+    """
+
+    path: str
+    start: float
+    end: float
+    label: str
+    score: float | None = None
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds with up to six decimals: 12.5, 17."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
+
+
+def segment_path(path: str, start: float, end: float) -> str:
+    """``a.mp4@12.5-17`` of a path and its seconds."""
+    return f"{path}@{format_seconds(start)}-{format_seconds(end)}"
+
+
+def split_segment(path: str) -> tuple[str, float, float] | None:
+    """Video, start and end of ``a.mp4@12.5-17``; None for other paths, and where such a file is."""
+    found = MOMENT.fullmatch(path)
+    if found is None or os.path.exists(path):
+        return None
+    try:
+        start, end = parse_seconds(found[2]), parse_seconds(found[3])
+    except ValueError:
+        return None
+    return (found[1], start, end) if end > start else None
+
+
+def video_of(path: str) -> str:
+    """The path itself; of a segment that of its video."""
+    found = split_segment(path)
+    return path if found is None else found[0]
+
+
+def segment_of_row(where: str, start: str, end: str) -> tuple[float, float]:
+    """Start and end in seconds of two cells; ValueError, which begins with ``where``."""
+    times = []
+    for name, text in (("start", start), ("end", end)):
+        try:
+            times.append(parse_seconds(text))
+        except ValueError as error:
+            raise ValueError(f"{where}: {name} is {error}") from None
+    if times[1] <= times[0]:
+        raise ValueError(f"{where}: the segment ends at {end} s, not after its start at {start} s")
+    return times[0], times[1]
+
+
+def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
+    """Raise ValueError for a segment of no file, or that begins or ends beyond its video.
+
+    Args:
+        rows: Of each segment, where it is written (file and line), its file, and its end, seconds.
+    """
+    durations: dict[str, float | None] = {}
+    for where, file, end in rows:
+        if file not in durations:
+            if not os.path.isfile(file):
+                raise ValueError(f"{where}: there is no video {file!r}")
+            durations[file] = stated_duration(file)
+        duration = durations[file]
+        if duration is not None and end > duration + TOLERANCE:
+            raise ValueError(
+                f"{where}: the segment ends at {format_seconds(end)} s, and {file} at "
+                f"{duration:.2f} s"
+            )
+
+
+def stated_duration(file: str) -> float | None:
+    """Seconds of a file by its header; None where it states none, or cannot be opened."""
+    import av
+
+    try:
+        with av.open(file) as container:
+            if not container.streams.video:
+                return None
+            stream = container.streams.video[0]
+            if stream.duration is not None and stream.time_base is not None:
+                return float(stream.duration * stream.time_base)
+            return None if container.duration is None else container.duration / av.time_base
+    except (av.FFmpegError, OSError):  # a bad file is named where it is read
+        return None
+
+
+def read_segments(source: str) -> list[Segment]:
+    """The labelled segments of a CSV file with the columns path, start, end and label.
+
+    Times are as of :func:`~sce_video.datasets.clip_sampling.parse_seconds`. Raises ValueError, with
+    file and line, for anything else; whether the videos exist is left to
+    :func:`check_segment_files`.
+    """
+    return [segment for _, segment in numbered_segments(source)]
+
+
+def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
+    """The segments of a file as :func:`read_segments`, each with the number of its line."""
+    try:
+        with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            reader = csv.reader(file)
+            header = [name.strip().lower() for name in next(reader, [])]
+            if any(name not in header for name in COLUMNS):
+                raise ValueError(
+                    f"{source} must begin with a line of the columns {','.join(COLUMNS)}, and "
+                    f"begins with {','.join(header)!r:.100}"
+                )
+            columns = [header.index(name) for name in COLUMNS]
+            for row in reader:
+                if not any(row):
+                    continue
+                where = f"{source}, line {reader.line_num}"
+                cells = [row[i].strip() if i < len(row) else "" for i in columns]
+                path, start, end, label = cells
+                if not path or not label:
+                    raise ValueError(f"{where}: there is no {'label' if path else 'path'}")
+                times = segment_of_row(where, start, end)
+                score = row[header.index("score")] if "score" in header[: len(row)] else ""
+                try:
+                    value = float(score) if score else None
+                except ValueError:
+                    raise ValueError(f"{where}: {score!r:.40} is no score") from None
+                yield reader.line_num, Segment(path, *times, label, value)
+    except csv.Error as error:
+        raise ValueError(f"{source} is no CSV file: {error}") from error
+
+
+def write_segment_file(file: str | Path, segments: Iterable[Segment]) -> None:
+    """Write a file that :func:`read_segments` reads, with a column ``score`` if there are any."""
+    segments = list(segments)
+    scored = any(s.score is not None for s in segments)
+    with (
+        atomic_file(file) as unfinished,
+        open(unfinished, "w", encoding="utf-8", errors="surrogateescape", newline="") as out,
+    ):
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([*COLUMNS, *(("score",) * scored)])
+        for s in segments:
+            score = () if not scored else ("" if s.score is None else f"{s.score:.6f}",)
+            times = (format_seconds(s.start), format_seconds(s.end))
+            writer.writerow([s.path, *times, s.label, *score])

@@ -1,0 +1,144 @@
+"""Exports labelled or predicted segments of videos to FiftyOne and to ActivityNet's JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sce_video.datasets import VideoDecodeError, VideoReader, open_video
+from sce_video.datasets.clip_sampling import frames_between
+from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
+from sce_video.interop.export.videos import new_folder, write_lines
+from sce_video.utils.files import write_text
+
+_FRAMES = "frames/none.json"  # the frame labels of all videos: there are none
+
+
+def fiftyone_support(reader: VideoReader, start: float, end: float) -> list[int]:
+    """First and last frame of ``[start, end)`` seconds, from 1, both included."""
+    first, stop = frames_between(reader.timestamps, start, min(end, reader.duration))
+    return [first + 1, stop]
+
+
+def write_fiftyone_segments(
+    out: Path, files: Mapping[str, Sequence[Segment]], scored: bool
+) -> None:
+    """A ``FiftyOneDataset`` of videos with the field ``segments``, TemporalDetections.
+
+    ``files`` are the segments by the path of each file; ``scored``: they are predictions.
+    """
+
+    def lines() -> Iterator[str]:
+        yield '{"samples": ['
+        for i, (file, segments) in enumerate(files.items()):
+            with open_video(file) as reader:
+                found = [
+                    {
+                        "_cls": "TemporalDetection",
+                        "tags": [],
+                        "label": s.label,
+                        "support": fiftyone_support(reader, s.start, s.end),
+                        **({"confidence": s.score} if scored else {}),
+                    }
+                    for s in segments
+                ]
+            sample: dict[str, Any] = {
+                "filepath": os.path.abspath(file),
+                "tags": [],
+                "metadata": None,
+                "_media_type": "video",
+                "segments": {"_cls": "TemporalDetections", "detections": found},
+                "frames": _FRAMES,
+            }
+            yield ("," if i else "") + json.dumps(sample)
+        yield "]}"
+
+    with new_folder(out) as folder:
+        metadata = {"name": out.name, "media_type": "video", "info": {}}
+        write_lines(folder / "metadata.json", [json.dumps(metadata, indent=2)])
+        write_lines(folder / _FRAMES, [json.dumps({"frames": {}})])
+        write_lines(folder / "samples.json", lines())
+
+
+def write_activitynet(out: Path, files: Mapping[str, Sequence[Segment]], scored: bool) -> None:
+    """ActivityNet's JSON: ``database`` of labelled segments, or ``results`` of predicted ones.
+
+    The id of a video is the name of its file without the extension, as there.
+    """
+    ids = {file: Path(file).stem for file in files}
+    if len(set(ids.values())) < len(ids):
+        ids = {file: os.path.splitext(file)[0] for file in files}
+    found: dict[str, Any] = {}
+    for file, segments in files.items():
+        own = [
+            {"segment": [s.start, s.end], "label": s.label} | ({"score": s.score} if scored else {})
+            for s in segments
+        ]
+        if scored:
+            found[ids[file]] = own
+            continue
+        with open_video(file) as reader:
+            about = {"duration": round(reader.duration, 3), "subset": "training"}
+        found[ids[file]] = {**about, "annotations": own}
+    if scored:
+        content: dict[str, Any] = {"version": "VERSION 1.3", "results": found, "external_data": {}}
+    else:
+        labels = sorted({s.label for own in files.values() for s in own})
+        root = {"nodeId": 0, "nodeName": "Root", "parentId": None, "parentName": None}
+        nodes = [
+            {"nodeId": i, "nodeName": name, "parentId": 0, "parentName": "Root"}
+            for i, name in enumerate(labels, 1)
+        ]
+        content = {"version": "VERSION 1.3", "database": found, "taxonomy": [root, *nodes]}
+    write_text(out, json.dumps(content, indent=1) + "\n")
+
+
+#: By the name of the format.
+SEGMENT_FORMATS: dict[str, Callable[[Path, Mapping[str, Sequence[Segment]], bool], None]] = {
+    "fiftyone": write_fiftyone_segments,
+    "activitynet": write_activitynet,
+}
+
+
+def export_segments(
+    source: str, to: str, out: str | os.PathLike[str], data_root: str | None = None
+) -> tuple[int, int]:
+    """Write a CSV file of segments in another format; returns the numbers of segments and videos.
+
+    Args:
+        source: ``path,start,end,label``, and ``score`` where they are predictions.
+        to: "fiftyone" or "activitynet".
+        out: Folder (FiftyOne) or file to write.
+        data_root: Folder that the paths are relative to; None for that of the file.
+
+    Raises:
+        ValueError: an unknown format, a segment that cannot be, or a video that cannot be decoded;
+            with file and line.
+        FileExistsError: there is something at ``out``.
+        WriteError: ``out`` cannot be written.
+    """
+    if to not in SEGMENT_FORMATS:
+        known = ", ".join(SEGMENT_FORMATS)
+        raise ValueError(f"segments are exported to {known}, got {to!r}")
+    if os.path.lexists(out):
+        raise FileExistsError(f"{out} exists: remove it, or give another --out")
+    root = os.path.dirname(source) if data_root is None else data_root
+    found = list(numbered_segments(source))
+    if not found:
+        raise ValueError(f"{source} has a header and no segment")
+    files: dict[str, list[Segment]] = {}
+    rows = []
+    for line, segment in found:
+        file = os.path.join(root, segment.path)
+        files.setdefault(file, []).append(segment)
+        rows.append((f"{source}, line {line}", file, segment.end))
+    check_segment_files(rows)
+    scored = all(segment.score is not None for _, segment in found)
+    try:
+        SEGMENT_FORMATS[to](Path(out), files, scored)
+    except VideoDecodeError as error:
+        raise ValueError(str(error)) from error
+    return len(found), len(files)

@@ -1,0 +1,112 @@
+"""Segments: paths, the CSV file, and readers of a stretch of a video."""
+
+import numpy as np
+import pytest
+from helpers.tiny_encoder import moving_frames, write_lossless
+
+from sce_video.datasets import VideoDataset, VideoDecodeError, open_video
+from sce_video.datasets.labelled import read_labelled
+from sce_video.datasets.segments import (
+    Segment,
+    read_segments,
+    segment_path,
+    split_segment,
+    video_of,
+    write_segment_file,
+)
+from sce_video.datasets.sources import video_exists
+
+FPS = 25
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """a.mp4 of 3 seconds, and its frames."""
+    folder = tmp_path_factory.mktemp("segments")
+    write_lossless(folder / "a.mp4", moving_frames(75, seed=4))
+    return folder
+
+
+def test_paths(folder, monkeypatch):
+    assert segment_path("a.mp4", 1 / 3, 62.5) == "a.mp4@0.333333-62.5"
+    assert split_segment("x/a.mp4@0.5-1:02.5") == ("x/a.mp4", 0.5, 62.5)
+    for other in ("a.mp4", "a.mp4@2-1", "a.mp4@one-two", "me@home-2.mp4"):
+        assert split_segment(other) is None and video_of(other) == other
+    assert video_exists(folder / "a.mp4@1-2") and not video_exists(folder / "b.mp4@1-2")
+    monkeypatch.chdir(folder)
+    (folder / "a.mp4@1-2").write_bytes(b"a file of that name")
+    assert split_segment("a.mp4@1-2") is None
+    (folder / "a.mp4@1-2").unlink()
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 0.4), (0.5, 1.2), (1.01, 1.02), (2.6, 9.0)])
+def test_a_segment_is_a_video_of_its_frames(folder, start, end):
+    with open_video(str(folder / "a.mp4")) as whole:
+        times = whole.timestamps
+        frames = whole.read(np.arange(75))
+    own = np.flatnonzero((times >= start - 1e-6) & (times < end - 1e-6))
+    if not len(own):  # the frame that is shown then
+        own = np.flatnonzero(times <= start + 1e-6)[-1:]
+    with open_video(segment_path(str(folder / "a.mp4"), start, end)) as reader:
+        np.testing.assert_allclose(reader.timestamps, times[own] - times[own[0]], atol=1e-12)
+        assert reader.duration == pytest.approx(len(own) / FPS)
+        assert (reader.height, reader.width) == frames.shape[1:3]
+        every = np.arange(len(own))
+        np.testing.assert_array_equal(reader.read(every), frames[own])
+        streamed = [(n, part[i]) for ns, part in reader.stream(every) for i, n in enumerate(ns)]
+        np.testing.assert_array_equal([n for n, _ in streamed], every)
+        np.testing.assert_array_equal([frame for _, frame in streamed], frames[own])
+        with pytest.raises(ValueError, match="outside"):
+            reader.read(np.array([len(own)]))
+    with pytest.raises(VideoDecodeError, match=r"ends at 3\.00 s, before it"):
+        open_video(segment_path(str(folder / "a.mp4"), 3.5, 4))
+
+
+def test_the_file_is_read_as_it_was_written(tmp_path):
+    found = [
+        Segment("a b.mp4", 0.0, 1.25, "run, fast"),
+        Segment('"c".mp4', 3.0, 1 / 3 + 3, "é", 0.75),
+    ]
+    write_segment_file(tmp_path / "s.csv", found)
+    again = read_segments(str(tmp_path / "s.csv"))
+    assert [(s.path, s.start, s.label, s.score) for s in again] == [
+        (s.path, s.start, s.label, s.score) for s in found
+    ]
+    assert again[1].end == pytest.approx(found[1].end, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a.mp4,2,1,run", r"line 3: the segment ends at 1 s, not after its start at 2 s"),
+        ("a.mp4,1,9,run", r"line 3: the segment ends at 9 s, and .*a\.mp4 at 3\.00 s"),
+        ("b.mp4,1,2,run", r"line 3: there is no video '.*b\.mp4'"),
+        ("a.mp4,one,2,run", r"line 3: start is not a time: 'one'"),
+        ("a.mp4,1,2,", r"line 3: there is no .*label"),
+        ("a.mp4,1", r"line 3: there is no .*label"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(folder, tmp_path, row, message):
+    (tmp_path / "s.csv").write_text(f"path,start,end,label\na.mp4,0,1,walk\n{row}\n")
+    with pytest.raises(ValueError, match=rf"s\.csv, {message}"):
+        read_labelled(str(tmp_path / "s.csv"), str(folder))
+
+
+def test_a_row_is_a_sample(folder, tmp_path):
+    """Also with equal times, of other labels, and with 0:01 for a second."""
+    text = "path,start,end,label,score\na.mp4,0,1,walk,1\na.mp4,0:01,2,run,\na.mp4,0.5,1.5,run,0\n"
+    (tmp_path / "s.csv").write_text(text)
+    labelled = read_labelled(str(tmp_path / "s.csv"), str(folder))
+    assert labelled.paths() == ["a.mp4@0-1", "a.mp4@1-2", "a.mp4@0.5-1.5"]
+    assert labelled.videos.classes == ("run", "walk")
+    assert labelled.videos.labels.tolist() == [1, 0, 0]
+    steps = [
+        {"type": "OpenVideo"},
+        {"type": "UniformClips", "num_clips": 1, "num_frames": 4, "clip_duration": 1.0},
+        {"type": "DecodeClips"},
+        lambda results: {"inputs": np.stack([np.asarray(view) for view in results["views"]])},
+    ]
+    data = VideoDataset(**labelled.dataset(tmp_path, "train"), pipeline=steps)
+    with open_video(str(folder / "a.mp4")) as whole:
+        expected = whole.read(25 + np.array([0, 8, 16, 24]))
+    np.testing.assert_array_equal(data[1]["inputs"][0], expected)

@@ -1,0 +1,48 @@
+"""The page of segments: its curves against a loop, and a click that jumps."""
+
+import numpy as np
+import pytest
+from helpers.browser import browser_page
+from helpers.tiny_encoder import moving_frames, write_lossless
+
+from sce_video.datasets.clip_sampling import Windows, window_spans
+from sce_video.inference.segments import ClassTimeline, SegmentRule
+from sce_video.inference.windows import WindowFeatures
+from sce_video.pages.segments import SegmentReport, score_columns
+
+
+@pytest.mark.parametrize(("cells", "columns"), [(7, 7), (7, 3), (1000, 60), (61, 60)])
+def test_a_column_is_the_largest_score_of_its_stretch(cells, columns):
+    rng = np.random.default_rng(cells)
+    edges = np.concatenate([[0.0], np.cumsum(rng.uniform(0.4, 0.6, cells))])
+    scores = rng.uniform(size=cells)
+    found = score_columns(edges, scores, columns)
+    assert len(found) <= columns
+    borders = np.linspace(0, edges[-1], len(found) + 1)
+    for i, value in enumerate(found):
+        shown = (edges[:-1] < borders[i + 1] - 1e-9) & (edges[1:] > borders[i] + 1e-9)
+        assert value == scores[shown].max()
+
+
+def test_a_click_jumps_there(tmp_path):
+    write_lossless(tmp_path / "<b>.mp4", moving_frames(100, seed=3))
+    windows, classes = Windows(1.0, 0.5), ("run", "<i>walk", "never")
+    spans = window_spans(4.0, windows)
+    scores = np.full((len(spans), 3), 0.1, dtype=np.float32)
+    scores[4:, 1] = scores[:2, 0] = 0.9
+    line = ClassTimeline(WindowFeatures(scores, *spans.T))
+    page_file, name = tmp_path / "page.html", str(tmp_path / "<b>.mp4")
+    with SegmentReport(None, None, str(page_file), classes, windows) as report:
+        report.add(name, line, line.segments(name, classes, SegmentRule(), None))
+    for width, dark in ((1280, False), (390, True)):
+        with browser_page(width=width, dark=dark) as page:
+            page.goto(page_file.as_uri())
+            page.wait_for_function("() => document.querySelector('video')?.duration > 3.9")
+            names = page.locator(".names span").all_text_contents()
+            assert names == ["run", "<i>walk"] and page.locator(".mark").count() == 2
+            page.locator(".mark").nth(1).click()
+            page.wait_for_function("() => document.querySelector('video').currentTime >= 2")
+            assert page.locator(".now").text_content().startswith("0:0")
+            page.keyboard.press("Tab")
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, "nothing lies beside the page"
