@@ -28,4 +28,3 @@ model = dict(
     predictor=dict(type="MLP", hidden_channels=256, num_layers=2, norm_output=False),
     momentum=0.97,
 )
-custom_hooks = dict(ScheduleHook=dict(model=dict(momentum=dict(start=0.97))))

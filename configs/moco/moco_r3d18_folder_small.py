@@ -27,4 +27,3 @@ model = dict(
     queue_size=256,
     tau=0.2,
 )
-custom_hooks = dict(ScheduleHook=dict(model=dict(momentum=dict(start=0.97))))

@@ -29,4 +29,3 @@ model = dict(
     momentum=0.97,
     tau=0.2,
 )
-custom_hooks = dict(ScheduleHook=dict(model=dict(momentum=dict(start=0.97))))

@@ -30,4 +30,3 @@ model = dict(
 data_preprocessor = dict(
     views=[dict(name="strong", strength=0.5, blur_prob=0.0), dict(name="weak")]
 )
-custom_hooks = dict(ScheduleHook=dict(model=dict(momentum=dict(start=0.97))))

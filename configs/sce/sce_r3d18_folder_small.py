@@ -14,12 +14,9 @@ _base_ = "sce_r3d18_folder.py"
 model = dict(
     backbone=dict(base_channels=8, channels_last=True),
     projector=dict(hidden_channels=256, out_channels=64),
-    predictor=None,
-    queue_size=32,
+    predictor=dict(hidden_channels=256),
+    queue_size=256,
 )
-# In the first hundreds of steps the network changes quickly: a target that lags behind it, keys of
-# earlier batches and a predictor all keep the loss at that of chance (docs/results.md).
-custom_hooks = dict(ScheduleHook=dict(model=dict(momentum=dict(start=0.0))))
 # Colours and crops of half the strength: small images have less to spare.
 data_preprocessor = dict(
     channels_last=True,

@@ -201,12 +201,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if query.like and not args.no_html:
         _write_gallery(args, query, index, matches, whitened)
     if args.clips is not None:
-        from sce_video.inference.clips import write_clips
-
-        written, failures = write_clips(args.clips, ((m.file, *m.span) for m in matches), args.fast)
-        lines = [f"clips: {len(written)} in {args.clips}", *shown_failures(failures)]
-        print("\n".join(map(printable, lines)))
+        _write_clips(args, matches)
     return 0
+
+
+def _write_clips(args: argparse.Namespace, matches: Sequence[Match]) -> None:
+    """Write the moments found as files into ``--clips``, and say how many, and which not.
+
+    A moment that cannot be cut (a file that is gone) does not stop the others.
+    """
+    from sce_video.inference.clips import write_clips
+
+    written, failures = write_clips(args.clips, ((m.file, *m.span) for m in matches), args.fast)
+    lines = [f"clips: {len(written)} in {args.clips}", *shown_failures(failures)]
+    print("\n".join(map(printable, lines)))
 
 
 def _checked_query(args: argparse.Namespace) -> list[list[Query]]:

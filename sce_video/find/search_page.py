@@ -449,14 +449,20 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
         end: Annotated[float, Body()],
         label: Annotated[str, Body(max_length=1000)],
     ) -> dict[str, Any]:
-        """Label a stretch of a video, seconds."""
+        """Label a stretch of a video, start and end in seconds.
+
+        Segments of a video may overlap. 422: it ends before it begins, or beyond the video.
+        """
         return state.add_segment(row, start, end, label)
 
     @router.post("/segments/{row}/remove", response_model=api.SegmentsAnswer)
     def remove_segment(
         row: int, number: Annotated[int, Body()], label: Annotated[str, Body(max_length=1000)]
     ) -> dict[str, Any]:
-        """Remove a segment by its number in the list of the video, if it has this label."""
+        """Remove a segment by its number in the list of the video.
+
+        422: it has another label, since the list has changed meanwhile.
+        """
         return state.remove_segment(row, number, label)
 
     @router.post("/segments/{row}/undo", response_model=api.SegmentsAnswer)
@@ -466,7 +472,10 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
 
     @router.get("/cut/{row}", response_class=Response, responses=_content("video/mp4"))
     def cut(row: int, start: float, end: float) -> Response:
-        """A clip of a video as mp4, exact to the frame, with its audio."""
+        """A clip of a video as mp4, exact to the frame, with its audio.
+
+        Start and end in seconds, ten minutes at most; it is encoded again.
+        """
         content = state.cut(row, start, end)
         name = quote(os.fsencode(clip_name(row, state.index.path(row), start, end)))
         saved = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}

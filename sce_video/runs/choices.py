@@ -62,8 +62,8 @@ _WIDE_VIDEOS, _WIDE_STEPS = 100, 1540
 _MAX_WORKERS = 16
 #: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
 _MANY_STEPS = 20_000
-#: Steps up to which the target has to follow quickly.
-FEW_STEPS = 5000
+#: Steps up to which SCE trains without what lags behind: 600 were measured (docs/results.md).
+FEW_STEPS = 1000
 #: Of the epochs, in which the learning rate rises.
 WARMUP_SHARE = 0.05
 #: Below so many videos, and above so many seconds of a video, the user is told (not measured).
@@ -267,21 +267,22 @@ def warmup_and_momentum(
     """
     rise, reason = round(share * epochs, 2), f"{100 * share:.0f} % of the epochs"
     warmup = Choice("warmup", int(rise) if rise == int(rise) else rise, reason)
-    value = 0.9 if steps <= FEW_STEPS else 0.97 if steps <= 20_000 else 0.99
+    value = 0.9 if steps <= 5000 else 0.97 if steps <= 20_000 else 0.99
     return warmup, Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
 
 
-def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice]:
-    """Momentum and queue of SCE for few steps: as quick a target and as fresh keys as there are.
+def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, Choice]:
+    """Momentum, queue and predictor of SCE for few steps: as quick a target and as fresh keys as
+    there are, and no predictor.
 
     At first ten steps change the network by a third. Keys of a target that lags by so many, or
-    that have waited in the queue, then tell when they were made and not of which video, and the
-    loss stays at that of chance (docs/results.md).
+    that have waited in the queue, then tell when they were made and not of which video, a predictor
+    starts at random, and the loss stays at that of chance (docs/results.md).
     """
     momentum = Choice("momentum", 0.0, f"{steps:,} steps: the target is the network at first")
-    if queue.value <= 2 * batch:
-        return momentum, queue
-    return momentum, Choice("queue", 2 * batch, "the keys of the last batch: older ones are stale")
+    if queue.value > 2 * batch:
+        queue = Choice("queue", 2 * batch, "the keys of the last batch: older ones are stale")
+    return momentum, queue, Choice("predictor", None, f"{steps:,} steps: it would start at random")
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:

@@ -197,7 +197,7 @@ _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 #: Steps without a budget of a training that continues, and rows of a plan that are no settings.
 _STEPS_TO_CONTINUE = 2000
 _SOURCE = "starts from"
-_ROWS = ("recipe", _SOURCE, "precision", "keep")
+_ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor")
 
 
 @dataclass(frozen=True)
@@ -301,9 +301,9 @@ def planned_pretraining(
         evaluation = evaluated_count(all_facts) * timing.features(networks=1)
     spent = other + (1 + EVALUATIONS) * evaluation
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
-    decided = chosen.keys() - {"queue"} | given.keys()
+    own = {*names, "predictor"} - (chosen.keys() - {"queue"}) - given.keys()
     length = _of_length(recipe, chosen, epochs, steps, start)
-    chosen |= {c.name: c for c in length if c.name in names and c.name not in decided}
+    chosen |= {c.name: c for c in length if c.name in own}
     config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
     if held_out:
@@ -349,7 +349,7 @@ def _choices(
 def _of_length(
     recipe: str, chosen: Mapping[str, Choice], epochs: Choice, steps: int, start: Start | None
 ) -> list[Choice]:
-    """Epochs, and what suits so many: warm-up, momentum, and for few steps of SCE its queue."""
+    """Epochs, and what suits so many: warm-up, momentum, for few steps of SCE queue, predictor."""
     total = epochs.value * steps
     rise = WARMUP_SHARE if start is None else CONTINUED_WARMUP_SHARE
     length = [epochs, *warmup_and_momentum(epochs.value, total, rise)]
@@ -401,6 +401,8 @@ def _config(
     """The recipe with the chosen settings, on the videos, and the network to start from."""
     config = filled_recipe(base, chosen, data, out)
     config.fit_queue = False  # the queue has been fitted
+    if "predictor" in chosen:
+        config.model.predictor = chosen["predictor"].value
     if start is not None:
         continue_from(config, start)
     return config

@@ -109,12 +109,12 @@ def test_with_few_steps_nothing_of_sce_lags(videos, tmp_path):
     def chosen(epochs, **given):
         settings = {**TINY, "batch": 2, "epochs": epochs, **given}
         planned = planned_pretraining(videos, tmp_path / "run", settings=settings)
-        start = planned.config.custom_hooks[0].model.momentum.start
-        return start, planned.config.model.queue_size
+        start, model = planned.config.custom_hooks[0].model.momentum.start, planned.config.model
+        return start, model.queue_size, model.predictor is None
 
-    assert chosen(1) == (0.0, 4)
-    assert chosen(1, momentum=0.5, queue=6) == (0.5, 6)
-    assert chosen(2000) == (0.97, 10)  # 8000 steps, as before: fewer keys than the 12 videos
+    assert chosen(1) == (0.0, 4, True)
+    assert chosen(1, momentum=0.5, queue=6) == (0.5, 6, True)
+    assert chosen(2000) == (0.97, 10, False)  # 8000 steps: fewer keys than the 12 videos
 
 
 def test_a_budget_makes_the_length(videos, tmp_path):
