@@ -6,7 +6,6 @@ Nothing here needs torch: a wrong set is refused before the libraries are import
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.segments import (
+    DELIMITERS,
     check_segment_files,
+    read_csv_lines,
     segment_of_row,
     segment_path,
     split_segment,
@@ -36,7 +37,6 @@ from sce_video.utils.files import write_text
 #: Columns of a CSV file with a header, in lower case.
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
 _LABELS = ("label", "class", "class_name", "label_name", "category")
-_TABLES = {".csv": (",", ";"), ".tsv": ("\t",)}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
     else:
         kind = Path(source).suffix.lower()
         lines: list[int] = []
-        read = _read_csv(source, lines) if kind in _TABLES else _read_list(source)
+        read = _read_csv(source, lines) if kind in DELIMITERS else _read_list(source)
         root = list_root(source, data_root, read)
         _check_segments(source, root, read, lines)
         found = LabelledVideos(source, root, read, listed=True)
@@ -186,24 +186,6 @@ def _read_list(source: str) -> VideoList:
     files = [Path(source).with_name(f"{name}_classes.txt") for name in stems]
     class_file = next((str(file) for file in files if file.is_file()), None)
     return read_annotation_list(source, class_file=class_file)
-
-
-def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
-    """The lines of a table of text that are not empty: number, and cells without outer blanks.
-
-    The cells of a ``.tsv`` file are divided by tabs, of another by commas, or by semicolons where
-    the first line has more of them. ValueError for what is no such file.
-    """
-    delimiters = _TABLES.get(Path(source).suffix.lower(), _TABLES[".csv"])
-    with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        first = file.readline()
-        file.seek(0)
-        reader = csv.reader(file, delimiter=max(delimiters, key=first.count))
-        try:
-            # The number of a line, not of a row: a cell in quotes may hold line breaks.
-            return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
-        except csv.Error as error:
-            raise ValueError(f"{source} is no CSV file: {error}") from error
 
 
 def _read_csv(source: str, numbers_of_lines: list[int]) -> VideoList:

@@ -22,6 +22,8 @@ MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 COLUMNS = ("path", "start", "end", "label")
 #: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
 TOLERANCE = 0.5
+#: Of the cells of a table of text, by the end of its name.
+DELIMITERS = {".csv": (",", ";"), ".tsv": ("\t",)}
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,24 @@ def stated_duration(file: str) -> float | None:
         return None
 
 
+def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
+    """The lines of a table of text that are not empty: number, and cells without outer blanks.
+
+    The cells of a ``.tsv`` file are divided by tabs, of another by commas, or by semicolons where
+    the first line has more of them. ValueError for what is no such file.
+    """
+    delimiters = DELIMITERS.get(Path(source).suffix.lower(), DELIMITERS[".csv"])
+    with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        reader = csv.reader(file, delimiter=max(delimiters, key=first.count))
+        try:
+            # The number of a line, not of a row: a cell in quotes may hold line breaks.
+            return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+        except csv.Error as error:
+            raise ValueError(f"{source} is no CSV file: {error}") from error
+
+
 def read_segments(source: str) -> list[Segment]:
     """The labelled segments of a CSV file with the columns path, start, end and label.
 
@@ -127,33 +147,26 @@ def read_segments(source: str) -> list[Segment]:
 
 def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
     """The segments of a file as :func:`read_segments`, each with the number of its line."""
-    try:
-        with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file)
-            header = [name.strip().lower() for name in next(reader, [])]
-            if any(name not in header for name in COLUMNS):
-                raise ValueError(
-                    f"{source} must begin with a line of the columns {','.join(COLUMNS)}, and "
-                    f"begins with {','.join(header)!r:.100}"
-                )
-            columns = [header.index(name) for name in COLUMNS]
-            for row in reader:
-                if not any(row):
-                    continue
-                where = f"{source}, line {reader.line_num}"
-                cells = [row[i].strip() if i < len(row) else "" for i in columns]
-                path, start, end, label = cells
-                if not path or not label:
-                    raise ValueError(f"{where}: there is no {'label' if path else 'path'}")
-                times = segment_of_row(where, start, end)
-                score = row[header.index("score")] if "score" in header[: len(row)] else ""
-                try:
-                    value = float(score) if score else None
-                except ValueError:
-                    raise ValueError(f"{where}: {score!r:.40} is no score") from None
-                yield reader.line_num, Segment(path, *times, label, value)
-    except csv.Error as error:
-        raise ValueError(f"{source} is no CSV file: {error}") from error
+    lines = read_csv_lines(source)
+    header = [name.lower() for name in lines[0][1]] if lines else []
+    if any(name not in header for name in COLUMNS):
+        raise ValueError(
+            f"{source} must begin with a line of the columns {','.join(COLUMNS)}, and begins with "
+            f"{','.join(header)!r:.100}"
+        )
+    columns = [header.index(name) for name in COLUMNS]
+    for number, row in lines[1:]:
+        where = f"{source}, line {number}"
+        path, start, end, label = (row[i] if i < len(row) else "" for i in columns)
+        if not path or not label:
+            raise ValueError(f"{where}: there is no {'label' if path else 'path'}")
+        times = segment_of_row(where, start, end)
+        score = row[header.index("score")] if "score" in header[: len(row)] else ""
+        try:
+            value = float(score) if score else None
+        except ValueError:
+            raise ValueError(f"{where}: {score!r:.40} is no score") from None
+        yield number, Segment(path, *times, label, value)
 
 
 def write_segment_file(file: str | Path, segments: Iterable[Segment]) -> None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sce_video.datasets.labelled import PATH_COLUMNS, read_csv_lines
+from sce_video.datasets.labelled import PATH_COLUMNS
+from sce_video.datasets.segments import read_csv_lines
 from sce_video.utils.command import printable_utf8
 
 if TYPE_CHECKING:  # which needs torch; a mistyped condition is told before that is imported
