@@ -20,7 +20,6 @@ from sce_video.datasets.segments import (
     read_csv_lines,
     segment_of_row,
     segment_path,
-    split_segment,
 )
 from sce_video.datasets.sources import dataset_settings, is_table, list_videos
 from sce_video.datasets.video_list import (
@@ -30,6 +29,7 @@ from sce_video.datasets.video_list import (
     list_root,
     read_annotation_list,
     scan_folder,
+    split_segment,
     write_annotation_list,
 )
 from sce_video.utils.files import write_text

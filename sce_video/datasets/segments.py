@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,6 @@ from pathlib import Path
 from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.utils.files import atomic_file
 
-#: ``a.mp4@12.5-17``
-MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 #: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
 COLUMNS = ("path", "start", "end", "label")
 #: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
@@ -48,24 +45,6 @@ def format_seconds(seconds: float) -> str:
 def segment_path(path: str, start: float, end: float) -> str:
     """``a.mp4@12.5-17`` of a path and its seconds."""
     return f"{path}@{format_seconds(start)}-{format_seconds(end)}"
-
-
-def split_segment(path: str) -> tuple[str, float, float] | None:
-    """Video, start and end of ``a.mp4@12.5-17``; None for other paths, and where such a file is."""
-    found = MOMENT.fullmatch(path)
-    if found is None or os.path.exists(path):
-        return None
-    try:
-        start, end = parse_seconds(found[2]), parse_seconds(found[3])
-    except ValueError:
-        return None
-    return (found[1], start, end) if end > start else None
-
-
-def video_of(path: str) -> str:
-    """The path itself; of a segment that of its video."""
-    found = split_segment(path)
-    return path if found is None else found[0]
 
 
 def segment_of_row(where: str, start: str, end: str) -> tuple[float, float]:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sce_video.datasets.clip_sampling import parse_seconds
-from sce_video.datasets.segments import MOMENT, video_of
 from sce_video.datasets.video_list import (
     IMAGE_EXTENSIONS,
+    MOMENT,
     VideoList,
     scan_folder,
+    video_of,
 )
 from sce_video.utils.files import local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url

@@ -27,7 +27,6 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
     VideoTimeoutError,
 )
-from sce_video.datasets.segments import video_of
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
@@ -36,6 +35,7 @@ from sce_video.datasets.video_list import (
     read_annotation_list,
     scan_folder,
     subset_indices,
+    video_of,
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 from sce_video.utils.storage import is_url

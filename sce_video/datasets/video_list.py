@@ -12,7 +12,7 @@ from typing import TextIO
 
 import numpy as np
 
-from sce_video.datasets.segments import video_of
+from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.utils.files import local_copy, write_text
 from sce_video.utils.storage import exists, is_url, walk_files
 
@@ -26,6 +26,26 @@ MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _MAX_LINE = 8192  # characters of a line; more are no path
+#: ``a.mp4@12.5-17``
+MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
+
+
+def split_segment(path: str) -> tuple[str, float, float] | None:
+    """Video, start and end of ``a.mp4@12.5-17``; None for other paths, and where such a file is."""
+    found = MOMENT.fullmatch(path)
+    if found is None or os.path.exists(path):
+        return None
+    try:
+        start, end = parse_seconds(found[2]), parse_seconds(found[3])
+    except ValueError:
+        return None
+    return (found[1], start, end) if end > start else None
+
+
+def video_of(path: str) -> str:
+    """The path itself; of a segment that of its video."""
+    found = split_segment(path)
+    return path if found is None else found[0]
 
 
 @dataclass(frozen=True)

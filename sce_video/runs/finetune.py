@@ -14,8 +14,8 @@ import torch
 from mmengine.config import Config
 
 from sce_video.datasets.labelled import LabelledVideos, read_pair
-from sce_video.datasets.segments import video_of
 from sce_video.datasets.sources import is_table
+from sce_video.datasets.video_list import video_of
 from sce_video.engine.config.check import options_of_settings
 from sce_video.engine.config.load import load_config
 from sce_video.engine.runner import RANDOM

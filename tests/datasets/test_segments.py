@@ -10,11 +10,10 @@ from sce_video.datasets.segments import (
     Segment,
     read_segments,
     segment_path,
-    split_segment,
-    video_of,
     write_segment_file,
 )
 from sce_video.datasets.sources import video_exists
+from sce_video.datasets.video_list import split_segment, video_of
 
 FPS = 25
 

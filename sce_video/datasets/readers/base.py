@@ -19,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from sce_video.datasets.clip_sampling import frames_between
-from sce_video.datasets.segments import split_segment
+from sce_video.datasets.video_list import split_segment
 from sce_video.registry import READERS
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
