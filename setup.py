@@ -49,8 +49,6 @@ setup(
         "filelock>=3.30",
         "jinja2>=3.1",
         "matplotlib",
-        "mmaction2>=1.1,!=1.2.0",
-        "mmcv-lite>=2.0.1,<2.1",
         "mmengine>=0.10.7,<0.11",
         "numpy>=1.26",
         "opencv-python>=4.8",
@@ -68,6 +66,8 @@ setup(
         "uvicorn>=0.29",
     ],
     extras_require={
+        # A config that names components of mmaction2; recognisers need none of them.
+        "mmaction": ["mmaction2>=1.1,!=1.2.0", "mmcv-lite>=2.0.1,<2.1"],
         "decord": ["decord>=0.6"],
         "torchcodec": ["torchcodec"],
         # Transfer protocols that are defined by scikit-learn's solvers; scipy reads MATLAB lists.
@@ -97,6 +97,8 @@ setup(
             "huggingface_hub>=1",
             "import-linter",
             "jsonschema",
+            "mmaction2>=1.1,!=1.2.0",
+            "mmcv-lite>=2.0.1,<2.1",
             "mkdocs-material>=9.5",
             "mkdocstrings-python",
             "mlflow-skinny",
