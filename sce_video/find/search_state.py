@@ -132,7 +132,7 @@ class SearchState:
             "refinable": self.index.windows is not None and not self.index.windows.shots,
             "texts": has_text(self.index.settings["model"].get("backbone")),
             "columns": self.columns.describe(),
-            "without_columns": len(self.columns.without),
+            "without_columns": self.columns.without,
             "failures": len(self.index.failures),
             "problem": self.network_problem(),
             "update": self.update_command(),

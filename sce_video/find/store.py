@@ -148,9 +148,11 @@ class VideoIndex:
         settings: ``model`` (:class:`.inference.views.ModelSettings`), clips and crops.
         windows: How its videos were divided; None if a row is a whole video.
         indexed: Rows that a vector index holds; None without one.
+        stamp: Numbers that change whenever the stored index does.
     """
 
     indexed: int | None = None
+    stamp: tuple[int, ...] = ()
     #: Columns of path, size, modification time, start and end.
     _names: tuple[str, ...] = ("paths", "sizes", "mtimes", "starts", "ends")
 
@@ -405,6 +407,7 @@ class FileStore(IndexStore):
 
     def open(self) -> NpzIndex:
         """The index; the features are not read before they are used."""
+        status = os.stat(self.file)
         arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
         try:
             entry = provenance["index"]
@@ -435,7 +438,9 @@ class FileStore(IndexStore):
                 if not (np.isfinite(ends).all() and (starts >= 0).all() and (starts < ends).all()):
                     raise ValueError("windows do not end after their starts")
                 columns |= {"starts": starts, "ends": ends}
-            return NpzIndex(self.file.parent, columns, header, failed)
+            index = NpzIndex(self.file.parent, columns, header, failed)
+            index.stamp = status.st_size, status.st_mtime_ns
+            return index
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
 

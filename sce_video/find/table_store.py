@@ -176,6 +176,7 @@ class TableIndex(VideoIndex):
         self._table, self._columns = file, columns
         self._names = "path", columns.size, columns.mtime, *_SPAN
         self._opened, header, size = _open_table(file, columns)
+        self.version = self._opened.version
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
         self._bad = np.sort(failed["_rowoffset"].to_numpy().astype(np.int64))
         #: Row of the first feature behind each row without one.
@@ -295,7 +296,9 @@ class TableStore(IndexStore):
         self._known: dict[str, FileRecord] = {}
 
     def open(self) -> TableIndex:
-        return TableIndex(self.file.parent, self.file)
+        index = TableIndex(self.file.parent, self.file)
+        index.stamp = index.version, os.stat(self.file / "_versions").st_mtime_ns
+        return index
 
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
         """Header and records; their features stay in the table."""

@@ -8,7 +8,7 @@ from helpers.tiny_encoder import moving_frames
 
 from sce_video.datasets import VideoDataset
 from sce_video.datasets.segments import read_segments
-from sce_video.find.columns import VideoColumns
+from sce_video.find.columns import ColumnSources, read_columns
 from sce_video.find.label_list import LabelList
 
 ROWS = sorted(NAMES)
@@ -145,7 +145,9 @@ def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_pat
     frame = cv2.imencode(".png", moving_frames(1, seed=3)[0])[1].tobytes()
     rows = "".join(f'"{path}",{"north" if i % 2 else "south"}\n' for i, path in enumerate(ROWS))
     (tmp_path / "meta.csv").write_text(f"path,camera\n{rows}")
-    columns = VideoColumns(state.index.path_array, state.index.root, tmp_path / "meta.csv")
+    columns = read_columns(
+        state.index.path_array, ColumnSources(state.index.root, tmp_path / "meta.csv")
+    )
     monkeypatch.setattr(state, "columns", columns)
     page.reload()
     page.locator(".card").nth(4).wait_for()
