@@ -268,8 +268,8 @@ class VideoIndex:
         for start in range(0, len(self), count):
             yield start, self.features[start : start + count]
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Rows, features and paths of about the k most similar features, by the vector index."""
+    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and features of about the k most similar features, by the vector index."""
         raise NotImplementedError
 
 

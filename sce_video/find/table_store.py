@@ -224,15 +224,15 @@ class TableIndex(VideoIndex):
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """About the k most similar; rows that the vector index lacks are compared one by one."""
         how = {"metric": "cosine", "nprobes": _PROBES, "refine_factor": _REFINED}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
-        wanted = ["_rowoffset", "path", self._columns.feature, "_distance"]
-        found = self.call("read", wanted, {"nearest": nearest})  # one request: each waits
-        paths = [text_to_path(text) for text in found["path"].to_pylist()]
-        rows = self._row_numbers(found["_rowoffset"].to_numpy())
-        return rows, self.matrix_of([found], len(found)), paths
+        wanted = ["_rowoffset", self._columns.feature, "_distance"]
+        found = self.call("read", wanted, {"nearest": nearest})
+        return self._row_numbers(found["_rowoffset"].to_numpy()), self.matrix_of(
+            [found], len(found)
+        )
 
     def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
         """(count, D) features of rows that were read, of which failed files have none."""
