@@ -226,9 +226,11 @@ _READ_ROWS, _CACHED_ROWS = 16384, 512
 _SPARE, _ROUNDING = 16, 1e-6
 #: Windows that are compared after whitening: at least so many, or this part of the index.
 _POOL, _POOL_PART = 1000, 50
-#: With more rows left out a vector index is asked for more candidates in proportion, and some more;
-#: unless so few rows remain that they are compared one by one.
-_MOST_LEFT_OUT, _MORE, _FEW = 1000, 1.5, 20_000
+#: Candidates that a vector index gives within some dozen milliseconds, for whitening and filters.
+_MOST_CANDIDATES = 4000
+#: With more rows left out it is asked for more candidates in proportion, and some more; unless so
+#: few rows remain that they are compared one by one.
+_MOST_LEFT_OUT, _MORE, _FEW = 1000, 1.5, 5000
 #: Where a smaller part of the rows remains, only these are read.
 _SMALL_PART = 8
 
@@ -277,22 +279,26 @@ def query_index(
     if centred and len(query.features) > 1:  # the mean is subtracted again, with that of the rows
         compared = index.mean + query.combined(lambda rows: rows - index.mean)
     single = compared.astype(np.float32)
-    leave_out = np.unique(np.asarray(leave_out, dtype=np.int64))
+    kept = np.ones(len(index), dtype=bool)
+    kept[np.asarray(leave_out, dtype=np.int64)] = False
+    left_out = len(index) - int(kept.sum())
+    approximate = not exact and searches_approximately(index, centred, left_out)
 
     @cache
-    def candidates(size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of at least that many of the most similar, and their final similarities."""
-        rows, features = _nearest_rows(index, single, size, leave_out, centred, exact)
+    def candidates(size: int, least: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of about ``size`` of the most similar, or ``least``, and their similarities."""
+        found = _approximate(index, single, size, least, kept) if approximate else None
+        rows, features = found or _exact(index, single, size, kept, centred)
         if whitened:
             return rows, _cosines(query.combined(index.whitening), index.whitening(features))
         mean = index.mean if centred else 0.0
         return rows, _cosines(single - mean, features - mean)
 
     def ranked(count: int) -> list[Match]:
-        size = count if index.windows is None else max(count, _POOL)
-        if whitened:
-            size = max(4 * count, _POOL, len(index) // _POOL_PART)
-        rows, similarities = candidates(size)
+        size = count if index.windows is None and not whitened else max(4 * count, _POOL)
+        part = _MOST_CANDIDATES if approximate else len(index) // _POOL_PART
+        size = max(size, part) if whitened else size
+        rows, similarities = candidates(size, count if approximate else size)
         return _ranked(index, rows, similarities, count)
 
     return ranked(k) if index.windows is None else merge_moments(ranked, k)
@@ -305,33 +311,26 @@ def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
     return QueryFeatures(np.array(feature, dtype=np.float32).reshape(1, -1), np.ones(1))
 
 
-def _nearest_rows(
-    index: VideoIndex,
-    query: np.ndarray,
-    k: int,
-    left_out: np.ndarray,
-    centred: bool,
-    exact: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and features (n, D) of the k most similar rows and some more, in any order."""
-    wanted = min(k, len(index) - len(left_out))
-    usable = query.shape == index.shape[1:] and np.isfinite(query).all() and query.any()
+def _approximate(
+    index: VideoIndex, query: np.ndarray, size: int, least: int, kept: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Rows and features (n, D) of about ``size`` of the most similar rows among those kept, by the
+    vector index; None where it gives fewer than ``least``, or cannot compare the query."""
     # Of a query without direction, or of another size, the exact search says what is wrong.
-    if usable and not exact and searches_approximately(index, centred, len(left_out)):
-        count = _candidates(index, k, len(left_out))
-        rows, features = index.nearest(query, count)
-        kept = np.flatnonzero(~np.isin(rows, left_out))
-        if len(kept) >= wanted:
-            return rows[kept], features[kept]
-    rows = _exact(index, query, wanted, left_out, centred)
-    return rows, np.asarray(index.features[rows])
-
-
-def _candidates(index: VideoIndex, k: int, left_out: int) -> int:
-    """How many rows a vector index is asked for, of which some are left out."""
-    if left_out <= _MOST_LEFT_OUT:  # they may all be the most similar ones: those of the query
-        return k + left_out + _SPARE
-    return math.ceil(_MORE * (k + _SPARE) * len(index) / max(1, len(index) - left_out))
+    if query.shape != index.shape[1:] or not np.isfinite(query).all() or not query.any():
+        return None
+    left = int(kept.sum())
+    if len(index) - left <= _MOST_LEFT_OUT:  # they may be the most similar ones: the query's own
+        count = size + len(index) - left + _SPARE
+    else:
+        part = left / len(index)
+        needed = math.ceil(_MORE * (least + _SPARE) / part)
+        count = max(needed, min(math.ceil(size / part), _MOST_CANDIDATES))
+    rows, features = index.nearest(query, count)
+    passing = np.flatnonzero(kept[rows])
+    if len(passing) < min(least, left):
+        return None
+    return rows[passing], features[passing]
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
@@ -341,13 +340,12 @@ def searches_approximately(index: VideoIndex, centred: bool = False, left_out: i
 
 
 def _exact(
-    index: VideoIndex, feature: np.ndarray, k: int, left_out: np.ndarray, centred: bool
-) -> np.ndarray:
-    """Rows of the k most similar features, and those that rounding might put among them."""
+    index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray, centred: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and features of the k most similar rows among those kept, and of those that rounding
+    might put among them."""
     mean = torch.from_numpy(index.mean) if centred else None
     asked = torch.from_numpy(feature).reshape(1, -1)
-    kept = np.ones(len(index), dtype=bool)
-    kept[left_out] = False
     similarities = np.full(len(index), -np.inf, dtype=np.float32)
     query = None
     for rows, features in _blocks(index, kept):
@@ -368,11 +366,11 @@ def _exact(
                 f"the index {index.folder} is damaged: the feature of {path} holds NaN or "
                 "infinity; build it from scratch (--rebuild, rebuild=True)"
             ) from error
-    if k < 1:
-        return np.empty(0, dtype=np.int64)
     similarities[~kept] = -np.inf
-    least = np.partition(similarities, -k)[-k] - _ROUNDING
-    return np.flatnonzero(kept & (similarities >= least))
+    k = min(k, int(kept.sum()))
+    least = np.partition(similarities, -k)[-k] - _ROUNDING if k else np.inf
+    rows = np.flatnonzero(kept & (similarities >= least))
+    return rows, np.asarray(index.features[rows])
 
 
 def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

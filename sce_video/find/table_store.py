@@ -53,8 +53,8 @@ _HELD_BYTES = 256 * 2**20
 #: A vector index is made from this many rows on without being asked for; and if it was.
 APPROXIMATE_ROWS, FEWEST_INDEXED = 200_000, 256
 #: Of a search: cells of the clustering, and candidates per result of which the features are read.
-#: Measured in docs/search.md.
-_PROBES, _REFINED = 40, 5
+#: Measured in docs/search.md. Of many results the caller compares the features again.
+_PROBES, _REFINED, _MANY = 40, 5, 1000
 #: What Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 #: In place of the feature of a row that stays in the table.
@@ -226,7 +226,8 @@ class TableIndex(VideoIndex):
 
     def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """About the k most similar; rows that the vector index lacks are compared one by one."""
-        how = {"metric": "cosine", "nprobes": _PROBES, "refine_factor": _REFINED}
+        refined = {"refine_factor": _REFINED} if k < _MANY else {}
+        how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
         wanted = ["_rowoffset", self._columns.feature, "_distance"]
         found = self.call("read", wanted, {"nearest": nearest})
