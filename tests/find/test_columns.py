@@ -174,6 +174,54 @@ def test_paths_of_windows_absolute_and_awkward(tmp_path):
     assert columns.without == 1
 
 
+def test_many_columns_are_kept_until_something_changes(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).normal(1, 1, (COUNT, 4)).astype(np.float32)
+    store = FileStore(tmp_path / FEATURES)
+    records = {path: FileRecord(1, 1, row) for path, row in zip(PATHS, rows, strict=True)}
+    store.write(HEADER, dict(sorted(records.items())))
+    file, database = tmp_path / "columns.csv", tmp_path / columns_module.DATABASE
+
+    def write(camera, count=COUNT):
+        lines = [f"{path},{camera},{i}" for i, path in enumerate(PATHS[:count])]
+        file.write_text("\n".join(["path,camera,number", *lines]))
+
+    def north():
+        reads.clear()
+        columns = columns_of_index(store.open())
+        assert [c["number"] for c in columns.describe()] == [False, True]
+        return int(columns.matching("camera = 'north' AND number >= 0").sum()), bool(reads)
+
+    reads = []
+    real = columns_module.read_csv_lines
+    monkeypatch.setattr(columns_module, "read_csv_lines", lambda f: reads.append(f) or real(f))
+    write("north")
+    assert north() == (COUNT, True) and not database.exists()
+    monkeypatch.setattr(columns_module, "_MANY", 10)
+    assert north() == (COUNT, True) and database.exists()
+    assert north() == (COUNT, False)
+    write("south!")
+    assert north() == (0, True)
+    write("north", 9)
+    assert north() == (9, True) and north() == (9, False)
+    del records[PATHS[0]]
+    store.write(HEADER, dict(sorted(records.items())))
+    file.write_text(file.read_text().replace(f"{PATHS[0]},north,0\n", ""))
+    assert north() == (8, True)
+    content = database.read_bytes()
+    for damaged in (b"", b"no database" * 100, content[:5000], content[:100] + bytes(4000)):
+        database.write_bytes(damaged)
+        assert north() == (8, True) and north() == (8, False)
+    database.unlink()
+    with sqlite3.connect(database) as base:  # of somebody else
+        base.execute("CREATE TABLE facts (text TEXT, video_of_row BLOB, more)")
+        base.execute("CREATE VIEW videos AS SELECT 1")
+    base.close()
+    assert north() == (8, True) and north() == (8, False)
+    database.unlink()
+    database.mkdir()  # in the way
+    assert north() == (8, True) and north() == (8, True)
+
+
 @pytest.mark.skipif(find_spec("lance") is None, reason="needs Lance")
 def test_an_index_in_a_table_gives_the_same_rows(tmp_path, file):
     features = np.random.default_rng(0).normal(1, 1, (COUNT, 12)).astype(np.float32)
