@@ -188,9 +188,10 @@ def model_card(network: Network) -> str:
     model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
     training = provenance.get("training") or {}
     settings = training.get("config") or {}
+    parameters = sum(weight.numel() for weight in network_weights(network).values())
     crop, plan = model["crop_size"], "\n".join(map(str, settings.get("plan") or ()))
     facts = {
-        "backbone": f"{model['backbone']['type']}, {_num_parameters(network):,} parameters",
+        "backbone": f"{model['backbone']['type']}, {parameters:,} parameters",
         "clip": f"{model['num_frames']} frames of {model['clip_duration']:g} s, {crop} x {crop}",
         "features": config["feature_size"],
         "classes": classifier and (classifier["classes"] or classifier["num_classes"]),
@@ -220,10 +221,6 @@ def model_card(network: Network) -> str:
         'features = embed(from_pretrained("FOLDER"), "video.mp4")  # or "user/name"\n```',
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _num_parameters(network: Network) -> int:
-    return sum(weight.numel() for weight in network_weights(network).values())
 
 
 def _measured(
