@@ -2,8 +2,8 @@
 
 Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
 displacement, a speed, a part and whether the frame is mirrored are a hypothesis. It is compared
-along a line in time, aligned in place as near-duplicates are (:func:`~.matching.refined`), and
-scored on the stretch that both videos show: by the pixels, by how they change, and by its length.
+along a line in time, aligned in place and time by Gauss-Newton steps, and scored on the stretch
+that both videos show: by how its pixels change, and by its length.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from sce_video.curation.matching import (
     Part,
     Thumbnails,
     averaging,
-    cut_parts,
     query_vectors,
-    refined,
 )
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
@@ -43,9 +41,10 @@ _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
 #: Sides of the parts, and the step between their places; without ``parts`` the first four sides.
 _SIDES, _STEP = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 0.1
 _LARGE = 4
-_CONTRAST = 0.1
 _PART = 8  # side of a searched part, pixels
-_ANSWERS, _LEAST = 32, 0.7  # of a frame, and their smallest correlation
+#: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
+#: before all of them count less.
+_ANSWERS, _LEAST, _CONTRAST = 32, 0.7, 0.1
 #: Speeds of the copy: 1 in the middle, 3.8 % apart.
 _SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 _PROBES = 8
@@ -289,10 +288,10 @@ def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) 
     bound = np.maximum.reduceat(answers.similar, firsts) - _LEAST / 2
     groups = np.searchsorted(firsts, starts)
     bound, frames = np.add.reduceat(bound, groups), np.diff(groups, append=len(firsts))
-    asker = answers.asker[starts]
-    order = np.lexsort((-bound, asker))
+    askers = answers.asker[starts]
+    order = np.lexsort((-bound, askers))
     rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order)) - np.searchsorted(asker, asker)[order]
+    rank[order] = np.arange(len(order)) - np.searchsorted(askers, askers)[order]
     enough = (frames >= _MIN_VOTES) & (bound >= _LEAST_VOTES) & (rank < _VOTED * most)
     ends = np.append(starts[1:], len(key))
     found: dict[int, list[Hypothesis]] = {}
@@ -369,8 +368,7 @@ class _Pair:
         end_of_last = float(2 * self.middles[last] - self.inner.times[last])
         stretch = float(self.inner.times[first]), end_of_last
         similarity = _similarity(theirs[where[best][begin:end]], ours[begin:end], stretch)
-        steady = float(similar[best][begin:end].mean()) + _SIMILAR
-        return _Fit(found, stretch, similarity, steady)
+        return _Fit(found, stretch, similarity)
 
     def placed(self, fit: _Fit, part: Part, faster: bool) -> tuple[Line, Part]:
         """The line and the part at which the stretch of a fit is most similar, near a part.
@@ -435,23 +433,6 @@ class _Fit:
     line: Line
     stretch: tuple[float, float]
     similarity: float
-    steady: float  # mean correlation of the frames
-
-
-def _first_shown(video: Thumbnails, second: float) -> int:
-    """Number of the frame that is displayed at a time, or of the first."""
-    return max(0, int(np.searchsorted(video.times, second + 1e-6, "right")) - 1)
-
-
-def _cut(video: Thumbnails, begin: float, end: float) -> Thumbnails:
-    """The frames that are shown between two times, which begin at 0."""
-    low = _first_shown(video, begin)
-    high = max(low + 1, int(np.searchsorted(video.times, end - 1e-6)))
-    times = video.times[low:high] - video.times[low]
-    stop = float(video.times[high]) if high < len(video.times) else video.end
-    return replace(
-        video, frames=video.frames[low:high], times=times, duration=stop - float(video.times[low])
-    )
 
 
 def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
