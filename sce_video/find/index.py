@@ -418,7 +418,7 @@ def build_index(
     """
     options = options or EmbedOptions()
     listed = root if isinstance(root, LabelledVideos) else None
-    folder, root = Path(folder), real_path(root if listed is None else listed.root)
+    folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")

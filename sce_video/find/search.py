@@ -145,8 +145,8 @@ def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
         real, (begin, stop) = cache(os.path.realpath), _span(query.start, query.end)
         own = []
         for row, path in enumerate(index.paths):
-            file, *times = index.place(path)
-            start, end = _span(*times)
+            file, first, last = index.place(path)
+            start, end = _span(first, last)
             if start < stop and end > begin and real(file) == real(query.video):
                 own.append(row)
         return own
