@@ -375,11 +375,13 @@ def _ranked(
     So a match is the same whichever way it was found.
     """
     own = query.astype(np.float64)
-    times = [(None, None)] * len(paths) if index.spans is None else index.spans[rows].tolist()
     found: list[Match] = []
-    for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
+    for row, feature, path in zip(rows, features, paths, strict=True):
         similarity = feature_cosine(own, feature.astype(np.float64))
-        found.append(Match(0, path, similarity, index.file(path), int(row), start, end))
+        file, start, end = index.place(path)
+        if index.spans is not None:
+            start, end = index.spans[row].tolist()
+        found.append(Match(0, path, similarity, file, int(row), start, end))
     found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))
     return [replace(match, rank=rank) for rank, match in enumerate(found, start=1)]
 
