@@ -193,7 +193,7 @@ def _read_csv(source: str, numbers_of_lines: list[int]) -> VideoList:
 
     The line of each is appended to ``numbers_of_lines``.
     """
-    lines = read_csv_lines(source)
+    lines = list(read_csv_lines(source))
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
     path, label = columns = _columns(source, lines[0][1])

@@ -102,7 +102,7 @@ def stated_duration(file: str) -> float | None:
         return None
 
 
-def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
+def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table of text that are not empty: number, and cells without outer blanks.
 
     The cells of a ``.tsv`` file are divided by tabs, of another by commas, or by semicolons where
@@ -115,7 +115,9 @@ def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
         reader = csv.reader(file, delimiter=max(delimiters, key=first.count))
         try:
             # The number of a line, not of a row: a cell in quotes may hold line breaks.
-            return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+            yield from (
+                (reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)
+            )
         except csv.Error as error:
             raise ValueError(f"{source} is no CSV file: {error}") from error
 
@@ -132,7 +134,7 @@ def read_segments(source: str) -> list[Segment]:
 
 def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
     """The segments of a file as :func:`read_segments`, each with the number of its line."""
-    lines = read_csv_lines(source)
+    lines = list(read_csv_lines(source))
     header = [name.lower() for name in lines[0][1]] if lines else []
     if any(name not in header for name in COLUMNS):
         raise ValueError(

@@ -471,7 +471,7 @@ def search(
     given = _read_query(index, query, model, labels, checkpoint)
     out = np.empty(0, np.int64) if include_self else given.rows
     if passing is not None:
-        out = np.union1d(out, np.flatnonzero(~passing))
+        out = np.concatenate([out, np.flatnonzero(~passing)])
     count = max(k, refine) if k > 0 else k
     matches = query_index(
         *(index, given.features, count),

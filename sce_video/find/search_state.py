@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sce_video.datasets.segments import TOLERANCE, Segment, stated_duration
-from sce_video.datasets.sources import Query
+from sce_video.datasets.sources import Query, is_elsewhere
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
 from sce_video.find.columns import VideoColumns, columns_of_index
@@ -56,7 +56,6 @@ MAP_POINTS = 20_000
 #: Seconds until a worker is ended; readers have lower limits of their own.
 _PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
 _KEPT_UPLOADS, _KEPT_FEATURES = 32, 256
-_CUT_SECONDS = 600.0  # of a clip that is held in memory
 
 
 class NoRowError(UserError, RuntimeError):
@@ -139,7 +138,7 @@ class SearchState:
             "refinable": self.index.windows is not None and not self.index.windows.shots,
             "texts": has_text(self.index.settings["model"].get("backbone")),
             "columns": self.columns.describe(),
-            "without_columns": len(self.columns.without),
+            "without_columns": self.columns.without,
             "failures": len(self.index.failures),
             "problem": self.network_problem(),
             "update": self.update_command(),
@@ -169,7 +168,7 @@ class SearchState:
         return row
 
     def file(self, row: int) -> str:
-        """Absolute path of a video of the index.
+        """Absolute path of a video of the index, or that of its row in a table.
 
         Raises:
             NoRowError: no such row, or a path that is none of a video inside the folder: the index
@@ -181,6 +180,8 @@ class SearchState:
         if not inside or not path.lower().endswith(VIDEO_EXTENSIONS):
             raise NoRowError(f"row {row} of the index is no video of its folder")
         file = self.index.file(path)
+        if is_elsewhere(file):  # in a table
+            return file
         try:
             regular = stat.S_ISREG(os.stat(file).st_mode)
         except OSError:
@@ -204,9 +205,10 @@ class SearchState:
     # -- pictures --------------------------------------------------------------------------
 
     def picture(self, row: int, make: Any) -> bytes:
-        """What ``middle_frame`` or ``animation`` of ``search_media`` makes of a video, kept."""
+        """What ``middle_frame``, ``animation`` or ``whole`` of ``search_media`` makes of a video,
+        kept."""
         file = self.file(row)
-        key = (row, make.__name__, os.stat(file).st_mtime_ns)
+        key = (row, make.__name__, _modified(file))
         span = None if self._spans is None else tuple(self._spans[row].tolist())
 
         def read() -> bytes:
@@ -282,7 +284,7 @@ class SearchState:
         path, moment = self._videos[self._checked(row)], (given.start, given.end)
         if given.start is not None:
             file = self.file(row)
-            key = row, *moment, os.stat(file).st_mtime_ns
+            key = row, *moment, _modified(file)
             feature = self._kept(key, lambda: self._embed(media.embed_moment, file, *moment))
         elif self._spans is not None and given.path is not None:
             raise ValueError("a row of this index is a window: give start and end, or the row")
@@ -465,10 +467,10 @@ class SearchState:
             ValueError: it has no length, or more than ten minutes.
             CallError, GoneError, NoRowError: the file cannot be cut.
         """
-        if not 0 <= start < end <= start + _CUT_SECONDS:
+        if not 0 <= start < end <= start + media.LONGEST_CLIP:
             raise ValueError(
-                f"a clip is at most {_CUT_SECONDS:g} s long, got {start:.2f} to {end:.2f} s: cut a "
-                "longer one by sce-video predict or search --clips"
+                f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} s: "
+                "cut a longer one by sce-video predict or search --clips"
             )
         return self._pictures.call(media.cut, self.file(row), start, end, timeout=_EMBED_SECONDS)
 
@@ -502,6 +504,11 @@ class SearchState:
             words = ["sce-video", "finetune", checkpoint, *chain(*sets), "--out", run]
             commands.append(printable_utf8(shlex.join(words)))
         return {"files": [printable_utf8(path) for path in files], "commands": commands}
+
+
+def _modified(file: str) -> int:
+    """Modification time of a file, nanoseconds; 0 in a table, which is read as it was opened."""
+    return 0 if is_elsewhere(file) else os.stat(file).st_mtime_ns
 
 
 def _rounded(values: np.ndarray) -> list[float]:

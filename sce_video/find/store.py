@@ -150,9 +150,11 @@ class VideoIndex:
         windows: How its videos were divided; None if a row is a whole video, or a segment.
         listed_in: The file that lists its videos or segments; None of a folder or table.
         indexed: Rows that a vector index holds; None without one.
+        stamp: Numbers that change whenever the stored index does.
     """
 
     indexed: int | None = None
+    stamp: tuple[int, ...] = ()
     #: Columns of path, size, modification time, start and end.
     _names: tuple[str, ...] = ("paths", "sizes", "mtimes", "starts", "ends")
 
@@ -274,8 +276,8 @@ class VideoIndex:
         for start in range(0, len(self), count):
             yield start, self.features[start : start + count]
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Rows, features and paths of about the k most similar features, by the vector index."""
+    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and features of about the k most similar features, by the vector index."""
         raise NotImplementedError
 
 
@@ -415,6 +417,7 @@ class FileStore(IndexStore):
 
     def open(self) -> NpzIndex:
         """The index; the features are not read before they are used."""
+        status = os.stat(self.file)
         arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
         try:
             entry = provenance["index"]
@@ -445,7 +448,9 @@ class FileStore(IndexStore):
                 if not (np.isfinite(ends).all() and (starts >= 0).all() and (starts < ends).all()):
                     raise ValueError("windows do not end after their starts")
                 columns |= {"starts": starts, "ends": ends}
-            return NpzIndex(self.file.parent, columns, header, failed)
+            index = NpzIndex(self.file.parent, columns, header, failed)
+            index.stamp = status.st_size, status.st_mtime_ns
+            return index
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
 
