@@ -561,28 +561,31 @@ class HFEncoder(FreezableBackbone):
             tokens = layer(tokens, kept)[0]
         return encoder.layernorm(tokens)
 
+    def refused(self, frames: int, height: int, width: int) -> tuple[str, str] | None:
+        """What of a clip does not fit, "frames" or "size", and what the encoder takes; or None."""
+        size = self._size
+        if self._frames is not None and frames != self._frames:
+            return "frames", f"clips of {self._frames} frames, to which its positions belong"
+        if frames > self._tubelet and frames % self._tubelet:
+            return "frames", f"a number of frames that is a multiple of {self._tubelet}"
+        if size is not None and (height, width) != (size, size):
+            return "size", f"frames of {size}x{size} pixels, to which its positions belong"
+        if height % self._patch or width % self._patch:
+            return (
+                "size",
+                f"frames whose sides are multiples of its patches of {self._patch} pixels",
+            )
+        return None
+
     def check_clip(self, frames: int, height: int, width: int) -> None:
         """Raise ValueError, which says what the encoder takes, for other clips."""
-        taken = ""
-        if self._frames is not None and frames != self._frames:
-            taken = (
-                f"clips of {self._frames} frames, to which its positions belong, got "
-                f"{frames}: set num_frames={self._frames} in the pipelines"
+        if refused := self.refused(frames, height, width):
+            what, taken = refused
+            got = str(frames) if what == "frames" else f"{height}x{width}"
+            raise ValueError(
+                f"{type(self.network).__name__} takes {taken}, got {got}: set "
+                f"{'num_frames' if what == 'frames' else 'the crop sizes'} in the pipelines"
             )
-        elif frames > self._tubelet and frames % self._tubelet:
-            taken = f"a number of frames that is a multiple of {self._tubelet}, got {frames}"
-        elif self._size is not None and (height, width) != (self._size, self._size):
-            taken = (
-                f"frames of {self._size}x{self._size} pixels, to which its positions "
-                f"belong, got {height}x{width}: set the crop sizes of the pipelines"
-            )
-        elif height % self._patch or width % self._patch:
-            taken = (
-                f"frames whose sides are multiples of its patches of {self._patch} "
-                f"pixels, got {height}x{width}"
-            )
-        if taken:
-            raise ValueError(f"{type(self.network).__name__} takes {taken}")
 
     @property
     def takes_one_size(self) -> bool:
