@@ -241,7 +241,7 @@ def _read_timm(name: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
     changed = not isinstance(given, dict) or {*given} - {"in_chans", "num_classes", "global_pool"}
     if kind not in _TIMM or changed:
         raise ValueError(
-            f"{folder} is timm's {kind!r:.60}{' with other model_args' * (kind in _TIMM)}: of its "
+            f"{path} is of timm's {kind!r:.60}{' with other model_args' * (kind in _TIMM)}: of its "
             f"networks {', '.join(_TIMM)} are read, as timm builds them; give one of these"
         )
     file = next((folder / name for name in _TIMM_WEIGHTS if (folder / name).is_file()), None)

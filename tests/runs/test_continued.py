@@ -190,8 +190,8 @@ def test_a_folder_of_timm(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        (dict(architecture="resnet50d"), "is timm's 'resnet50d': of its networks resnet18, "),
-        (dict(architecture=["resnet18"]), "is timm's "),
+        (dict(architecture="resnet50d"), "is of timm's 'resnet50d': of its networks resnet18, "),
+        (dict(architecture=["resnet18"]), "is of timm's "),
         (dict(model_args={"output_stride": 8}), "'resnet18' with other model_args: of its"),
         (dict(model_args=3), "'resnet18' with other model_args: of its"),
         (dict(pretrained_cfg=None), "config.json states no input"),

@@ -212,7 +212,7 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
             weights |= {key: value for key, value in content.items() if torch.is_tensor(value)}
         if weights:
             return weights
-    raise FileNotFoundError(f"there is no {' and no '.join(_WEIGHT_FILES[::2])} in {folder}")
+    raise FileNotFoundError(f"no weights in {folder}: no {' and no '.join(_WEIGHT_FILES[::2])}")
 
 
 #: Files of a processor, with the entry that holds its settings.
