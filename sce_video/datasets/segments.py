@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sce_video.datasets.clip_sampling import parse_seconds
+from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
 from sce_video.utils.files import atomic_file
 
 #: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
@@ -69,7 +70,7 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
     durations: dict[str, float | None] = {}
     for where, file, end in rows:
         if file not in durations:
-            if not os.path.isfile(file):
+            if not video_exists(file):
                 raise ValueError(f"{where}: there is no video {file!r}")
             durations[file] = stated_duration(file)
         duration = durations[file]
@@ -81,10 +82,15 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
 
 
 def stated_duration(file: str) -> float | None:
-    """Seconds of a file by its header; None where it states none, or cannot be opened."""
+    """Seconds of a video by its header; None where it states none, or cannot be opened."""
     import av
 
+    from sce_video.datasets.readers.base import VideoDecodeError
+
     try:
+        if is_elsewhere(file):
+            with open_video(file) as reader:
+                return reader.duration
         with av.open(file) as container:
             if not container.streams.video:
                 return None
@@ -92,7 +98,7 @@ def stated_duration(file: str) -> float | None:
             if stream.duration is not None and stream.time_base is not None:
                 return float(stream.duration * stream.time_base)
             return None if container.duration is None else container.duration / av.time_base
-    except (av.FFmpegError, OSError):  # a bad file is named where it is read
+    except (av.FFmpegError, OSError, VideoDecodeError):  # a bad file is named where it is read
         return None
 
 

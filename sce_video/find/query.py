@@ -393,11 +393,14 @@ def _ranked(index: VideoIndex, rows: np.ndarray, similarities: np.ndarray, k: in
     best = similarities >= np.partition(similarities, -k)[-k]
     rows, similarities = rows[best], similarities[best]
     paths = index.paths_of(rows)
-    times = [(None, None)] * len(rows) if index.spans is None else index.spans[rows].tolist()
+    places = [index.place(path) for path in paths]
+    if index.spans is not None:
+        spans = index.spans[rows].tolist()
+        places = [(file, *span) for (file, _, _), span in zip(places, spans, strict=True)]
     found = [
-        Match(0, path, similarity, index.file(path), row, start, end)
-        for row, similarity, path, (start, end) in zip(
-            rows.tolist(), similarities.tolist(), paths, times, strict=True
+        Match(0, path, similarity, file, row, start, end)
+        for row, similarity, path, (file, start, end) in zip(
+            rows.tolist(), similarities.tolist(), paths, places, strict=True
         )
     ]
     found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))

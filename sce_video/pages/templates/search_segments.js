@@ -100,6 +100,7 @@ export class Segments {
       }),
     );
     byId("segment-undo").disabled = state.undo === 0;
+    if (state.total) byId("finetune").hidden = false;
     byId("segment-note").textContent = state.total
       ? `${state.total} segment${state.total === 1 ? "" : "s"} in ${state.file}, which sce-video finetune --train reads`
       : `Start and end, then a label: segments are saved in ${state.file}`;
