@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import os
 import re
 import sqlite3
@@ -59,6 +60,7 @@ _FUNCTIONS = frozenset(
 _TABLE, _KEY = "videos", "#"
 _FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
 _MOST_COLUMNS, _MOST_TEXT = 200, 10_000
+_DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
 #: Columns of a table of videos that say nothing of a video itself.
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
@@ -90,11 +92,13 @@ class VideoColumns:
         facts = json.loads(text)
         self._described = facts["columns"]
         self.names = ["path", *(column["name"] for column in self._described)]
-        self.without, self.state, self._source = facts["without"], facts["state"], facts["source"]
-        self._count: int = facts["videos"]
+        self.without, self.state = int(facts["without"]), str(facts["state"])
+        self._source = str(facts["source"])
+        self._count = operator.index(facts["videos"])
         self._video_of_row = np.frombuffer(video_of_row, dtype=np.int32)
         schema = {sql for (sql,) in base.execute("SELECT sql FROM sqlite_schema")}
-        inside = (self._video_of_row >= 0).all() and (self._video_of_row < self._count).all()
+        rows = self._video_of_row
+        inside = ((rows >= 0) & (rows < self._count)).all() and 0 <= self._count <= len(rows)
         if schema != {_FACTS, _videos_sql(self._described)} or not inside:
             raise ValueError("it is no database of columns")
         self._base, self._lock = base, threading.Lock()
@@ -129,6 +133,8 @@ class VideoColumns:
                 try:
                     keys = itertools.chain.from_iterable(self._base.execute(text))
                     videos[np.fromiter(keys, np.int64)] = True
+                except IndexError:
+                    raise ValueError(_DAMAGED) from None
                 except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
                     raise ValueError(self._explained(where, error)) from None
                 self._found[where] = np.packbits(videos[self._video_of_row])
@@ -156,8 +162,8 @@ class VideoColumns:
         elif reason.startswith("no such column"):
             names = ", ".join(self.names)
             reason += f"; {self._source or 'without a file of columns (--columns)'} has {names}"
-        elif reason.startswith(("database disk image", "index ")):
-            reason = f"{DATABASE} beside the index is damaged, remove it"
+        elif reason.startswith("database disk image"):
+            reason = _DAMAGED
         return f"the condition {where!r:.200} cannot be evaluated: {reason}"
 
 
@@ -235,7 +241,7 @@ def _open_database(file: Path, state: str) -> VideoColumns | None:
         base = sqlite3.connect(address, uri=True, check_same_thread=False)
         base.executescript("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
         found = VideoColumns(base)
-    except (sqlite3.Error, ValueError, TypeError, KeyError, RecursionError):
+    except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return found if found.state == state else None
 

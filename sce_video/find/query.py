@@ -227,7 +227,7 @@ _SPARE, _ROUNDING = 16, 1e-6
 #: Windows that are compared after whitening: at least so many, or this part of the index.
 _POOL, _POOL_PART = 1000, 50
 #: Candidates that a vector index gives within some dozen milliseconds, for whitening and filters.
-_MOST_CANDIDATES = 4000
+_MOST_CANDIDATES = 2000
 #: With more rows left out it is asked for more candidates in proportion, and some more; unless so
 #: few rows remain that they are compared one by one.
 _MOST_LEFT_OUT, _MORE, _FEW = 1000, 1.5, 5000

@@ -12,7 +12,9 @@ import io
 import json
 import os
 import pickle
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -39,6 +41,7 @@ from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.find import columns as columns_module
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
@@ -240,6 +243,25 @@ def read_whole_index(path: Path) -> None:
     assert all(isinstance(text, str) for pair in index.failures for text in pair)
 
 
+def read_kept_columns(path: Path) -> None:
+    columns = columns_module._open_database(path, "state")
+    if columns is None:
+        raise ValueError(f"{path} is made again")
+    try:
+        assert columns.matching("camera = 'north' or speed > 1").shape == (4,)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    assert all({"name", "number"} <= column.keys() for column in columns.describe())
+
+
+def write_columns(path: Path) -> None:
+    (path.parent / "c.csv").write_text("path,camera,speed\na.mp4,north,1\nb.mp4,south,2.5\n")
+    given = columns_module.ColumnSources("/videos", path.parent / "c.csv")
+    with closing(sqlite3.connect(path)) as base:
+        paths = np.array(["a.mp4", "a.mp4", "b.mp4", "c.mp4"])
+        columns_module._fill(base, paths, given, "state")
+
+
 def index_targets(folder: Path) -> list[Target]:
     cfg = parse_config_text(CONFIG, "a")
     header = {
@@ -262,9 +284,11 @@ def index_targets(folder: Path) -> list[Target]:
         repack(archive, "protocol.npy")(path, text.getvalue())
 
     sample = json.dumps(stated).encode()
+    database = saved(folder, "c.sqlite", write_columns)
     return [
         Target("index", [sample], read_whole_index, "features.npz", write, cases=120),
         Target("index file", [archive], read_whole_index, "features.npz", cases=80),
+        Target("columns", [database], read_kept_columns, "columns.sqlite", cases=80),
     ]
 
 
