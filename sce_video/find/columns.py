@@ -279,7 +279,11 @@ def read_columns(paths: np.ndarray, sources: ColumnSources) -> VideoColumns:
 
 
 def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, state: str) -> None:
-    """Make the tables of :class:`VideoColumns` in an empty database."""
+    """Make the tables of :class:`VideoColumns` in an empty database.
+
+    ``videos`` has a row of columns for each file of the index, ``facts`` a single row: what the
+    columns are, as JSON, and for each row of the index the number of its file, int32.
+    """
     key_of: dict[str, int] = {}  # windows of a video share its line
     blocks = (paths[at : at + _BLOCK].tolist() for at in range(0, len(paths), _BLOCK))
     keys = (key_of.setdefault(path, len(key_of)) for block in blocks for path in block)
@@ -358,7 +362,14 @@ class _Lines:
         self.missing = len(key_of)
 
     def copy(self, base: sqlite3.Connection, table: str) -> None:
-        """Make a temporary table of the lines of known videos, and complete the attributes."""
+        """Make a temporary table of the lines of known videos, and complete the attributes.
+
+        Its columns are ``#`` (the number of the video) and ``c0``, ``c1``, ..., text as it is read.
+
+        Raises:
+            ValueError: a line has too few or too many cells, a cell is too long, a path has two
+                lines, or no path is in the index; with file and line.
+        """
         cells = "".join(f", c{place}" for place in range(len(self.columns)))
         base.execute(f'CREATE TEMP TABLE {table} ("{_KEY}" INTEGER PRIMARY KEY{cells})')
         marks = ", ".join("?" * (1 + len(self.columns)))
