@@ -23,9 +23,10 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
+from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_backbone
-from sce_video.engine.work_dir import CONFIG
+from sce_video.engine.work_dir import CONFIG, check_unused
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
@@ -551,6 +552,8 @@ def pretrain(
         ValueError: as :func:`planned_pretraining`, or ``out`` holds an earlier training.
     """
     begun = time.monotonic()
+    if not (overwrite or is_restart(out)):
+        check_unused(out)  # else the config of the earlier training would be lost before the error
     planned = planned_pretraining(
         videos,
         out,
