@@ -152,11 +152,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.serve is not None:
         return _serve(args)
     examples = _checked_query(args)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.find.index import read_index
+    # Imported here, as in all commands: a wrong command line must not wait for them.
     from sce_video.find.query import SearchQuery, Weights, searches_approximately
+    from sce_video.find.reading import read_index
     from sce_video.find.search import search
-    from sce_video.inference.model import checkpoint_of
 
     like, unlike, text = args.weights
     weights = Weights(text=text, like=like, unlike=unlike)
@@ -168,6 +167,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             "out (sce-video index --windows 5s)"
         )
     if args.checkpoint is not None:
+        from sce_video.inference.model import checkpoint_of
+
         args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")

@@ -10,10 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from sce_video.datasets.sources import Query, parse_query
-from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
 from sce_video.find.store import VideoIndex
 
 _TINY = 1e-12
@@ -327,40 +325,72 @@ def searches_approximately(index: VideoIndex, centred: bool = False, left_out: i
 def _exact(
     index: VideoIndex, feature: np.ndarray, k: int, left_out: np.ndarray, centred: bool
 ) -> np.ndarray:
-    """Rows of the k most similar features, and of some more that are about as similar."""
-    query = torch.from_numpy(feature).reshape(1, -1)
-    own = torch.zeros(len(index), dtype=torch.long)
-    own[torch.from_numpy(left_out)] = 1
-    mean = torch.from_numpy(index.mean) if centred else None
+    """Rows of the k most similar features, and of some more that are about as similar.
+
+    As :func:`~sce_video.evaluation.functional.neighbours.nearest_neighbours` of one query, with
+    numpy alone: the import of torch takes longer than the search.
+    """
+    _check_query(index, feature)
+    mean = index.mean.astype(np.float32) if centred else None
+    query = _unit((feature if mean is None else feature - mean)[None])[0]
     count = k + _SPARE
     while True:
-        parts = []
+        similarities, rows = np.empty(0, np.float32), np.empty(0, np.int64)
         for start, features in index.blocks(_READ_ROWS):
-            # torch warns of arrays that it could write to but must not
-            block = torch.from_numpy(features if features.flags.writeable else features.copy())
-            try:
-                values, rows = nearest_neighbours(
-                    query,
-                    block,
-                    count,
-                    groups=(torch.ones(1, dtype=torch.long), own[start : start + len(block)]),
-                    means=None if mean is None else (mean, mean),
-                    gallery_block=_CACHED_ROWS,
-                )
-            except NotFiniteError as error:
-                path = index.path(start + error.row)
-                raise ValueError(
-                    f"the index {index.folder} is damaged: the feature of {path} holds NaN or "
-                    "infinity; build it from scratch (--rebuild, rebuild=True)"
-                ) from error
-            parts.append((values[0], rows[0] + start))
-        similarities = torch.cat([values for values, _ in parts])
-        rows = torch.cat([rows for _, rows in parts])
-        similarities, order = similarities.sort(descending=True, stable=True)
-        found = rows[order[:count]][similarities[:count] != float("-inf")].numpy()
+            own = _similarities(index, start, features, mean, query)
+            own[left_out[(start <= left_out) & (left_out < start + len(own))] - start] = -np.inf
+            similarities = np.append(similarities, own)
+            rows = np.append(rows, np.arange(start, start + len(own)))
+            if len(rows) > count:
+                best = np.argpartition(-similarities, count - 1)[:count]
+                similarities, rows = similarities[best], rows[best]
+        order = np.argsort(-similarities, kind="stable")
+        similarities, rows = similarities[order], rows[order]
+        found = rows[similarities > -np.inf]
         if len(found) < count or similarities[k - 1] - similarities[count - 1] > _ROUNDING:
             return found
         count *= 8  # many are as similar as the last one: their paths decide
+
+
+def _check_query(index: VideoIndex, feature: np.ndarray) -> None:
+    if not np.isfinite(feature).all():
+        raise ValueError(
+            "queries: 1 of 1 rows hold NaN or infinity, the first is row 0: the network that made "
+            "them has diverged"
+        )
+    if feature.shape != index.shape[1:]:
+        raise ValueError(
+            f"queries have {feature.size} dimensions, the gallery {index.shape[1]}: they must come "
+            "from the same network"
+        )
+
+
+def _similarities(
+    index: VideoIndex,
+    start: int,
+    features: np.ndarray,
+    mean: np.ndarray | None,
+    query: np.ndarray,
+) -> np.ndarray:
+    """Cosines (n,) of a block of rows from ``start`` on; ValueError for NaN or infinity in it."""
+    values = np.empty(len(features), np.float32)
+    for first in range(0, len(features), _CACHED_ROWS):
+        rows = features[first : first + _CACHED_ROWS]
+        values[first : first + len(rows)] = _unit(rows if mean is None else rows - mean) @ query
+    if not np.isfinite(values).all():
+        bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+        raise ValueError(
+            f"the index {index.folder} is damaged: the feature of {index.path(start + bad[0])} "
+            "holds NaN or infinity; build it from scratch (--rebuild, rebuild=True)"
+        )
+    return values
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    """Rows (n, D) divided by their lengths."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller sees what is not finite
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return rows / np.maximum(lengths, np.float32(_TINY))[:, None]
 
 
 def _ranked(
