@@ -29,6 +29,7 @@ from sce_video.commands.arguments import (
     number,
     shown_failures,
 )
+from sce_video.datasets.clip_sampling import format_moment
 from sce_video.datasets.sources import Query, is_table_folder, parse_query
 from sce_video.find.columns import check_condition
 from sce_video.find.label_list import LabelList, label_file
@@ -272,8 +273,6 @@ def _shown(query: Query) -> str:
 
 def format_matches(video: str, index: VideoIndex, matches: list[Match]) -> str:
     """Rank, cosine similarity, distance and path."""
-    from sce_video.pages.gallery import format_moment
-
     what = "videos" if index.windows is None else "windows"
     moments = "" if index.windows is None else f"{'moment':>19}  "
     lines = [
