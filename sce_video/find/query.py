@@ -327,32 +327,8 @@ def _exact(
 ) -> np.ndarray:
     """Rows of the k most similar features, and of some more that are about as similar.
 
-    As :func:`~sce_video.evaluation.functional.neighbours.nearest_neighbours` of one query, with
-    numpy alone: the import of torch takes longer than the search.
+    By numpy, since the import of torch takes longer than most searches.
     """
-    _check_query(index, feature)
-    mean = index.mean.astype(np.float32) if centred else None
-    query = _unit((feature if mean is None else feature - mean)[None])[0]
-    count = k + _SPARE
-    while True:
-        similarities, rows = np.empty(0, np.float32), np.empty(0, np.int64)
-        for start, features in index.blocks(_READ_ROWS):
-            own = _similarities(index, start, features, mean, query)
-            own[left_out[(start <= left_out) & (left_out < start + len(own))] - start] = -np.inf
-            similarities = np.append(similarities, own)
-            rows = np.append(rows, np.arange(start, start + len(own)))
-            if len(rows) > count:
-                best = np.argpartition(-similarities, count - 1)[:count]
-                similarities, rows = similarities[best], rows[best]
-        order = np.argsort(-similarities, kind="stable")
-        similarities, rows = similarities[order], rows[order]
-        found = rows[similarities > -np.inf]
-        if len(found) < count or similarities[k - 1] - similarities[count - 1] > _ROUNDING:
-            return found
-        count *= 8  # many are as similar as the last one: their paths decide
-
-
-def _check_query(index: VideoIndex, feature: np.ndarray) -> None:
     if not np.isfinite(feature).all():
         raise ValueError(
             "queries: 1 of 1 rows hold NaN or infinity, the first is row 0: the network that made "
@@ -363,25 +339,39 @@ def _check_query(index: VideoIndex, feature: np.ndarray) -> None:
             f"queries have {feature.size} dimensions, the gallery {index.shape[1]}: they must come "
             "from the same network"
         )
+    mean = index.mean.astype(np.float32) if centred else np.zeros_like(feature)
+    query = _unit(feature[None] - mean)[0]
+    parts = [_similarities(index, *block, query, mean) for block in index.blocks(_READ_ROWS)]
+    similarities = np.concatenate(parts)
+    similarities[left_out] = -np.inf
+    count = k + _SPARE
+    while True:
+        found = np.arange(len(similarities))
+        if count < len(found):
+            found = np.argpartition(-similarities, count - 1)[:count]
+        found = found[np.argsort(-similarities[found], kind="stable")]
+        found = found[similarities[found] > -np.inf]
+        if len(found) < count:
+            return found
+        if similarities[found[k - 1]] - similarities[found[-1]] > _ROUNDING:
+            return found
+        count *= 8  # many are as similar as the last one: their paths decide
 
 
 def _similarities(
-    index: VideoIndex,
-    start: int,
-    features: np.ndarray,
-    mean: np.ndarray | None,
-    query: np.ndarray,
+    index: VideoIndex, start: int, features: np.ndarray, query: np.ndarray, mean: np.ndarray
 ) -> np.ndarray:
     """Cosines (n,) of a block of rows from ``start`` on; ValueError for NaN or infinity in it."""
     values = np.empty(len(features), np.float32)
     for first in range(0, len(features), _CACHED_ROWS):
         rows = features[first : first + _CACHED_ROWS]
-        values[first : first + len(rows)] = _unit(rows if mean is None else rows - mean) @ query
+        values[first : first + len(rows)] = _unit(rows - mean) @ query
     if not np.isfinite(values).all():
         bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+        what = f"feature of {index.path(start + bad[0])}" if len(bad) else "mean of its features"
         raise ValueError(
-            f"the index {index.folder} is damaged: the feature of {index.path(start + bad[0])} "
-            "holds NaN or infinity; build it from scratch (--rebuild, rebuild=True)"
+            f"the index {index.folder} is damaged: the {what} holds NaN or infinity; build it from "
+            "scratch (--rebuild, rebuild=True)"
         )
     return values
 

@@ -64,8 +64,8 @@ def _draw(
 ) -> Tensor | None:
     if not tokens._seeds or not torch.is_grad_enabled():
         return None
-    time, space = grid[0], grid[1] * grid[2]
-    places = space if tokens.pattern == "tube" else time * space
+    tube, space = tokens.pattern == "tube", grid[1] * grid[2]
+    places = space if tube else grid[0] * space
     keep = max(1, round(tokens.keep_tokens * places))
     kept = np.empty((count, keep), dtype=np.int64)
     for row in kept:
@@ -73,7 +73,6 @@ def _draw(
         words = [_STREAM, view, tokens._seeds[sample] % 2**64]
         row[:] = np.sort(np.random.default_rng(words).permutation(places)[:keep])
         tokens._drawn += 1
-    if tokens.pattern == "tube":
-        frames = space * np.arange(time)[:, None]
-        kept = (kept[:, None] + frames).reshape(count, -1)
+    if tube:
+        kept = (kept[:, None] + space * np.arange(grid[0])[:, None]).reshape(count, -1)
     return to_device(kept, device)
