@@ -236,8 +236,8 @@ def _serve(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
     if is_table_folder(args.index):
         raise ValueError(
-            f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
-            "index"
+            f"{args.index} is a table of videos: the page needs the folder of an index, where it "
+            "keeps labels (sce-video index TABLE --out INDEX)"
         )
     from sce_video.find.search_page import PageFiles, serve
     from sce_video.find.search_state import Network

@@ -11,7 +11,7 @@ An index is a folder::
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,17 @@ import torch
 
 from sce_video.datasets import VideoDecodeError, scan_folder
 from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.labelled import LabelledVideos
 from sce_video.datasets.sources import is_table, list_videos
 from sce_video.datasets.tables.table import TableError, read_table
+from sce_video.datasets.video_list import video_of
 from sce_video.evaluation.extraction import (
     NetworkJob,
     explain_network_error,
     failure_of,
     time_limit,
 )
+from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.reading import (
     INDEX_STORES,
     RECORDS,
@@ -114,6 +117,7 @@ class EmbedJob(NetworkJob):
         ray: bool,
         processes_per_gpu: int,
         windows: Windows | None,
+        source: str | None = None,
     ) -> None:
         if processes_per_gpu < 1:
             raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
@@ -127,6 +131,7 @@ class EmbedJob(NetworkJob):
                 "num_clips": count_clips(model, options),
                 "num_crops": options.num_crops,
                 **({} if windows is None else {"windows": windows.to_dict()}),
+                **({} if source is None else {"list": source}),
             },
         }
         self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
@@ -173,7 +178,8 @@ class EmbedJob(NetworkJob):
 
     def source(self, item: Item) -> State:
         """Size and modification time; rows of a table do not change during a run."""
-        return item.source if is_table(self.root) else file_state(f"{self.root}/{item.key}")
+        file = video_of(f"{self.root}/{item.key}")
+        return item.source if is_table(self.root) else file_state(file)
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the file has a feature, or could not be decoded and is not to be tried again."""
@@ -291,24 +297,39 @@ def _read_known(
     return known, whole and stored == header
 
 
-def _video_states(root: str) -> dict[str, tuple[int, int]]:
+def _label(labels: LabelList, listed: LabelledVideos) -> None:
+    """Give listed videos their labels, but for those that have one."""
+    first: dict[str, str] = {}
+    for path, label in zip(listed.paths(), listed.videos.labels.tolist(), strict=True):
+        first.setdefault(path, listed.name(label))
+    new: dict[str, list[str]] = {}
+    for path, name in first.items():
+        if path not in labels.labels:
+            new.setdefault(name, []).append(path)
+    for name, paths in new.items():
+        labels.apply(paths, name)
+
+
+def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
-    Of a row of a table they are the bytes of its packets and the time of the file that it was made
-    from.
+    None lists the folder or table. Of a segment they are those of its file, of a row of a table the
+    bytes of its packets and the time of the file that it was made from.
     """
-    if is_table(root):
+    if is_table(root) and listed is None:
         content = read_table(root).call("read", list(_STATE))
         columns = (content[name].to_pylist() for name in _STATE)
         # Of several rows of a path the newest is last.
         found = {path: (size, time) for path, size, time in zip(*columns, strict=True)}
         videos = list_videos(root)  # without rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
-    videos = scan_folder(root)
+    if listed is None:
+        videos = scan_folder(root)
+        listed = [videos.path(i) for i in range(len(videos))]
     states = {}
-    for path in sorted(videos.path(i) for i in range(len(videos))):
+    for path in sorted(set(listed)):
         try:
-            status = os.stat(os.path.join(root, path))
+            status = os.stat(video_of(os.path.join(root, path)))
         except OSError:  # a dangling link, or removed since; decoding reports the reason
             states[path] = (-1, -1)
         else:
@@ -318,7 +339,7 @@ def _video_states(root: str) -> dict[str, tuple[int, int]]:
 
 def build_index(
     model: VideoModel,
-    root: str | os.PathLike,
+    root: str | os.PathLike | LabelledVideos,
     folder: str | os.PathLike,
     options: EmbedOptions | None = None,
     *,
@@ -339,7 +360,9 @@ def build_index(
 
     Args:
         model: From :func:`~sce_video.inference.model.load_model`.
-        root: The folder of videos, sub-folders are read too; or a table of videos.
+        root: The folder of videos, sub-folders are read too; a table of videos; or listed videos,
+            or segments of them, whose labels become those of the index (``labels.txt``), where it
+            has none of them yet.
         folder: The index; created if it does not exist.
         options: Each of their workers decodes and embeds, with ``num_workers=0`` this process does.
         rebuild: Discard the existing index and embed all files.
@@ -361,8 +384,12 @@ def build_index(
         RunError: the network fails, or the disk is full.
     """
     options = options or EmbedOptions()
-    folder, root = Path(folder), real_path(root)
-    states = _video_states(root)
+    listed = root if isinstance(root, LabelledVideos) else None
+    folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
+    if listed is not None and (windows is not None or is_table(root)):
+        divided = "windows divide whole videos" if windows else f"{root} is a table"
+        raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
+    states = _video_states(root, None if listed is None else listed.paths())
     job = EmbedJob(
         model,
         root,
@@ -371,6 +398,7 @@ def build_index(
         ray=ray is not None,
         processes_per_gpu=processes_per_gpu,
         windows=windows,
+        source=None if listed is None else os.path.realpath(listed.source),
     )
     count = None if ray is not None and not options.num_workers else options.num_workers
     # A long video takes long; its reader has the time limit then, for each frame.
@@ -397,6 +425,8 @@ def build_index(
             store.describe(header, current)
             records.clear()
         store.make_vector_index(approximate)
+    if listed is not None:
+        _label(LabelList(label_file(folder, None)), listed)
     held = {path: r for path, r in current.items() if r.feature is not None}
     return IndexReport(
         videos=len(held),

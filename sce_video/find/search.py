@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -132,8 +133,22 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
     return sorted({row for name in names for row in index.rows(name)})
 
 
+def _span(start: float | None, end: float | None) -> tuple[float, float]:
+    return (0.0, math.inf) if start is None or end is None else (start, end)
+
+
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
-    """Rows that are the query itself: of the file, or windows that share frames with the moment."""
+    """Rows that are the query itself: of the file, or windows and segments that share frames with
+    the moment."""
+    if index.listed_in is not None:
+        real, (begin, stop) = cache(os.path.realpath), _span(query.start, query.end)
+        own = []
+        for row, path in enumerate(index.paths):
+            file, first, last = index.place(path)
+            start, end = _span(first, last)
+            if start < stop and end > begin and real(file) == real(query.video):
+                own.append(row)
+        return own
     rows = rows_of_file(index, query.video)
     if query.start is None or query.end is None or index.spans is None:
         return rows
@@ -217,7 +232,8 @@ def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[
         raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
     found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
     like, unlike = (Example(np.asarray(index.features[rows]), rows) for rows in found)
-    return like, unlike
+    # Where all rows are labelled, those with other labels are what can be found.
+    return like, unlike if index.listed_in is None else unlike._replace(rows=())
 
 
 class Examples(NamedTuple):
@@ -463,7 +479,7 @@ def search(
     given = _read_query(index, query, model, labels, checkpoint)
     out = np.empty(0, np.int64) if include_self else given.rows
     if passing is not None:
-        out = np.union1d(out, np.flatnonzero(~passing))
+        out = np.concatenate([out, np.flatnonzero(~passing)])
     count = max(k, refine) if k > 0 else k
     matches = query_index(
         *(index, given.features, count),

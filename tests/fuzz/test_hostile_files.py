@@ -51,6 +51,7 @@ from sce_video.reporting import comparability
 from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.report_pages import render_html, render_markdown
 from sce_video.reporting.result_files import collect_results
+from sce_video.runs import source
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
 BOX = b"film,0902,0.077,0.151,0.283,0.811,80,1\nfilm,0903,,,,,\n-a,1798,0.1,0.2,0.3,0.4,1,0\n"
@@ -130,6 +131,10 @@ def checkpoint_targets(folder: Path) -> list[Target]:
     def with_text(path: Path, data: bytes) -> None:
         save_tiny(path, backbone, data.decode("latin1"))
 
+    def beside_weights(path: Path, data: bytes) -> None:
+        path.write_bytes(data)
+        torch.save({"a": torch.zeros(1)}, path.with_name("pytorch_model.bin"))
+
     names = ["LFBInferHead", "Conv3d", "ResNet3d", "mmaction.MViT", "os.system", "Encoder"]
     values = ["2000000000", "(1, ) * 9", "[" * 50, "dict(type='BN3d')", "inf", "-1", "None"]
     words = [*(repr(name).encode() for name in names), *(value.encode() for value in values)]
@@ -141,7 +146,19 @@ def checkpoint_targets(folder: Path) -> list[Target]:
                write=with_text, cases=15, words=words),
         Target("tiny checkpoint", [tiny], load_on_cpu, "a.pth", cases=6),
         Target("config text", [text.encode()], read_config, "a.py", cases=120, words=words),
+        Target("config of timm", [json.dumps(TIMM).encode()], read_timm_folder, "config.json",
+               write=beside_weights, cases=120),
     ]  # fmt: skip
+
+
+TIMM = dict(mean=[0.5, 0.4, 0.3], std=[0.2, 0.2, 0.2], input_size=[3, 224, 224], crop_pct=0.95)
+TIMM = dict(architecture="resnet18", model_args=dict(in_chans=3), pretrained_cfg=TIMM)
+
+
+def read_timm_folder(path: Path) -> None:
+    found = source._read_timm(str(path.parent))
+    if found is not None:
+        ModelSettings({}, num_frames=1, clip_duration=1.0, **found[2])
 
 
 def load_on_cpu(path: Path) -> None:
