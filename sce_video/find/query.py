@@ -336,7 +336,13 @@ def _exact(
     index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray, centred: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and features of the k most similar rows among those kept, and of those that rounding
-    might put among them. By numpy: importing torch takes longer than most searches."""
+    might put among them.
+
+    By numpy: importing torch takes longer than most searches.
+
+    Raises:
+        ValueError: sizes differ, or the query, a feature or their mean holds NaN or infinity.
+    """
     if not np.isfinite(feature).all():
         raise ValueError(
             "queries: 1 of 1 rows hold NaN or infinity, the first is row 0: the network that made "

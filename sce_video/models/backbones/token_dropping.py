@@ -62,6 +62,7 @@ class TokenDropping:
 def _draw(
     tokens: TokenDropping, count: int, grid: Sequence[int], device: torch.device
 ) -> Tensor | None:
+    """As :meth:`TokenDropping.draw`, below share 1."""
     if not tokens._seeds or not torch.is_grad_enabled():
         return None
     tube, space = tokens.pattern == "tube", grid[1] * grid[2]
