@@ -8,6 +8,7 @@ first job of a side is not measured. Where a side returns frames, they are compa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -29,7 +30,7 @@ CLIP_SECONDS, FRAMES, SIZE = 2.56, 8, 224
 NEIGHBOURS = 10
 
 
-# -- frames of a file: job has path and indices, ascending; the result is (n, H, W, 3) uint8 --------
+# -- frames of a file: job has path and indices, ascending; the result is (n, H, W, 3) uint8 ------
 
 
 def our_frames(job: Job) -> np.ndarray:
@@ -77,15 +78,13 @@ def decoder_alone(job: Job) -> None:
         codec.thread_count = 1
         for key, last in sections:
             container.seek(stamps[key], stream=stream)
-            frames: list[Any] = []
             for packet in container.demux(stream):
                 codec.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
-                frames += codec.decode(packet)
+                found += sum(frame.pts in wanted for frame in codec.decode(packet))
                 if packet.pts == stamps[last] or not packet.size:
                     break
-            frames += codec.decode(None)
+            found += sum(frame.pts in wanted for frame in codec.decode(None))
             codec.flush_buffers()
-            found += sum(frame.pts in wanted for frame in frames)
     job["cpu"] = time.process_time() - cpu  # without the search for packets
     if found != len(wanted):
         raise RuntimeError(f"{found} of {len(wanted)} frames found")
@@ -102,7 +101,7 @@ def torchcodec_frames(job: Job, seek_mode: str = "exact") -> Any:
 
 
 def torchcodec_approximate(job: Job) -> Any:
-    """The same without reading all packets first; indices are turned into times by the mean rate."""
+    """The same, without reading all packets first: times come from the mean rate."""
     return torchcodec_frames(job, "approximate")
 
 
@@ -139,9 +138,10 @@ def pyav_frames(job: Job) -> np.ndarray:
     return np.stack(frames)
 
 
-# -- two clips of a file, cropped to 224, as a batch: job has path and seeds, one for each sample ---
+# -- two clips of a file, cropped to 224, as a batch: job has path and seeds, one for each sample --
 
 
+@functools.cache
 def our_steps() -> list[Any]:
     """The transforms of our sample."""
     from sce_video.datasets import transforms as t
@@ -371,7 +371,7 @@ SIDES = {
 
 
 def fingerprint(frames: Any) -> list[float] | None:
-    """Mean grey levels of 4 x 4 parts of each frame of (n, H, W, 3), to compare frames by."""
+    """Mean grey levels of 4 x 4 parts of each frame of (n, H, W, 3), to compare."""
     if frames is None:
         return None
     array = np.asarray(frames)
@@ -406,10 +406,8 @@ def main() -> None:
     side = SIDES[sys.argv[1]]
     versions = {}
     for package in side.packages:
-        try:
+        with contextlib.suppress(PackageNotFoundError):  # the first job says so
             versions[package] = version(package)
-        except PackageNotFoundError:
-            pass  # the first job says so
     print(json.dumps({"versions": versions}), file=pipe, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(side.run, json.loads(line))), file=pipe, flush=True)

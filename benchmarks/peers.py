@@ -2,8 +2,8 @@
 
     python benchmarks/peers.py [--files VIDEO ...] [--rows NAME ...] [--rounds 11] [--only own]
 
-A row is one piece of work done by several sides (benchmarks/peer_sides.py), each in a process of its
-own: ours in this environment, the peers in work_dirs/peers/.venv, which is made from
+A row is one piece of work done by several sides (benchmarks/peer_sides.py), each in a process of
+its own: ours in this environment, the peers in work_dirs/peers/.venv, which is made from
 benchmarks/peers.txt (3 GB). The sides take turns at the same jobs on the same files, on one core
 with one thread. Times are processor seconds with all threads and children, medians over the rounds;
 a ratio is a side's time by ours, the geometric mean over the files with its range. What a side
@@ -13,6 +13,7 @@ cannot do is said in the table and stops nothing. Written: peers.json, peers.md,
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -38,7 +39,7 @@ from sce_video.datasets.readers import AvReader
 from sce_video.utils.files import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
-BATCH = 8
+BATCH = 4
 LIMIT_SECONDS = 900  # of one job
 
 
@@ -51,7 +52,8 @@ class Row:
 
     ``jobs`` makes the job of a file and a round; ``files`` is the kind of files, a key of
     :func:`files_of`; ``sides`` are names of :data:`peer_sides.SIDES`, ours first; ``bounds`` are
-    those of them that are no peers; ``samples`` are what a job does, and ``rounds`` at most.
+    those of them that are no peers; ``samples`` are what a job does. A row of whole commands is
+    not warmed up, and is measured in fewer ``rounds``.
     """
 
     title: str
@@ -62,6 +64,7 @@ class Row:
     bounds: tuple[str, ...] = ()
     samples: int = 1
     rounds: int = 1000
+    warm_up: int = 1
 
 
 def frames_job(path: str, seed: int) -> Job:
@@ -78,7 +81,7 @@ def clips_job(path: str, seed: int) -> Job:
     return {"path": path, "seeds": seeds, "seek_mode": "approximate"}
 
 
-def embedding_job(path: str, seed: int) -> Job:
+def embedding_job(path: str, _: int) -> Job:
     """All files of a folder, which holds the network beside them."""
     videos = Path(path, "videos")
     network = str(Path(path, "network"))
@@ -110,7 +113,7 @@ ROWS = {
     "embed": Row(
         *("clips to features, the whole command", "folder"),
         *(("sce-video embed", "transformers loop"), embedding_job),
-        **{"aim": 1.4, "rounds": 2},
+        **{"aim": 1.4, "rounds": 1, "warm_up": 0},
     ),
 }
 
@@ -211,10 +214,8 @@ class SideProcess:
         """The answer to a job; None if the side has failed."""
         if self.error:
             return None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the answer says so
             print(json.dumps(job), file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            pass  # the answer says so
         answer = self._answer()
         self.error = answer.get("error", "")
         return None if self.error else answer
@@ -246,9 +247,9 @@ class Measured:
 
 
 def measure(row: Row, files: list[str], sides: list[SideProcess], rounds: int) -> Measured:
-    """Let the sides take turns; the first round warms up."""
+    """Let the sides take turns; all but whole commands once to warm up."""
     found = Measured({file: {} for file in files})
-    for number in range(min(rounds, row.rounds) + 1):
+    for number in range(min(rounds, row.rounds) + row.warm_up):
         for file in files:
             job, frames = row.jobs(file, number), {}
             turn = number % len(sides)
@@ -256,7 +257,7 @@ def measure(row: Row, files: list[str], sides: list[SideProcess], rounds: int) -
                 answer = side.ask(job)
                 if answer is None:
                     continue
-                if number:
+                if number >= row.warm_up:
                     found.seconds[file].setdefault(side.name, []).append(answer["cpu"])
                 frames[side.name] = answer.get("frames")
             ours = frames.get(row.sides[0])
