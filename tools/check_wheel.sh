@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Install a wheel into an empty environment, where neither mmaction2 nor mmcv is, and run its demo.
-# Usage: bash tools/check_wheel.sh [WHEEL]         (default: one that is built here, in dist/)
+# Usage: bash tools/check_wheel.sh [WHEEL]         (default: built here, in dist/)
+#   PYTHON  interpreter of that environment (that of .venv)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,17 +9,20 @@ python=.venv/bin/python
 [ -x "$python" ] || python=python3
 wheel=${1:-}
 if [ -z "$wheel" ]; then
-    rm -rf dist
-    "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation -w dist .
+    rm -rf build dist # an old build would be copied, too
+    "$python" setup.py --quiet sdist # of which the wheel is built, as on an index of packages
+    "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation \
+        -w dist dist/*.tar.gz
     wheel=$(echo dist/*.whl)
 fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$python" -m venv "$folder/venv"
+"${PYTHON:-$python}" -m venv "$folder/venv"
 pip() { "$folder/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 pip install --quiet -c requirements/constraints.txt setuptools torch
 pip install --quiet -c requirements/constraints.txt "$wheel"
 pip check
+"$folder/venv/bin/python" tools/licences.py
 du -h "$wheel"
 wheel_commands=$folder/venv/bin
 cd "$folder" # not in the clone: what runs is what was installed
