@@ -138,7 +138,7 @@ def pyav_frames(job: Job) -> np.ndarray:
     return np.stack(frames)
 
 
-# -- two clips of a file, cropped to 224, as a batch: job has path and seeds, one for each sample --
+# -- two clips of a file, cropped to 224, as a batch: job has path and each sample's seed and clips
 
 
 @functools.cache
@@ -207,19 +207,17 @@ def our_table_batch(job: Job) -> None:
 
 
 def mmaction2_batch(job: Job) -> None:
-    """mmaction2's pipeline with decord: DecordInit to PackActionInputs, one decoder thread."""
+    """mmaction2's pipeline with decord, DecordInit to PackActionInputs, one decoder thread."""
     import torch
     from mmaction.datasets import transforms as t
 
     batch = []
-    for seed in job["seeds"]:
+    for seed, clips in zip(job["seeds"], job["clips"], strict=True):
         np.random.seed(seed)
-        results = t.DecordInit(num_threads=1)(
-            dict(filename=job["path"], start_index=0, modality="RGB", label=-1)
-        )
-        interval = max(1, round(CLIP_SECONDS * results["avg_fps"] / FRAMES))
+        results = dict(filename=job["path"], start_index=0, modality="RGB", label=-1)
+        results = t.DecordInit(num_threads=1)(results)
+        results |= dict(frame_inds=np.concatenate(clips), clip_len=FRAMES, num_clips=2)
         for step in (
-            t.SampleFrames(FRAMES, frame_interval=interval, num_clips=2),
             t.DecordDecode(),
             t.RandomResizedCrop(area_range=(0.2, 0.766)),
             t.Resize((SIZE, SIZE), False),
@@ -232,23 +230,17 @@ def mmaction2_batch(job: Job) -> None:
 
 
 def torchcodec_batch(job: Job) -> None:
-    """``clips_at_random_indices`` and torchvision's ``v2.RandomResizedCrop`` of each clip."""
+    """One ``get_frames_at`` (approximate), torchvision's ``v2.RandomResizedCrop`` of each clip."""
     import torch
     from torchcodec.decoders import VideoDecoder
-    from torchcodec.samplers import clips_at_random_indices
     from torchvision.transforms import v2
 
     crop, batch = v2.RandomResizedCrop(SIZE, scale=(0.2, 0.766), antialias=True), []
-    for seed in job["seeds"]:
+    for seed, clips in zip(job["seeds"], job["clips"], strict=True):
         torch.manual_seed(seed)
-        decoder = VideoDecoder(job["path"], seek_mode=job["seek_mode"], num_ffmpeg_threads=1)
-        clips = clips_at_random_indices(
-            decoder,
-            num_clips=2,
-            num_frames_per_clip=FRAMES,
-            num_indices_between_frames=round(CLIP_SECONDS * decoder.metadata.average_fps / FRAMES),
-        )
-        batch.append(torch.stack([crop(clip) for clip in clips.data]))
+        decoder = VideoDecoder(job["path"], seek_mode="approximate", num_ffmpeg_threads=1)
+        frames = decoder.get_frames_at(clips[0] + clips[1]).data
+        batch.append(torch.stack([crop(frames[:FRAMES]), crop(frames[FRAMES:])]))
     assert torch.stack(batch).shape == (len(batch), 2, FRAMES, 3, SIZE, SIZE)
 
 
@@ -258,14 +250,11 @@ def spdl_batch(job: Job) -> None:
 
     batch = []
     one = spdl.io.decode_config(decoder_options={"threads": "1"})
-    for seed in job["seeds"]:
+    for seed, indices in zip(job["seeds"], job["clips"], strict=True):
         rng = np.random.default_rng(seed)
         packets = spdl.io.demux_video(job["path"])
-        rate = packets.frame_rate[0] / packets.frame_rate[1]
-        step = round(CLIP_SECONDS * rate / FRAMES)
         clips = []
-        for _ in range(2):
-            start = int(rng.integers(len(packets) - step * (FRAMES - 1)))
+        for chosen in indices:
             side = np.sqrt(rng.uniform(0.2, 0.766))  # of the crop, and a ratio of 3/4 to 4/3
             ratio = np.exp(rng.uniform(np.log(3 / 4) / 2, np.log(4 / 3) / 2))
             width = int(min(packets.width, side * ratio * packets.width))
@@ -276,7 +265,7 @@ def spdl_batch(job: Job) -> None:
             )
             frames = spdl.io.sample_decode_video(
                 packets.clone(),
-                [start + step * k for k in range(FRAMES)],
+                chosen,
                 decode_config=one,
                 filter_desc=f"crop={width}:{height}:{x}:{y}:exact=1,"
                 f"scale={SIZE}:{SIZE}:flags=bilinear,format=pix_fmts=rgb24",

@@ -29,17 +29,18 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from peer_sides import FRAMES, SIDES, SIZE, Job
+from peer_sides import CLIP_SECONDS, FRAMES, SIDES, SIZE, Job
 
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
 from sce_video.data_tools.repack.encode import Job as RepackJob
 from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import RepackOptions, Settings
 from sce_video.datasets.readers import AvReader
+from sce_video.datasets.transforms import RandomClips
 from sce_video.utils.files import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
-BATCH = 4
+BATCH = 8
 LIMIT_SECONDS = 900  # of one job
 
 
@@ -76,9 +77,12 @@ def frames_job(path: str, seed: int) -> Job:
 
 
 def clips_job(path: str, seed: int) -> Job:
-    """A batch of samples of one file."""
-    seeds = list(range(BATCH * seed, BATCH * (seed + 1)))
-    return {"path": path, "seeds": seeds, "seek_mode": "approximate"}
+    """A batch of samples of one file, with the frames of the two clips that each seed gives us."""
+    seeds, drawn = list(range(BATCH * seed, BATCH * (seed + 1))), RandomClips(CLIP_SECONDS, FRAMES)
+    with AvReader(path) as reader:
+        samples = [drawn({"reader": reader, "rng": np.random.default_rng(s)}) for s in seeds]
+    clips = [[clip.frames.tolist() for clip in sample["clips"]] for sample in samples]
+    return {"path": path, "seeds": seeds, "clips": clips}
 
 
 def embedding_job(path: str, _: int) -> Job:
