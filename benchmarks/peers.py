@@ -197,11 +197,11 @@ def environment(out: Path) -> tuple[str, str]:
 
 
 class SideProcess:
-    """A side in a process that answers jobs; ``error`` says why it does not any more."""
+    """A side in a process that answers jobs; ``error``: of its first failed job, or why it ended."""
 
     def __init__(self, name: str, python: str, error: str, log: Path) -> None:
         self.name, self.error, self.versions = name, error, {}
-        self._log = log
+        self._log, self._ended = log, bool(error)
         if error:
             return
         own = {"PYTHONPATH": str(HERE.parent)} if SIDES[name].own else {}
@@ -212,17 +212,18 @@ class SideProcess:
                 **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": file},
                 **{"text": True, "env": env | {"OMP_NUM_THREADS": "1"}},
             )
-        self.versions = self._answer().get("versions", {})
+        started = self._answer()
+        self.versions, self.error = started.get("versions", {}), started.get("error", "")
 
     def ask(self, job: Job) -> dict[str, Any] | None:
-        """The answer to a job; None if the side has failed."""
-        if self.error:
+        """The answer to a job; None if it failed."""
+        if self._ended:
             return None
         with contextlib.suppress(BrokenPipeError):  # the answer says so
             print(json.dumps(job), file=self._process.stdin, flush=True)
         answer = self._answer()
-        self.error = answer.get("error", "")
-        return None if self.error else answer
+        self.error = self.error or answer.get("error", "")
+        return None if "error" in answer else answer
 
     def _answer(self) -> dict[str, Any]:
         timer = threading.Timer(LIMIT_SECONDS, self._process.kill)
@@ -232,8 +233,8 @@ class SideProcess:
         if line:
             return json.loads(line)
         said = (self._log.read_text(errors="replace").strip().splitlines() or [""])[-1][:200]
-        self.error = f"the process ended with code {self._process.wait()}: {said}"
-        return {"error": self.error}
+        self._ended = True
+        return {"error": f"the process ended with code {self._process.wait()}: {said}"}
 
     def close(self) -> None:
         """End the process."""
@@ -336,9 +337,11 @@ def table(rows: dict[str, Any]) -> str:
             faster, ms = side["ours_faster"], side["ms"]
             numbers = (
                 f"{faster['mean']:.2f} | {faster['least']:.2f} to {faster['most']:.2f}"
-                if faster and ms
-                else f" | {side['error']}"
+                if faster
+                else " | "
             )
+            if side["error"]:
+                numbers += f" {side['error']}"
             lines.append(f"| {name} ({versions}) | {f'{ms:.2f}' if ms else ''} | {numbers} |")
     return "\n".join(lines) + "\n"
 
@@ -399,7 +402,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     peers = ("", "not asked for") if args.only else environment(args.out)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     made: dict[str, list[str]] = {"originals": originals(args)}
-    rows: dict[str, Any] = {}
+    stored = args.out / "peers.json"
+    rows = json.loads(stored.read_text())["rows"] if stored.exists() else {}  # of earlier runs
     for name in args.rows:
         row = ROWS[name]
         print(f"{name}: {row.title}", flush=True)
@@ -408,18 +412,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if row.files == "folder":
             made["folder"] = folder(args, made["repacked"])
         rows[name] = run_row(row, made[row.files], args, peers)
-        result = {"date": str(date.today()), "rounds": args.rounds, "rows": rows}
-        result["machine"] = {"cores": os.cpu_count(), "load": os.getloadavg()[1]}
-        write_json(args.out / "peers.json", result)
+        rows[name]["run"] = {"date": str(date.today()), "cores": os.cpu_count()}
+        rows[name]["run"] |= {"load": round(os.getloadavg()[1], 1)}
+        rows = {known: rows[known] for known in ROWS if known in rows}
+        write_json(stored, {"rows": rows})
         write_text(args.out / "peers.md", table(rows))
         print(table({name: rows[name]}), flush=True)
     figure(rows).savefig(args.out / "peers.png", dpi=120)
-    failed = [
-        n for row in rows.values() for n, s in row["sides"].items() if SIDES[n].own and s["error"]
-    ]
-    print(
-        f"our own sides failed: {', '.join(failed)}" if failed else f"written: {args.out}/peers.*"
-    )
+    ours = {ROWS[name].sides[0]: name for name in args.rows}
+    failed = [f"{s}: {e}" for s, n in ours.items() if (e := rows[n]["sides"][s]["error"])]
+    print("\n".join(["failed:", *failed]) if failed else f"written: {stored.with_suffix('.*')}")
     return 1 if failed else 0
 
 
