@@ -2,7 +2,7 @@
 
 import cv2
 import pytest
-from helpers.browser import browser_page
+from helpers.browser import browser_page, low_contrast
 from helpers.search_page import EVIL, NAMES
 from helpers.tiny_encoder import moving_frames
 
@@ -209,6 +209,39 @@ def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_pat
         "() => document.querySelector('#query-name').textContent === 'image.png'"
     )
     wait_for_results(page, 5)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_of_the_page_can_be_read(served, state, dark):
+    """On a phone: the grid, a message, a query of several parts, the panels, the player."""
+    state.set_label([0, 1], "good")
+    with browser_page(served.origin, 390, 844, dark, touch=True) as page:
+        page.goto(served.link)
+        page.locator(".card").nth(4).wait_for()
+        assert low_contrast(page) == [] and len(low_contrast(page, 22)) > 9, "text is looked at"
+        page.locator(".card").nth(0).focus()
+        page.keyboard.press("-")
+        page.locator("#message.bad").wait_for()
+        assert low_contrast(page) == []
+        page.keyboard.press("+")
+        wait_for_results(page, 4)
+        page.locator(f'.card[aria-label="{ROWS[3]}"]').focus()
+        page.keyboard.press("-")
+        page.locator(".example.unlike").wait_for()
+        page.locator(".card").nth(0).focus()
+        page.keyboard.press("x")
+        for name in ("labels", "map"):
+            page.locator(f"#{name}-button").click()
+        page.locator('#map[data-drawn="true"]').wait_for()
+        page.evaluate("document.querySelectorAll('details').forEach(each => (each.open = true))")
+        assert low_contrast(page) == []
+        page.locator(".card").nth(0).focus()
+        page.keyboard.press("p")
+        page.wait_for_function("() => document.querySelector('#player video')?.duration > 0.7")
+        page.locator("#segments").wait_for()
+        page.keyboard.press("i")
+        assert low_contrast(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_more_like_a_label(page, state):
