@@ -34,7 +34,7 @@ MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "sh
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
-COPY_SIMILARITY = 0.8
+COPY_SIMILARITY = 0.82
 
 #: Frames per second that are searched, and whose parts they are searched among.
 _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
@@ -44,7 +44,7 @@ _LARGE = 4
 _PART = 8  # side of a searched part, pixels
 #: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
 #: before all of them count less.
-_ANSWERS, _LEAST, _CONTRAST = 32, 0.7, 0.1
+_ANSWERS, _LEAST, _CONTRAST = 96, 0.7, 0.1
 #: Speeds of the copy: 1 in the middle, 3.8 % apart.
 _SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 _PROBES = 8
@@ -54,7 +54,7 @@ _SEEDS, _TIME_SLACK, _PART_SLACK = 12, 0.2, 0.13
 _TRIES = 2  # hypotheses of two videos
 #: Frames of a video that another one answers, their least votes, and for how many videos times
 #: those that are compared these are counted.
-_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.6, 3
+_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.3, 3
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 #: Correlation above which frames are similar, what a speed other than 1 costs, frames of a stretch.
 _SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.5, 0.08, 4

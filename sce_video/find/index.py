@@ -23,7 +23,7 @@ import torch
 from sce_video.datasets import VideoDecodeError, scan_folder
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import LabelledVideos
-from sce_video.datasets.sources import is_table, is_table_folder, list_videos
+from sce_video.datasets.sources import is_table, list_videos
 from sce_video.datasets.tables.table import TableError, read_table
 from sce_video.datasets.video_list import video_of
 from sce_video.evaluation.extraction import (
@@ -33,16 +33,15 @@ from sce_video.evaluation.extraction import (
     time_limit,
 )
 from sce_video.find.label_list import LabelList, label_file
-from sce_video.find.store import (
-    DESCRIPTION,
-    FEATURES,
-    TABLE,
-    FileRecord,
-    FileStore,
-    IndexStore,
-    VideoIndex,
+from sce_video.find.reading import (
+    INDEX_STORES,
+    RECORDS,
+    find_store,
+    index_mismatches,
+    real_path,
 )
-from sce_video.find.table_store import TableStore, open_feature_column
+from sce_video.find.reading import read_index as read_index  # for callers
+from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexStore
 from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
 from sce_video.inference.model import VideoModel, build_model
 from sce_video.inference.views import embed_sample
@@ -60,15 +59,9 @@ from sce_video.jobs import (
     is_current,
     run_job,
 )
-from sce_video.utils.storage import STORES, trusted_stores
 
-#: Records of unfinished runs in the folder of an index.
-_RECORDS = "records.sqlite"
 #: Columns of a table of videos that tell whether a row has changed.
 _STATE = ("path", "size", "source_mtime_ns")
-#: What an index may be kept in. A table counts more than a file, which remains beside it where a
-#: conversion was interrupted.
-_STORES: dict[str, type[IndexStore]] = {TABLE: TableStore, FEATURES: FileStore}
 
 
 @dataclass(frozen=True)
@@ -96,31 +89,11 @@ class IndexReport:
     windows: int | None = None
 
 
-def find_store(folder: Path) -> IndexStore | None:
-    """What an index is kept in; None if there is no index."""
-    found = (kind(folder / name) for name, kind in _STORES.items() if (folder / name).exists())
-    return next(found, None)
-
-
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
     """Remove what an index is kept in, but for ``kept``; ValueError if it is not of an index."""
-    for name, kind in _STORES.items():
+    for name, kind in INDEX_STORES.items():
         if (folder / name).exists() and (kept is None or kept.file.name != name):
             kind(folder / name).remove()
-
-
-def index_mismatches(
-    stored: dict[str, Any], current: dict[str, Any], prefix: str = ""
-) -> list[str]:
-    """``num_clips is 4 in the index, now 2`` for every setting that differs."""
-    differences = []
-    for name in sorted(set(stored) | set(current)):
-        old, new = stored.get(name), current.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            differences += index_mismatches(old, new, f"{prefix}{name}.")
-        elif old != new:
-            differences.append(f"{prefix}{name} is {old} in the index, now {new}")
-    return differences
 
 
 class EmbedJob(NetworkJob):
@@ -337,12 +310,6 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
         labels.apply(paths, name)
 
 
-def real_path(root: str | os.PathLike[str]) -> str:
-    """A folder or table without links; the URI of a table in an object store as it is."""
-    name = os.fspath(root)
-    return name.rstrip("/") if "://" in name else os.path.realpath(name)
-
-
 def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
@@ -439,10 +406,10 @@ def build_index(
     workers = Workers(count, seconds, ray)
     checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
     header = {**job.settings, "checkpoint": checkpoint}
-    with RecordStore(folder / _RECORDS, job.name) as records:
+    with RecordStore(folder / RECORDS, job.name) as records:
         # An index that is kept in a table stays there.
         name = TABLE if table or approximate or (folder / TABLE).exists() else FEATURES
-        store = _STORES[name](folder / name)
+        store = INDEX_STORES[name](folder / name)
         if rebuild:
             _remove_stores(folder)
             records.clear()
@@ -471,39 +438,3 @@ def build_index(
         incomplete=[(path, r.reason) for path, r in held.items() if r.reason],
         windows=None if windows is None else len(store.open()),
     )
-
-
-def read_index(
-    folder: str | os.PathLike, column: str | None = None, root: str | None = None
-) -> VideoIndex:
-    """Read an index.
-
-    Args:
-        folder: Of an index; or a table of videos with a column of features.
-        column: Of a table with several columns of features.
-        root: Table in a store that it may be of.
-
-    Raises:
-        FileNotFoundError: there is none, or its first run has not finished.
-        ValueError: ``features.npz`` is not the file of an index, or ``features.lance`` not its
-            table; or its videos are in a store that ``SCE_VIDEO_STORES`` does not name.
-        MissingPackageError: it is kept in a table, and Lance is not installed.
-    """
-    if is_table_folder(os.fspath(folder)):
-        return open_feature_column(os.fspath(folder), column)
-    if column is not None:
-        raise ValueError(f"{os.fspath(folder)} is no table of videos: it has no columns to name")
-    folder = Path(folder)
-    store = find_store(folder)
-    if store is None:
-        begun = (folder / _RECORDS).exists()
-        unfinished = " (an interrupted run: run it again to resume)" if begun else ""
-        raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
-    index = store.open()
-    # An index may be a stranger's: it causes no requests.
-    if "://" in index.root and index.root not in trusted_stores(root):
-        raise ValueError(
-            f"the videos of the index {folder} are in a store, which is not opened unasked: name "
-            f"it, if you trust it: {STORES}={index.root}"
-        )
-    return index

@@ -10,15 +10,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from sce_video.datasets.sources import Query, parse_query
-from sce_video.evaluation.functional.neighbours import (
-    NotFiniteError,
-    check_features,
-    nearest_neighbours,
-    normalised,
-)
 from sce_video.find.store import VideoIndex
 
 _TINY = 1e-12
@@ -343,34 +336,49 @@ def _exact(
     index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray, centred: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and features of the k most similar rows among those kept, and of those that rounding
-    might put among them."""
-    mean = torch.from_numpy(index.mean) if centred else None
-    asked = torch.from_numpy(feature).reshape(1, -1)
+    might put among them.
+
+    By numpy: importing torch takes longer than most searches.
+
+    Raises:
+        ValueError: sizes differ, or the query, a feature or their mean holds NaN or infinity.
+    """
+    if not np.isfinite(feature).all():
+        raise ValueError(
+            "queries: 1 of 1 rows hold NaN or infinity, the first is row 0: the network that made "
+            "them has diverged"
+        )
+    if feature.shape != index.shape[1:]:
+        raise ValueError(
+            f"queries have {feature.size} dimensions, the gallery {index.shape[1]}: they must come "
+            "from the same network"
+        )
+    mean = index.mean.astype(np.float32) if centred else np.zeros_like(feature)
+    query = _unit((feature - mean)[None])[0]
     similarities = np.full(len(index), -np.inf, dtype=np.float32)
-    query = None
     for rows, features in _blocks(index, kept):
-        # torch warns of arrays that it could write to but must not
-        block = torch.from_numpy(features if features.flags.writeable else features.copy())
-        try:
-            if query is None:
-                nearest_neighbours(asked, block[:1], 1)  # for its errors: sizes, NaN
-                query = normalised(asked, mean)[0]
-            for at in range(0, len(block), _CACHED_ROWS):
-                part = normalised(block[at : at + _CACHED_ROWS], mean) @ query
-                similarities[rows[at : at + _CACHED_ROWS]] = part.numpy()
-            if not np.isfinite(similarities[rows]).all():
-                check_features(block, "features")
-        except NotFiniteError as error:
-            path = index.path(int(rows[error.row]))
+        for at in range(0, len(rows), _CACHED_ROWS):
+            part = features[at : at + _CACHED_ROWS] - mean
+            similarities[rows[at : at + _CACHED_ROWS]] = _unit(part) @ query
+        if not np.isfinite(similarities[rows]).all():
+            bad = rows[~np.isfinite(features).all(axis=1)]
+            what = f"feature of {index.path(int(bad[0]))}" if len(bad) else "mean of its features"
             raise ValueError(
-                f"the index {index.folder} is damaged: the feature of {path} holds NaN or "
-                "infinity; build it from scratch (--rebuild, rebuild=True)"
-            ) from error
+                f"the index {index.folder} is damaged: the {what} holds NaN or infinity; build it "
+                "from scratch (--rebuild, rebuild=True)"
+            )
     similarities[~kept] = -np.inf
     k = min(k, int(kept.sum()))
     least = np.partition(similarities, -k)[-k] - _ROUNDING if k else np.inf
     rows = np.flatnonzero(kept & (similarities >= least))
     return rows, np.asarray(index.features[rows])
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    """Rows (n, D) divided by their lengths."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller sees what is not finite
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return rows / np.maximum(lengths, np.float32(_TINY))[:, None]
 
 
 def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

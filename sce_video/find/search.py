@@ -9,18 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
-from sce_video.datasets import VideoDecodeError, video_exists
-from sce_video.datasets.readers.base import DecodeLimits
-from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_path
-from sce_video.engine.checkpoint import file_sha256
+from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_path, video_exists
 from sce_video.find.columns import columns_of_index
-from sce_video.find.index import index_mismatches, read_index, real_path
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.query import (
     Given,
@@ -33,18 +27,17 @@ from sce_video.find.query import (
     query_index,
     weighted_features,
 )
+from sce_video.find.reading import index_mismatches, read_index, real_path
 from sce_video.find.store import VideoIndex
-from sce_video.inference.embed import embed
-from sce_video.inference.encoders.text import text_feature
-from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
-from sce_video.inference.views import EmbedOptions, ModelSettings, VideoNetwork
-from sce_video.inference.windows import (
-    WindowFeatures,
-    embed_span,
-    open_patiently,
-    windows_of_reader,
-)
 from sce_video.utils.storage import exists, is_url
+
+# What decodes and embeds is imported where it does: a search for an indexed video takes numpy only.
+if TYPE_CHECKING:
+    import torch
+
+    from sce_video.inference.model import VideoModel
+    from sce_video.inference.views import EmbedOptions, VideoNetwork
+    from sce_video.inference.windows import WindowFeatures
 
 
 def model_of_index(
@@ -67,6 +60,9 @@ def model_of_index(
         FileNotFoundError: there is no checkpoint at that path.
         ValueError: the checkpoint or the config is not that of the index.
     """
+    from sce_video.inference.model import build_model, load_model
+    from sce_video.inference.views import ModelSettings
+
     path = checkpoint_of_index(index, checkpoint)
     if config is None:
         settings = ModelSettings.from_dict(index.settings.get("model", {}))
@@ -91,6 +87,9 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
         FileNotFoundError: there is no checkpoint at that path.
         ValueError: it is not that of the index, or the index names a URL and none was given.
     """
+    from sce_video.engine.checkpoint import file_sha256
+    from sce_video.inference.model import checkpoint_of
+
     stored, sha256 = index.checkpoint["path"], index.checkpoint["sha256"]
     path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
@@ -192,6 +191,11 @@ def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.nd
         VideoDecodeError: it cannot be decoded, or is too large.
         ValueError: the moment of an image, or one behind the end of a video.
     """
+    from sce_video.datasets.readers.base import DecodeLimits
+    from sce_video.datasets.readers.images import read_image
+    from sce_video.inference.embed import embed
+    from sce_video.inference.windows import embed_span
+
     if is_image(query.video):
         if query.start is not None:
             raise ValueError(f"{query.video} is an image: it has no moments")
@@ -266,7 +270,7 @@ def join_examples(
 MOST_REFINED = 5
 _PARTS = 4  # of a stride in the first pass, and of that in the second
 #: Takes a file, start and end of a window of it, and the seconds from one window to the next.
-EmbedNear = Callable[[str, float, float, float], WindowFeatures]
+EmbedNear = Callable[[str, float, float, float], "WindowFeatures"]
 
 
 def refine_moments(
@@ -311,6 +315,8 @@ def refine_moments(
     Raises:
         ValueError: The index has no windows, or they end at cuts.
     """
+    from sce_video.datasets import VideoDecodeError
+
     step = _refinable_step(index)
     if whitened is None:
         whitened = index.whitens and not centred
@@ -387,6 +393,8 @@ def windows_near(
     network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
 ) -> WindowFeatures:
     """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
+    from sce_video.inference.windows import open_patiently, windows_of_reader
+
     with open_patiently(file, options) as reader:
         starts = start + np.arange(1 - _PARTS, _PARTS) * step
         starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
@@ -513,6 +521,8 @@ def _read_query(
         like, unlike = [*like, own], [*unlike, others]
     text = None
     if query.text is not None:
+        from sce_video.inference.encoders.text import text_feature
+
         path = checkpoint_of_index(index, checkpoint)
         text = text_feature(path, index.settings["model"]["backbone"], query.text)
     return join_examples(like, unlike, text, query.weights)

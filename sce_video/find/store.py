@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.video_list import split_segment
-from sce_video.evaluation.features import (
+from sce_video.evaluation.npz_files import (
     RowStream,
     as_integers,
     as_matrix,
@@ -31,9 +30,10 @@ from sce_video.evaluation.features import (
     text_stream,
     write_npz,
 )
-from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.inference.views import EmbedOptions
 from sce_video.utils.files import write_json
+
+if TYPE_CHECKING:  # which needs torch; to find what is in an index takes numpy alone
+    from sce_video.inference.views import EmbedOptions
 
 FEATURES, TABLE, DESCRIPTION = "features.npz", "features.lance", "index.json"
 _VERSION, _VERSION_OF_WINDOWS = 2, 3
@@ -238,6 +238,8 @@ class VideoIndex:
     @property
     def options(self) -> EmbedOptions:
         """Clips and crops with which its videos were embedded."""
+        from sce_video.inference.views import EmbedOptions
+
         views = {name: self.settings[name] for name in ("num_clips", "num_crops")}
         return EmbedOptions(**views)
 
@@ -458,6 +460,11 @@ class FileStore(IndexStore):
         """Header and records; ValueError also where a feature is not finite."""
         stored = self.open()
         if len(stored):
+            # For an update, which needs torch anyway.
+            import torch
+
+            from sce_video.evaluation.functional.neighbours import check_features
+
             check_features(torch.from_numpy(stored.features), f"{self.file}: 'features'")
         records = dict(stored.failed)
         order, spans = stored.order, stored.spans

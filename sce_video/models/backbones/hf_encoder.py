@@ -503,8 +503,8 @@ class HFEncoder(FreezableBackbone):
         else:
             rows, columns = (side // self._patch for side in frames.shape[3:])
             grid = (max(1, T // self._tubelet), rows, columns)
-            if self.training and self.token_dropping.keep_tokens < 1.0:
-                kept = self.token_dropping.draw(N, grid, view.device)
+            kept = self.token_dropping.draw(N, grid, view.device) if self.training else None
+            if kept is not None:
                 tokens = self._kept_tokens(inputs[self.family.pixels], kept)
                 if self.pool_name == "mean":
                     return tokens.transpose(1, 2)
