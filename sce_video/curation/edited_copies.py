@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -52,6 +53,7 @@ _PROBES = 8
 #: (two frames of the searched rate are 0.25 s apart) and shares of the frame.
 _SEEDS, _TIME_SLACK, _PART_SLACK = 12, 0.2, 0.13
 _TRIES = 2  # hypotheses of two videos
+_ASKED_AT_ONCE = 2**15  # frames
 #: Frames of a video that another one answers, their least votes, and for how many videos times
 #: those that are compared these are counted.
 _MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.3, 3
@@ -220,8 +222,11 @@ class _Answers:
     similar: np.ndarray
 
 
-def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
-    """The parts that the frames of videos resemble most, in the order of asker, owner and time."""
+def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[_Answers]:
+    """The parts that the frames of videos resemble most, in the order of asker, owner and time.
+
+    Those of some hundred videos at a time: memory is that of the parts and of numbers of answers.
+    """
     sides = _SIDES if PARTS in edits else _SIDES[:_LARGE]
     flips = (False, True) if MIRRORED in edits else (False,)
     gallery, owners, queries, askers = [], [], [], []
@@ -241,8 +246,7 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
             askers.append(np.stack(facts, axis=1))
     asker, owner = np.concatenate(askers), np.concatenate(owners)
     if not len(asker) or not len(owner):  # nothing but flat frames
-        none = np.empty(0)
-        return _Answers(none, none, none, none, none, none, none)
+        return
     rows = torch.cat(gallery)
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
     # As many cells as make assigning rows to them as costly as the search.
@@ -250,18 +254,27 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
     similar, where = nearest_in_cells(
         torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells
     )
-    query, slot = np.nonzero(similar.numpy() >= _LEAST)
-    # An answer that many videos give says little: it counts by how much it is better than others.
-    common = np.maximum(0, similar.numpy()[:, -1] - _LEAST / 2 - _CONTRAST)
-    values, asked = similar.numpy()[query, slot] - common[query], asker[query]
-    found = owner[where.numpy()[query, slot]]
-    order = np.lexsort((asked[:, 1], asked[:, 2], found[:, 0], asked[:, 0]))
-    asked, found = asked[order], found[order]
-    places = np.asarray(searched_parts(sides))[found[:, 2].astype(int), :3]
-    return _Answers(
-        *(asked[:, 0].astype(int), found[:, 0].astype(int), asked[:, 2] > 0, asked[:, 1]),
-        *(found[:, 1], places, values[order]),
-    )
+    places = np.asarray(searched_parts(sides))[:, :3]
+    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
+    cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
+    for begin, end in pairwise([*cuts.tolist(), len(asker)]):
+        near = similar[begin:end].numpy()
+        query, slot = np.nonzero(near >= _LEAST)
+        # An answer that many videos give says little: it counts by how much it is better.
+        common = np.maximum(0, near[:, -1] - _LEAST / 2 - _CONTRAST)
+        values, asked = near[query, slot] - common[query], asker[begin:end][query]
+        found = owner[where[begin:end].numpy()[query, slot]]
+        order = np.lexsort((asked[:, 1], asked[:, 2], found[:, 0], asked[:, 0]))
+        asked, found = asked[order], found[order]
+        yield _Answers(
+            asker=asked[:, 0].astype(int),
+            owner=found[:, 0].astype(int),
+            mirrored=asked[:, 2] > 0,
+            t_in=asked[:, 1],
+            t_out=found[:, 1],
+            part=places[found[:, 2].astype(int)],
+            similar=values[order],
+        )
 
 
 def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
@@ -275,7 +288,12 @@ def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) 
 
     ``most``: Of a video, those of the most votes.
     """
-    answers = _searched(videos, edits)
+    blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
+    return [guess for block in blocks for guess in block]
+
+
+def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypothesis]:
+    """What answers agree on, of every asker the hypotheses of the most votes."""
     if not len(answers.asker):
         return []
     speeds = _SPEEDS if SPEED in edits else np.ones(1)
