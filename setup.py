@@ -32,6 +32,18 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    author="The sce_video contributors",
+    keywords="self-supervised contrastive video representation learning retrieval mmaction2",
+    classifiers=[
+        "Development Status :: 5 - Production/Stable",
+        "Intended Audience :: Science/Research",
+        "Intended Audience :: Developers",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Multimedia :: Video",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     packages=find_packages(include=["sce_video", "sce_video.*"]),
     package_data={
         "sce_video": ["py.typed"],
@@ -49,8 +61,6 @@ setup(
         "filelock>=3.30",
         "jinja2>=3.1",
         "matplotlib",
-        "mmaction2>=1.1,!=1.2.0",
-        "mmcv-lite>=2.0.1,<2.1",
         "mmengine>=0.10.7,<0.11",
         "numpy>=1.26",
         "opencv-python>=4.8",
@@ -68,6 +78,8 @@ setup(
         "uvicorn>=0.29",
     ],
     extras_require={
+        # A config that names components of mmaction2; recognisers need none of them.
+        "mmaction": ["mmaction2>=1.1,!=1.2.0", "mmcv-lite>=2.0.1,<2.1"],
         "decord": ["decord>=0.6"],
         "torchcodec": ["torchcodec"],
         # Transfer protocols that are defined by scikit-learn's solvers; scipy reads MATLAB lists.
@@ -97,6 +109,8 @@ setup(
             "huggingface_hub>=1",
             "import-linter",
             "jsonschema",
+            "mmaction2>=1.1,!=1.2.0",
+            "mmcv-lite>=2.0.1,<2.1",
             "mkdocs-material>=9.5",
             "mkdocstrings-python",
             "mlflow-skinny",

@@ -10,6 +10,7 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 from packaging.version import Version
@@ -42,8 +43,6 @@ def dependency_problems(
     required = {
         "torch": ("torch==2.13.0", ("torch",)),
         "mmengine": ("mmengine==0.10.7", ("mmengine", "mmengine-lite")),
-        "mmcv": ("mmcv-lite==2.0.1", ("mmcv", "mmcv-lite")),
-        "mmaction2": ("mmaction2==1.1.0", ("mmaction2",)),
         "PyAV": ("av==18.1.0", ("av",)),
         "OpenCV": ("opencv-python", ("opencv-python", "opencv-python-headless")),
     }
@@ -52,7 +51,7 @@ def dependency_problems(
         if versions[name] is None:
             problems.append(f"{name} is not installed: {_INSTALL} '{pin}'")
 
-    torch, mmcv, mmaction = versions["torch"], versions["mmcv"], versions["mmaction2"]
+    torch, mmaction = versions["torch"], version_of("mmaction2")
     if torch is not None and torch < Version("2.6"):
         problems.append(f"torch {torch} is older than 2.6: {_INSTALL} 'torch==2.13.0'")
     if mmaction is not None:
@@ -63,11 +62,12 @@ def dependency_problems(
                 f"the wheel of mmaction2 {mmaction} lacks mmaction/models/localizers/drn and "
                 f"cannot be imported: {_INSTALL} mmaction2==1.1.0 (or install it from source)"
             )
+        mmcv = version_of("mmcv", "mmcv-lite")
         highest = Version("2.2.0") if mmaction >= Version("1.2") else Version("2.1.0")
-        if mmcv is not None and not Version("2.0.0rc4") <= mmcv < highest:
+        if mmcv is None or not Version("2.0.0rc4") <= mmcv < highest:
             problems.append(
-                f"mmaction2 {mmaction} needs mmcv from 2.0.0rc4 to below {highest}, {mmcv} is "
-                f"installed: {_INSTALL} mmcv-lite==2.0.1"
+                f"mmaction2 {mmaction} needs mmcv from 2.0.0rc4 to below {highest}, "
+                f"{mmcv or 'none'} is installed: {_INSTALL} mmcv-lite==2.0.1"
             )
     if not has_module("pkg_resources"):
         problems.append(
@@ -75,6 +75,12 @@ def dependency_problems(
             f"{_INSTALL} 'setuptools<81'"
         )
     return problems
+
+
+@lru_cache
+def mmaction_installed() -> bool:
+    """Whether mmaction2 is there, which nothing but its own components needs."""
+    return _module_exists("mmaction")
 
 
 def check_dependencies() -> None:
@@ -93,7 +99,8 @@ def check_dependencies() -> None:
 
 def _module_exists(name: str) -> bool:
     top, *rest = name.split(".")
-    spec = importlib.util.find_spec(top) if top not in sys.modules else sys.modules[top].__spec__
+    loaded = top in sys.modules
+    spec = getattr(sys.modules[top], "__spec__", None) if loaded else importlib.util.find_spec(top)
     if spec is None:
         return False
     if not rest:

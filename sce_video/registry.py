@@ -2,7 +2,8 @@
 
 A name is looked up here first, then in mmaction2's registry of the same kind, then in mmengine's:
 a config can name any component of mmaction2 (``Recognizer3D``, ``I3DHead``) without a scope.
-mmaction2 is imported at the first lookup that reaches it, so embedding and search run without it.
+mmaction2 is imported at the first lookup that reaches it. It need not be installed: recipes that
+name ``Recognizer3D`` and ``I3DHead`` then get those of :mod:`sce_video.models.recognizer`.
 An mmaction2 config names our components with scope, ``type='sce_video.ResNet3dSlowPath'``, and
 ``custom_imports = dict(imports=['sce_video.models'])``.
 
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from sce_video.dependencies import check_dependencies
+from sce_video.dependencies import check_dependencies, mmaction_installed
 
 check_dependencies()  # before the imports that a wrong installation breaks
 
@@ -65,11 +66,11 @@ class ChildRegistry(Registry):
     def chain(self) -> Iterator[Registry]:
         """Yield the registries in lookup order, each after the import of its locations.
 
-        mmaction2 is imported only if the second registry is requested.
+        mmaction2, where it is installed, is imported only if the second registry is requested.
         """
         self.import_from_location()
         yield self
-        if self._mmaction_name is not None:
+        if self._mmaction_name is not None and mmaction_installed():
             registry = getattr(import_module("mmaction.registry"), self._mmaction_name)
             import_parts(registry)
             yield registry

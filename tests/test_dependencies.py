@@ -38,6 +38,7 @@ def problems(modules=("pkg_resources", "mmaction.models.localizers.drn"), **chan
 
 def test_the_tried_set_has_no_problem():
     assert problems() == []
+    assert problems(mmaction2=None, mmcv_lite=None) == []  # only their own components need them
     check_dependencies()
     assert sce_video.__version__
 
@@ -47,10 +48,10 @@ def test_the_tried_set_has_no_problem():
     [
         (dict(torch=None), ["torch is not installed", "torch==2.13.0"]),
         (dict(torch="2.5.1"), ["torch 2.5.1 is older", "torch==2.13.0"]),
-        (dict(mmcv_lite=None), ["mmcv is not installed", "mmcv-lite==2.0.1"]),
+        (dict(mmcv_lite=None), ["needs mmcv", "none is installed", "mmcv-lite==2.0.1"]),
         (dict(mmcv_lite="2.1.0"), ["mmcv", "2.1.0", "below 2.1.0", "mmcv-lite==2.0.1"]),
         (dict(mmcv_lite=None, mmcv="2.2.0"), ["2.2.0", "mmcv-lite==2.0.1"]),
-        (dict(mmaction2=None), ["mmaction2 is not installed"]),
+        (dict(mmengine=None), ["mmengine is not installed", "mmengine==0.10.7"]),
         (dict(mmaction2="1.0.0"), ["mmaction2 1.0.0 is older"]),
         (dict(av=None), ["PyAV is not installed"]),
     ],

@@ -33,6 +33,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "curate": ("curate.main", "near-duplicates, outliers, a diverse subset: lists to train on"),
     },
     "prepare": {
+        "demo": ("demo.main", "all of this on generated videos, in minutes: a page opens"),
         "doctor": ("doctor.main", "is this machine fit for it? packages, decoders, GPU, videos"),
         "prepare": ("prepare.main", "annotation lists of a data set from its official downloads"),
         "verify": ("verify.main", "decode every file completely, list those with problems"),
@@ -57,8 +58,8 @@ def usage() -> str:
         lines += [f"  {name:<{width}}  {text}" for name, (_, text) in commands.items()]
     lines += [
         "",
-        "sce-video COMMAND --help tells the options, --version the version. To start, with a",
-        "folder of videos:",
+        "sce-video COMMAND --help tells the options, --version the version. To start, without",
+        "videos: sce-video demo; with a folder of them:",
         "",
         "  sce-video pretrain VIDEOS --out RUN",
         "  sce-video index VIDEOS --checkpoint RUN --out INDEX",

@@ -95,7 +95,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     known = methods()
     add("videos", "folder, sub-folders too; or a table (v.lance)", nargs="?")
     add("--out RUN", "folder of the run", Path, required=True)
-    add("--method", "default: sce", default="sce", choices=sorted(known))
+    add("--method", "default: simclr, on a GPU sce (docs/results.md)", choices=sorted(known))
     source = "start from a run, a checkpoint (ours, torchvision's, ...), or hf:NAME"
     add("--from SOURCE", source, dest="start")
     add("--freeze N", "with --from: quarters of the network that stay", number(int, 0, most=3))
@@ -110,7 +110,8 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     start = add.exclusive()
     start("--resume", "continue the training in RUN", bool)
     start("--overwrite", "remove the training in RUN first", bool)
-    # The options are those of the recipe, which depends on --method: it is read first.
+    # The options are those of the recipe, which depends on --method: it is read first. SCE's has
+    # those of the default methods; a queue or a momentum asks for it.
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
     recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))

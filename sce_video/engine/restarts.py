@@ -7,7 +7,6 @@ start notes what has launched it, and a later one knows its predecessor.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from typing import Any
 import torch
 from mmengine.dist import get_world_size, is_main_process
 
+from sce_video.dependencies import installed_version
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, append_text, read_json_lines, write_text
@@ -169,7 +169,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         "sce_video": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        **{name: importlib.metadata.version(name) for name in ("mmengine", "mmaction2")},
+        **{name: str(installed_version(name)) for name in ("mmengine", "mmaction2")},
     }
     if torch.cuda.is_available():
         versions["cuda"] = str(torch.version.cuda)

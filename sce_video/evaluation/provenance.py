@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from mmengine.runner import Runner
 
+from sce_video.dependencies import installed_version
 from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
     describe_network,
@@ -73,7 +74,7 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
         "software": {
             "sce_video": __version__,
             "torch": torch.__version__,
-            "mmaction2": importlib.metadata.version("mmaction2"),
+            "mmaction2": str(installed_version("mmaction2")),
         },
     }
 

@@ -17,8 +17,9 @@ from sce_video.inference.classifier import NoClassifierError, VideoClassifier, l
 from sce_video.inference.model import VideoModel, checkpoint_of, load_model
 from sce_video.interop.export.videos import new_folder
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.files import write_json
-from sce_video.utils.run_files import WEIGHTS, is_pretrained_folder
+from sce_video.utils.files import read_json, write_json, write_text
+from sce_video.utils.run_files import CARD, PROBE, RESULTS, WEIGHTS, is_pretrained_folder
+from sce_video.utils.storage import is_url
 from sce_video.version import __version__
 
 Network = VideoModel | VideoClassifier
@@ -43,7 +44,7 @@ def load_network(
 
 
 def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
-    """Write a network to a new folder: ``model.safetensors`` and ``config.json``.
+    """Write a network to a new folder: ``model.safetensors``, ``config.json``, and its card.
 
     The network is from :func:`load_network`, ``load_model`` or ``load_classifier``. Returns the
     folder.
@@ -57,14 +58,16 @@ def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
     if os.path.lexists(folder):
         raise FileExistsError(f"{folder} exists: remove it, or give another folder")
     with new_folder(folder) as unfinished:
-        _write_network(network, unfinished)
+        write_network(network, unfinished)
     return folder
 
 
-def _write_network(network: Network, folder: Path) -> None:
+def write_network(network: Network, folder: Path) -> None:
+    """Write the three files of :func:`save_pretrained` into a folder."""
     weights, config = network_weights(network), network_config(network)
     write_weights(weights, folder / WEIGHTS)
     write_json(folder / CONFIG, config)
+    write_text(folder / CARD, model_card(network))
 
 
 def network_weights(network: Network) -> dict[str, Tensor]:
@@ -133,10 +136,10 @@ def from_pretrained(
             of another program.
         MissingPackageError: a name in the hub, and huggingface_hub is not installed.
     """
-    return load_network(_pretrained_folder(name, revision, {}), device=device)
+    return load_network(pretrained_folder(name, revision, {}), device=device)
 
 
-def _pretrained_folder(
+def pretrained_folder(
     name: str | os.PathLike, revision: str | None, download: Mapping[str, Any]
 ) -> Path:
     """The local folder; one of the hub is downloaded, with arguments of ``snapshot_download``."""
@@ -168,89 +171,71 @@ def _pretrained_folder(
     return folder
 
 
-try:
-    from huggingface_hub import ModelCard, ModelHubMixin
-except ImportError as error:
-    raise MissingPackageError("the hub needs huggingface_hub: pip install sce-video[hf]") from error
-
-_CARD = """---
-{{ card_data }}
----
-
-# A video network of sce_video
-
-{{ facts }}
-
-```python
-from sce_video import embed
-from sce_video.interop.pretrained import from_pretrained
-
-network = from_pretrained("user/name")  # of this repository
-features = embed(network, "video.mp4")
-```
-"""
+_LIMITS = """\
+The numbers hold for the videos, clips and crops that are named. Videos of another kind, rate or
+length were not measured. A feature tells what the training videos made easy to tell: it inherits
+what they show too often, too seldom or never, and is no ground for decisions about people."""
 
 
-class HubNetwork(
-    ModelHubMixin,
-    library_name="sce_video",
-    tags=["video", "self-supervised"],
-    model_card_template=_CARD,
-):
-    """A network that goes to the hub and comes from there.
+def model_card(network: Network) -> str:
+    """The page of a network, in Markdown with the header of the Hugging Face hub.
 
-    ``HubNetwork(network).push_to_hub("user/name")`` and ``HubNetwork.from_pretrained("user/name")``
-    are the mixin's, with its arguments; errors as of
-    ``from_pretrained``; ``save_pretrained`` writes a local folder as the function of that
-    name, and a model card beside it.
-
-    Attributes:
-        network: From :func:`~sce_video.interop.pretrained.load_network`, or any other loader.
+    Input, data and settings of its training, metrics with their 95 % intervals, limits, and a
+    licence that the publisher has to fill in. Metrics are those that lie beside the checkpoint and
+    were measured of this file, by its SHA-256.
     """
+    config = network_config(network)
+    model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
+    training = provenance.get("training") or {}
+    settings = training.get("config") or {}
+    parameters = sum(weight.numel() for weight in network_weights(network).values())
+    crop, plan = model["crop_size"], "\n".join(map(str, settings.get("plan") or ()))
+    facts = {
+        "backbone": f"{model['backbone']['type']}, {parameters:,} parameters",
+        "clip": f"{model['num_frames']} frames of {model['clip_duration']:g} s, {crop} x {crop}",
+        "features": config["feature_size"],
+        "classes": classifier and (classifier["classes"] or classifier["num_classes"]),
+        "method": (settings.get("model") or {}).get("type"),
+        "epochs": provenance.get("epoch"),
+        "checkpoint": provenance.get("checkpoint"),
+        "sha256": provenance.get("sha256"),
+        "sce_video": provenance["software"]["sce_video"],
+    }
+    lines = [f"- {name}: {value}" for name, value in facts.items() if value is not None]
+    rows = [
+        f"| {name} | {100 * value:.1f} % | {' to '.join(f'{100 * end:.1f}' for end in interval)} |"
+        for name, (value, interval) in _measured(network.checkpoint, provenance).items()
+    ]
+    table = ["| metric | value | 95 % interval |", "|---|---|---|", *rows]
+    measured = table if rows else ["Nothing was measured of this file: `sce-video evaluate`."]
+    header = ["library_name: sce_video", "license: other  # to be filled in before publication"]
+    parts = [
+        "\n".join(["---", *header, "tags: [video, self-supervised]", "---"]),
+        "# A video network of sce_video",
+        "\n".join(lines),
+        f"## Training\n```text\n{plan or 'no plan is stored'}\n```",
+        "\n".join(["## Measured", *measured]),
+        f"## Limits\n{_LIMITS}",
+        "## Use\n```python\nfrom sce_video import embed\n"
+        "from sce_video.interop.pretrained import from_pretrained\n\n"
+        'features = embed(from_pretrained("FOLDER"), "video.mp4")  # or "user/name"\n```',
+    ]
+    return "\n\n".join(parts) + "\n"
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        _write_network(self.network, save_directory)
-
-    @classmethod
-    def _from_pretrained(  # type: ignore[override]  # no sink for unknown arguments
-        cls,
-        *,
-        model_id: str,
-        revision: str | None,
-        cache_dir: str | Path | None,
-        force_download: bool,
-        local_files_only: bool,
-        token: str | bool | None,
-        device: str | None = None,
-    ) -> HubNetwork:
-        """The network of a folder or a repository, on a device as ``load_model`` takes it."""
-        download = {
-            **{"cache_dir": cache_dir, "force_download": force_download, "token": token},
-            "local_files_only": local_files_only,
-        }
-        folder = _pretrained_folder(model_id, revision, download)
-        return cls(load_network(folder, device=device))
-
-    def generate_model_card(self) -> ModelCard:
-        """The page of the repository: input, size of the features, provenance."""
-        config = network_config(self.network)
-        model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
-        crop, duration = model["crop_size"], model["clip_duration"]
-        facts = {
-            "backbone": model["backbone"]["type"],
-            "clip": f"{model['num_frames']} frames of {duration:g} s, {crop} x {crop}",
-            "features": config["feature_size"],
-            "classes": None if classifier is None else classifier["num_classes"],
-            "checkpoint": provenance.get("checkpoint"),
-            "sha256": provenance.get("sha256"),
-            "sce_video": provenance["software"]["sce_video"],
-        }
-        lines = [f"- {name}: {value}" for name, value in facts.items() if value is not None]
-        return ModelCard.from_template(
-            card_data=self._hub_mixin_info.model_card_data,
-            template_str=self._hub_mixin_info.model_card_template,
-            facts="\n".join(lines),
-        )
+def _measured(
+    checkpoint: str | Path, provenance: Mapping[str, Any]
+) -> dict[str, tuple[float, list[float]]]:
+    """Metrics with intervals of the result files beside a checkpoint that are of this very file."""
+    found: dict[str, tuple[float, list[float]]] = {}
+    for name in (RESULTS, PROBE) if not is_url(str(checkpoint)) else ():
+        path = Path(checkpoint).parent / name
+        stored = read_json(path) if path.is_file() else None
+        if not isinstance(stored, dict):
+            continue
+        tested = (stored.get("protocol") or {}).get("checkpoint") or {}
+        if tested.get("sha256") == provenance.get("sha256"):
+            intervals = stored.get("intervals") or {}
+            metrics = stored.get("metrics") or {}
+            found |= {key: (metrics[key], intervals[key]) for key in intervals if key in metrics}
+    return found

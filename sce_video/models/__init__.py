@@ -14,16 +14,20 @@ from sce_video.models.data_preprocessors import (
     VideoDataPreprocessor,
 )
 from sce_video.models.heads import MLP, AttentiveProbeHead, RoIActionHead
+from sce_video.models.recognizer import ActionDataSample, I3DHead, Recognizer3D
 
 __all__ = [
     "MLP",
     "S3D",
     "SCE",
+    "ActionDataSample",
     "ActionDetector",
     "AttentiveProbeHead",
     "BoxDataPreprocessor",
     "Encoder",
+    "I3DHead",
     "R2Plus1d",
+    "Recognizer3D",
     "RecognizerDataPreprocessor",
     "ResNet2d",
     "ResNet3dSlowPath",

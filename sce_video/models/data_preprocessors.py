@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from sce_video.models.augmentation import (
     build_view,
     draw_parameters,
 )
-from sce_video.registry import MODELS
+from sce_video.models.recognizer import ActionDataSample
+from sce_video.registry import MODELS, mmaction_installed
 from sce_video.utils import tensors as reused_memory
 
 
@@ -188,12 +190,12 @@ class RecognizerDataPreprocessor(VideoDataPreprocessor):
 
         ``data_samples`` are N ``ActionDataSample`` with the label.
         """
-        # Here, so that a project without recognisers does not import mmaction2.
-        from mmaction.structures import ActionDataSample
-
+        sample_type: Any = ActionDataSample
+        if mmaction_installed():  # imported here: slow, and only recognisers need it
+            sample_type = import_module("mmaction.structures").ActionDataSample
         prepared = super().forward(data, training)
         samples = [
-            ActionDataSample().set_gt_labels(label)
+            sample_type().set_gt_labels(label)
             for label in prepared["data_samples"]["label"].reshape(-1, 1)
         ]
         return {"inputs": torch.stack(prepared["inputs"], dim=1), "data_samples": samples}

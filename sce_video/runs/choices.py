@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,20 @@ class Choice:
     name: str  # ``recipe``, ``precision``, or a setting that the recipe declares: ``frames``
     value: Any
     reason: str  # a few words for the user; ``given`` if the user chose it
+
+
+def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
+    """Method where none is asked for, and a clause that says why; ``given`` are names of settings.
+
+    Within minutes of a CPU SimCLR learns most, as LeJEPA does, with the smaller spread over seeds
+    (docs/results.md, "Which method?"). For long trainings, which a GPU allows, the paper's tables
+    are for SCE, and batches as small as these are against SimCLR, whose negatives they are.
+    """
+    if "queue" in given or "momentum" in given:
+        return "sce", ", which has the given settings"
+    if machine.gpu is None:
+        return "simclr", ": no GPU, it learns most in minutes"
+    return "sce", ", as in the paper"
 
 
 def network_scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:

@@ -83,7 +83,7 @@ def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
         yield Finding(FAILURE, what, advice)
     if not found:
         names = ("torch", "mmengine", "mmcv-lite", "mmaction2")
-        versions = [f"{name} {installed_version(name)}" for name in names]
+        versions = [f"{name} {installed_version(name) or 'not installed'}" for name in names]
         yield Finding(OK, ", ".join(versions))
 
 

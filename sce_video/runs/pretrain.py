@@ -23,9 +23,10 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
+from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_backbone
-from sce_video.engine.work_dir import CONFIG
+from sce_video.engine.work_dir import CONFIG, check_unused
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
@@ -37,6 +38,7 @@ from sce_video.runs.choices import (
     Machine,
     choose,
     choose_epochs,
+    default_method,
     least_steps,
     notes,
     samples_of_epoch,
@@ -249,7 +251,7 @@ def planned_pretraining(
     videos: str | Path,
     out: str | Path,
     *,
-    method: str = "sce",
+    method: str | None = None,
     hours: float | None = None,
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -265,15 +267,16 @@ def planned_pretraining(
     """
     began, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
     keep = keep or ("last" if start is None else "best")
-    _check_words(method, precision, keep)
+    _check_words(method or "sce", precision, keep)
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
     machine, all_facts = this_machine(), examine_folder(str(videos))
+    method, why = (method, "") if method else default_method(machine, given)
     held_out = held_out_count(all_facts.num_videos) if keep == "best" else 0
     facts = replace(all_facts, num_videos=all_facts.num_videos - held_out)  # what is trained on
     teacher = plan_teacher(facts, given) if method == "distill" else None
     wanted = {**given, **({} if teacher is None else teacher.given), "precision": precision}
-    recipe, chosen = _choices(facts, machine, method, wanted, start)
+    recipe, chosen = _choices(facts, machine, (method, why), wanted, start)
     chosen |= {} if teacher is None else teacher.choices()
     base = load_config(recipe)
     names = available_settings(base, known_keys)
@@ -327,11 +330,12 @@ def planned_pretraining(
 def _choices(
     facts: FolderFacts,
     machine: Machine,
-    method: str,
+    chosen_method: tuple[str, str],
     given: Mapping[str, Any],
     start: Start | None,
 ) -> tuple[str, dict[str, Choice]]:
-    """The recipe, and every setting but the length, in the order to show them."""
+    """The recipe of a method and why it is this one; every setting but the length, as shown."""
+    method, why = chosen_method
     recipe, own = methods()[method], {}
     if start is not None:
         rate = load_config(recipe).optim_wrapper.optimizer.lr
@@ -339,7 +343,7 @@ def _choices(
     chosen = choose(facts, machine, given, own)
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
-    rows = {"recipe": Choice("recipe", recipe, f"of --method {method}")}
+    rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{why}")}
     if start is not None:
         del chosen["width"]  # that of the network
         rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
@@ -510,7 +514,7 @@ def pretrain(
     videos: str | Path,
     out: str | Path,
     *,
-    method: str = "sce",
+    method: str | None = None,
     start: str | Path | None = None,
     freeze: int | None = None,
     lora: int | None = None,
@@ -528,7 +532,7 @@ def pretrain(
     Args:
         videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
         out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
-        method: One of :func:`methods`.
+        method: One of :func:`methods`; None for :func:`~.choices.default_method`.
         start: Network to start from, see :func:`~sce_video.runs.source.find_source`: its clip and
             normalisation are kept, and the other settings suit it; None for random weights.
         freeze: With ``start``: quarters of its blocks that stay as they are, 0 for the embeddings.
@@ -548,6 +552,8 @@ def pretrain(
         ValueError: as :func:`planned_pretraining`, or ``out`` holds an earlier training.
     """
     begun = time.monotonic()
+    if not (overwrite or is_restart(out)):
+        check_unused(out)  # else the config of the earlier training would be lost before the error
     planned = planned_pretraining(
         videos,
         out,

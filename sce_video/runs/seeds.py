@@ -141,7 +141,7 @@ def pretrain_seeds(
     out: str | Path,
     seeds: Sequence[int],
     *,
-    method: str = "sce",
+    method: str | None = None,
     hours: float | None = None,
     precision: str | None = None,
     overwrite: bool = False,

@@ -27,6 +27,8 @@ TEACHER_FEATURES = "teacher.npz"
 RESULTS, SCORES, PROBE = "results.json", "scores.npz", "linear_probe.json"
 #: The two files of a pretrained network (:mod:`sce_video.engine.weights`).
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
+#: What is known of an exported network, for its users.
+CARD = "README.md"
 #: The checkpoint with the best value of an evaluation during the training, where one is kept.
 KEPT = "best.pth"
 #: The config of a run that was planned in its own folder.

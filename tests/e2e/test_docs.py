@@ -100,11 +100,10 @@ def source_of(script: str) -> str:
 @pages
 def test_options_of_commands_are_known(page):
     """The tool has every flag, the config every option; words like ``CONFIG`` are not checked."""
-    shared = (REPO / "benchmarks/side_by_side.py").read_text()
     for words in commands(page):
         scripts = [w for w in words if re.fullmatch(r"(tools|benchmarks)/.*\.(py|sh)", w)]
         for script in scripts:
-            source = source_of(script) + shared
+            source = source_of(script)
             for flag in (w for w in words if w.startswith("--")):
                 flag = flag.partition("=")[0]
                 known = (

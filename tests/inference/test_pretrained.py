@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -18,7 +19,12 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.inference.classifier import load_classifier
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
-from sce_video.interop.pretrained import from_pretrained, load_network, save_pretrained
+from sce_video.interop.pretrained import (
+    from_pretrained,
+    load_network,
+    model_card,
+    save_pretrained,
+)
 from sce_video.utils.errors import MissingPackageError
 
 
@@ -50,11 +56,27 @@ def test_an_encoder_comes_back_bit_for_bit(checkpoint, encoder, monkeypatch):
     assert all(torch.equal(weights[n], v) for n, v in after.encoder.state_dict().items())
     video = moving_frames(20)
     assert np.array_equal(embed(before, video), embed(after, video))
-    assert sorted(path.name for path in encoder.iterdir()) == ["config.json", "model.safetensors"]
+    files = sorted(path.name for path in encoder.iterdir())
+    assert files == ["README.md", "config.json", "model.safetensors"]
     provenance = json.loads((encoder / "config.json").read_text())["provenance"]
     assert provenance["epoch"] == 1 and provenance["checkpoint"] == "tiny.pth"
     # A copy of a copy keeps where the weights come from.
     assert load_checkpoint_file(encoder)["meta"]["epoch"] == 1
+
+
+def test_the_card_has_the_metrics_of_this_very_file(checkpoint, tmp_path):
+    copy = tmp_path / "tiny.pth"
+    shutil.copy(checkpoint, copy)
+    digest = hashlib.sha256(copy.read_bytes()).hexdigest()
+    results = {"metrics": {"knn_top1": 0.625, "feature_std": 0.1}}
+    results["intervals"] = {"knn_top1": [0.5, 0.75]}
+    for sha256, measured in ((digest, True), ("0" * 64, False)):
+        results["protocol"] = {"checkpoint": {"sha256": sha256}}
+        (tmp_path / "results.json").write_text(json.dumps(results))
+        card = model_card(load_network(copy, device="cpu"))
+        assert ("| knn_top1 | 62.5 % | 50.0 to 75.0 |" in card) == measured
+        assert ("Nothing was measured" in card) != measured
+        assert digest in card and "license: other" in card and "feature_std" not in card
 
 
 def test_a_classifier_comes_back_with_classes_and_views(folder_classifier, classifier):
@@ -115,7 +137,7 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch):
 def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeypatch):
     """The mixin's own code, with a folder in place of the hub's server."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    from sce_video.interop import pretrained as hub
+    from sce_video.interop import hub
 
     server = tmp_path / "server"
 
@@ -135,10 +157,11 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
     assert pushed == "done"
     stored = server / "user" / "tiny"
     assert len(list(stored.iterdir())) == 3
-    for name in ("config.json", "model.safetensors"):
+    for name in ("config.json", "model.safetensors", "README.md"):
         assert (stored / name).read_bytes() == (encoder / name).read_bytes()
     card = (stored / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sce_video\n") and "- checkpoint: tiny.pth" in card
+    assert "Nothing was measured of this file" in card
 
     def snapshot(name, **options):
         assert name == "user/tiny" and options["revision"] == "main"

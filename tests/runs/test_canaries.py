@@ -43,6 +43,7 @@ _PARTS = {"r3d18_folder": ("train", "test"), "sce_r3d18_folder_small": ("train",
 #: Command lines of every command, by the kinds of what stands for X; V are two classes of videos,
 #: F is one of them, N a network of our own, O a new folder.
 LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
+    "demo": [],  # reads nothing but what it makes
     "doctor": [(("table",), "--videos X --out O")],
     "pretrain": [(("run",), "--out X --resume"), (("table",), "X --out O --plan --epochs 1")],
     "finetune": [

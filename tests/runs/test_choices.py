@@ -10,6 +10,7 @@ from sce_video.runs.choices import (
     Machine,
     choose,
     choose_epochs,
+    default_method,
     least_steps,
     notes,
     samples_of_epoch,
@@ -134,6 +135,14 @@ def test_notes_name_what_is_unusual():
         ({}, 224, 5.0, "--short-side 288"),
     ):
         assert words in "".join(notes(facts(**changes), size, loading))
+
+
+def test_the_method_is_that_of_the_settings_and_of_the_machine():
+    gpu = Machine(8, "H100", 80.0)
+    assert [default_method(m, ())[0] for m in (Machine(2), gpu)] == ["simclr", "sce"]
+    for name in ("queue", "momentum"):
+        method, why = default_method(Machine(2), {name: 8, "frames": 4})
+        assert method == "sce" and "given" in why
 
 
 def test_few_steps_have_a_quick_target():

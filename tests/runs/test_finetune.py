@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import numpy as np
@@ -13,6 +14,7 @@ from helpers.training import make_videos
 
 import sce_video
 from sce_video.commands.main import main
+from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.statistics import top_k_accuracy
@@ -56,6 +58,20 @@ def trained(videos, tmp_path_factory):
         patch.setattr(sys, "argv", ["sce-video"])
         assert main(finetuning(videos, run)) == 0
     return run
+
+
+def test_without_mmaction2_every_weight_is_the_same(trained, videos, tmp_path):
+    run = tmp_path / "run"
+    hidden = "import sys; sys.modules['mmaction'] = sys.modules['mmcv'] = None"  # not to be found
+    started = f"{hidden}; from sce_video.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", started, *finetuning(videos, run)]
+    subprocess.run(command, check=True, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    ours, theirs = (load_checkpoint_file(folder / "epoch_2.pth") for folder in (run, trained))
+    for name, value in theirs["state_dict"].items():
+        assert torch.equal(ours["state_dict"][name], value), name
+    np.testing.assert_array_equal(
+        load_scores(run / SCORES)[0].values, load_scores(trained / SCORES)[0].values
+    )
 
 
 def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, videos):

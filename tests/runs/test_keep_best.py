@@ -270,7 +270,7 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     run = tmp_path / "run"
     words = [w for k, v in TINY.items() for w in (f"--{k.replace('_', '-')}", str(v))]
-    start = ["pretrain", str(videos), "--out", str(run), "--epochs", "2", *words]
+    start = ["pretrain", str(videos), "--out", str(run), "--epochs", "2", "--method", "sce", *words]
     assert main([*start, "--keep", "best"]) == 0
     shown = capsys.readouterr().out
     assert "by knn_top1 of 4 videos, which are not trained on" in shown

@@ -34,6 +34,9 @@ class FrameTable:
     hidden: np.ndarray | None = None
     #: Whether the container flags other packets as key frames too, where decoding cannot start.
     false_keys: bool = False
+    #: (F, 2) int64, offset and size of each packet in the file, in bytes; None where the packets
+    #: must be demuxed.
+    stored: np.ndarray | None = None
 
     @property
     def display_order(self) -> np.ndarray:
@@ -93,7 +96,11 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     elif (steps <= 0).any() or (steps != durations[:-1]).any():
         return None
     pts = dts + offsets
-    return FrameTable(pts, keys.astype(bool), int(durations[np.argmax(pts)]))
+    last = int(durations[np.argmax(pts)])
+    # Without B frames all times are FFmpeg's own, so no packet need be demuxed to check them.
+    plain = stream.codec_context.name in ("h264", "hevc") and (offsets == offsets[0]).all()
+    stored = np.stack([byte_offsets, sizes], 1) if plain and name != "avi" else None
+    return FrameTable(pts, keys.astype(bool), last, stored=stored)
 
 
 def _read_sample_tables(
@@ -116,6 +123,8 @@ def _read_sample_tables(
             if struct.unpack_from(">I", header, 20 if header[0] == 1 else 12)[0] != track_id:
                 continue
             table = _child(track, b"mdia", b"minf", b"stbl")
+            if struct.unpack_from(">I", _child(table, b"stsd"), 4)[0] != 1:
+                return None  # the decoder's header changes from packet to packet
             durations = _runs(_child(table, b"stts"), "stts", count)
             if any(kind == b"ctts" for kind, _ in _boxes(table)):
                 return durations, _runs(_child(table, b"ctts"), "ctts", count)

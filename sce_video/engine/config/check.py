@@ -24,6 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import sce_video.registry as own_registry
+from sce_video.dependencies import mmaction_installed
 from sce_video.engine.config.changes import (
     available_settings,
     config_files,
@@ -231,6 +232,8 @@ def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
     if of_a_method and not near:  # a method may give a type a meaning of its own
         return None
     hint = f"did you mean {' or '.join(near)}?" if near else "is its file in custom_imports?"
+    if not mmaction_installed():
+        hint += " mmaction2, which is not installed, may have it"
     return f"nothing is registered as {kind!r}; {hint}"
 
 

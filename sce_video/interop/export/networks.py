@@ -21,10 +21,16 @@ from torch.fx.experimental import _config as fx_config
 
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.interop.export.viewers import NETWORK_FORMATS
-from sce_video.interop.pretrained import Network, network_config, network_weights, save_pretrained
+from sce_video.interop.pretrained import (
+    Network,
+    model_card,
+    network_config,
+    network_weights,
+    save_pretrained,
+)
 from sce_video.models.backbones.common import StagedBackbone, represent
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.files import atomic_file
+from sce_video.utils.files import atomic_file, write_text
 
 INPUT = "clips"
 #: Clips are traced at these sizes where all sizes may differ: no size of a layer of our networks is
@@ -211,6 +217,7 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
         with atomic_file(out) as unfinished:
             run = _FILES[to][1](program, module, shape, text, unfinished)
             difference = largest_difference(module, shape, run, str(out))
+    write_text(out.with_name(f"{out.name}.md"), model_card(network))
     return NetworkReport(out, module.outputs, module.any_size(shape), difference)
 
 

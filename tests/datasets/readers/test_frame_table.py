@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -249,6 +251,31 @@ def test_a_wrong_index_is_detected_while_decoding(plain, monkeypatch):
         assert read_numbers(reader.read(np.array([0, 20, 41]))) == [0, 20, 41]
         assert not reader._stream._indexed
         assert reader.timestamps == pytest.approx(np.arange(50) / 25, abs=1e-6)
+
+
+@pytest.mark.parametrize(("bframes", "wrong"), [(0, 0), (0, 1), (2, 0)])
+def test_packets_of_files_without_b_frames_are_read_at_their_offsets(
+    tmp_path, monkeypatch, bframes, wrong
+):
+    options = {"g": "5", "bf": str(bframes), "crf": "12"}
+    path = write_video(tmp_path / "v.mp4", numbered_frames(40), options=options)
+    expected, real = decode_all(path), table_from_index
+
+    def shifted(*given):
+        table = real(*given)
+        return replace(table, stored=table.stored + wrong) if wrong else table
+
+    monkeypatch.setattr(av_stream, "table_from_index", shifted)
+    with open_reader(str(path)) as reader:
+        direct = reader._stream._direct
+        assert (direct is not None) == (not bframes and not wrong)
+        frames = reader.read(np.array([0, 3, 7, 8, 25, 39]))
+        np.testing.assert_array_equal(frames, [expected[i] for i in (0, 3, 7, 8, 25, 39)])
+        if direct is not None:
+            os.truncate(path, path.stat().st_size // 4)
+            with pytest.raises(VideoDecodeError):
+                reader.read(np.array([39]))
+            assert direct.closed
 
 
 @pytest.mark.parametrize("damage", range(4))

@@ -1,0 +1,66 @@
+"""Networks that go to the Hugging Face hub and come from there, by its own mixin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sce_video.interop.pretrained import (
+    Network,
+    load_network,
+    model_card,
+    pretrained_folder,
+    write_network,
+)
+from sce_video.utils.errors import MissingPackageError
+
+try:
+    from huggingface_hub import ModelCard, ModelHubMixin
+except ImportError as error:
+    raise MissingPackageError("the hub needs huggingface_hub: pip install sce-video[hf]") from error
+
+
+class HubNetwork(
+    ModelHubMixin,
+    library_name="sce_video",
+    tags=["video", "self-supervised"],
+):
+    """A network that goes to the hub and comes from there.
+
+    ``HubNetwork(network).push_to_hub("user/name")`` and ``HubNetwork.from_pretrained("user/name")``
+    are the mixin's, with its arguments; errors as of
+    ``from_pretrained``; ``save_pretrained`` writes a local folder as the function of that
+    name, and a model card beside it.
+
+    Attributes:
+        network: From :func:`~sce_video.interop.pretrained.load_network`, or any other loader.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        write_network(self.network, save_directory)
+
+    @classmethod
+    def _from_pretrained(  # type: ignore[override]  # no sink for unknown arguments
+        cls,
+        *,
+        model_id: str,
+        revision: str | None,
+        cache_dir: str | Path | None,
+        force_download: bool,
+        local_files_only: bool,
+        token: str | bool | None,
+        device: str | None = None,
+    ) -> HubNetwork:
+        """The network of a folder or a repository, on a device as ``load_model`` takes it."""
+        download = {
+            **{"cache_dir": cache_dir, "force_download": force_download, "token": token},
+            "local_files_only": local_files_only,
+        }
+        folder = pretrained_folder(model_id, revision, download)
+        return cls(load_network(folder, device=device))
+
+    def generate_model_card(self) -> ModelCard:
+        """The page of the repository, see :func:`~sce_video.interop.pretrained.model_card`."""
+        return ModelCard(model_card(self.network))

@@ -1,0 +1,164 @@
+"""mmaction2's recogniser and classification head, for an installation without mmaction2.
+
+The same names, arguments, weights, losses and scores as ``Recognizer3D``, ``I3DHead`` and
+``ActionDataSample`` of open-mmlab/mmaction2 1.1.0, as far as the recipes here use them; where
+mmaction2 is installed, its own classes are what a config names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.model import BaseModel, BaseModule
+from mmengine.model.weight_init import normal_init
+from mmengine.structures import BaseDataElement, LabelData
+from torch import Tensor, nn
+
+from sce_video.registry import MODELS, mmaction_installed
+
+
+class ActionDataSample(BaseDataElement):
+    """What is known of a video: ``gt_labels``, and after a test ``pred_scores, pred_labels``."""
+
+    def set_gt_labels(self, value: Tensor) -> ActionDataSample:
+        """Set the label, int64 (1,)."""
+        self.gt_labels = LabelData(item=value)
+        return self
+
+
+class I3DHead(BaseModule):
+    """Average over time and space, dropout, a linear layer.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the backbone's last map.
+        dropout_ratio: Share of the channels that is dropped in training.
+        init_std: Standard deviation of the weights of the linear layer.
+        average_clips: ``prob`` averages the probabilities of the views of a video, ``score`` the
+            logits, None keeps each view's.
+        label_smooth_eps: Share of the target that is spread over all classes.
+        topk: The accuracies that are logged in training.
+
+    Raises:
+        ValueError: another ``average_clips``.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        dropout_ratio: float = 0.5,
+        init_std: float = 0.01,
+        average_clips: str | None = None,
+        label_smooth_eps: float = 0.0,
+        topk: Sequence[int] = (1, 5),
+    ) -> None:
+        super().__init__()
+        if average_clips not in ("prob", "score", None):
+            raise ValueError(f"average_clips must be prob, score or None, got {average_clips!r}")
+        self.num_classes, self.in_channels, self.topk = num_classes, in_channels, topk
+        self.dropout_ratio, self.init_std = dropout_ratio, init_std
+        self.average_clips, self.label_smooth_eps = average_clips, label_smooth_eps
+        self.dropout = nn.Dropout(dropout_ratio) if dropout_ratio else None
+        self.fc_cls = nn.Linear(in_channels, num_classes)
+
+    def init_weights(self) -> None:
+        """Draw the weights of the linear layer; its bias is 0."""
+        normal_init(self.fc_cls, std=self.init_std)
+
+    def forward(self, features: Tensor, loss_aux: dict | None = None) -> Tensor:
+        """Logits (N, K) of feature maps (N, C, T, H, W); ``loss_aux`` is mmaction2's, not used."""
+        pooled = F.adaptive_avg_pool3d(features, 1)
+        return self.fc_cls((self.dropout(pooled) if self.dropout else pooled).flatten(1))
+
+    def loss(self, features: Tensor, data_samples: Sequence[Any]) -> dict[str, Tensor]:
+        """Cross-entropy (``loss_cls``) and accuracies (``top1_acc, top5_acc``, 0 to 1).
+
+        Args:
+            features: Maps (N, C, T, H, W), of one view of each video.
+            data_samples: N, with a label each.
+        """
+        logits = self(features)
+        labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
+        order = logits.detach().argsort(dim=1, descending=True)
+        hits = order == labels[:, None]
+        accuracies = {f"top{k}_acc": hits[:, :k].any(dim=1).double().mean() for k in self.topk}
+        smoothing = self.label_smooth_eps
+        return {
+            **accuracies,
+            "loss_cls": F.cross_entropy(logits, labels, label_smoothing=smoothing),
+        }
+
+    def predict(self, features: Tensor, data_samples: Sequence[Any]) -> Sequence[Any]:
+        """Set ``pred_scores`` and ``pred_labels`` of each video, from the maps of all its views.
+
+        ``features`` are of N * V views, those of a video one after the other; scores are (K,), or
+        (V, K) where clips are not averaged.
+        """
+        scores = self(features).unflatten(0, (len(data_samples), -1))
+        if self.average_clips is not None:
+            scores = (scores.softmax(dim=2) if self.average_clips == "prob" else scores).mean(dim=1)
+        for sample, score in zip(data_samples, scores, strict=True):
+            sample.pred_scores = LabelData(item=score)
+            sample.pred_labels = LabelData(item=score.argmax(dim=-1, keepdim=True))
+        return data_samples
+
+
+class Recognizer3D(BaseModel):
+    """A backbone and a classification head, trained on labels.
+
+    The weights have mmaction2's names, ``backbone.`` and ``cls_head.``, so that a checkpoint of
+    either is one of the other.
+
+    Args:
+        backbone: Config of a network that maps clips (N, C, T, H, W) to maps (N, C', T', H', W').
+        cls_head: Config of the head; None where only maps are asked for.
+        data_preprocessor: Config of what turns a batch into ``inputs`` and ``data_samples``; None
+            for mmengine's, which moves tensors to the device.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        cls_head: dict[str, Any] | None = None,
+        data_preprocessor: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(data_preprocessor=data_preprocessor)
+        self.backbone = MODELS.build(backbone)
+        if cls_head is not None:
+            self.cls_head = MODELS.build(cls_head)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        data_samples: Sequence[Any] | None = None,
+        mode: str = "tensor",
+        stage: str = "backbone",
+    ) -> Any:
+        """Losses (``mode`` ``loss``), data samples with scores (``predict``), or a tensor.
+
+        Args:
+            inputs: (N, V, C, T, H, W), V views of each video; a loss is of one.
+            data_samples: N, with labels for a loss; a prediction writes its scores into them.
+            mode: ``loss``, ``predict`` or ``tensor``.
+            stage: Of a tensor: ``backbone`` for the maps of the N * V views, ``head`` for logits.
+
+        Raises:
+            ValueError: another mode.
+        """
+        features = self.backbone(inputs.flatten(0, 1))
+        if mode == "loss":
+            return self.cls_head.loss(features, data_samples)
+        if mode == "predict":
+            return self.cls_head.predict(features, data_samples)
+        if mode != "tensor":
+            raise ValueError(f"mode must be loss, predict or tensor, got {mode!r}")
+        return self.cls_head(features) if stage == "head" else features
+
+
+if not mmaction_installed():
+    MODELS.register_module(module=Recognizer3D)
+    MODELS.register_module(module=I3DHead)

@@ -1,0 +1,60 @@
+"""benchmarks/peers.py: our sides on a small file, peers that are not there, and the ratios."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+from helpers.videos import numbered_frames, write_video
+
+
+@pytest.fixture(scope="module")
+def peers(repo):
+    sys.path.insert(0, str(repo / "benchmarks"))
+    try:
+        import peers
+
+        yield peers
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.mark.slow
+def test_our_sides_run_and_missing_peers_are_said(peers, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    monkeypatch.setattr(peers, "environment", lambda out: ("", "no network"))
+    file = write_video(tmp_path / "a.mp4", numbered_frames(90, 120, 160), options={"g": "30"})
+    options = ["--files", str(file), "--out", str(tmp_path), "--rounds", "1", "--rows", "frames"]
+    assert peers.main(options) == 0
+    row = json.loads((tmp_path / "peers.json").read_text())["rows"]["frames"]
+    sides = row["sides"]
+    assert sides["sce_video"]["ms"] > 0 and sides["sce_video"]["frames_differ"] == 0
+    assert sides["decoder alone"]["ours_faster"]["mean"] > 0
+    assert sides["torchcodec exact"]["error"] == "no network" and row["best_peer"] is None
+    assert "no network" in capsys.readouterr().out
+    assert (tmp_path / "peers.png").stat().st_size > 0
+
+
+def test_a_side_that_ends_or_fails_is_a_result(peers, tmp_path):
+    side = peers.SideProcess("sce_video", sys.executable, "", tmp_path / "log")
+    assert side.ask({"path": str(tmp_path / "none.mp4"), "indices": [0]}) is None
+    assert "none.mp4: cannot be opened" in side.error
+    side.close()
+    side = peers.SideProcess("sce_video", "/bin/true", "", tmp_path / "log")
+    assert side.error.startswith("the process ended with code 0")
+    side.close()
+
+
+def test_the_best_peer_is_that_of_each_file(peers):
+    seconds = {
+        "a.mp4": {"sce_video": [2.0, 1.0, 9.0], "SPDL": [4.0], "decord2": [6.0]},
+        "b.mp4": {"sce_video": [1.0], "SPDL": [9.0], "decord2": [8.0], "decoder alone": [0.5]},
+    }
+    sides = [peers.SideProcess(name, "", "-", None) for name in peers.ROWS["frames"].sides]
+    found = peers.summary(peers.ROWS["frames"], peers.Measured(seconds), sides)
+    assert found["best_peer"] == {"mean": 4.0, "least": 2.0, "most": 8.0} and found["reached"]
+    assert found["sides"]["SPDL"]["ours_faster"]["mean"] == pytest.approx(18**0.5, abs=1e-3)
+    assert found["sides"]["PyAV loop"]["ms"] is None
+    assert "| SPDL () | 6500.00 | 4.24 | 2.00 to 9.00 |" in peers.table({"frames": found})
