@@ -197,7 +197,7 @@ def environment(out: Path) -> tuple[str, str]:
 
 
 class SideProcess:
-    """A side in a process that answers jobs; ``error``: of its first failed job, or why it ended."""
+    """A side in a process that answers jobs; ``error``: its first failed job, or why it ended."""
 
     def __init__(self, name: str, python: str, error: str, log: Path) -> None:
         self.name, self.error, self.versions = name, error, {}
